@@ -1,2 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Snapshots of ranked tables, and how they are written.
+//!
+//! A [`Snapshot`] is what one read of a table found: the rows at the top, what all other objects add up to, the total,
+//! and whatever is not as it should be (lost counts, rows whose place is not proven, CPUs that did not answer). A sample
+//! fills it in; the writers here turn it into bytes:
+//!
+//! | writer | for | lossless |
+//! |---|---|---|
+//! | [`json::write`] | programs: one document per line | yes |
+//! | [`csv::write`] | spreadsheets and `awk`: one record per line | control characters are escaped |
+//! | [`stat::write`] | the `stat` file of the file tree | control characters are escaped |
+//! | [`text::write`] | eyes, on a terminal or in a pipe | no: numbers may be rounded, texts shortened |
+//!
+//! This crate knows nothing of libbpf, sockets, the kernel or the terminal it is written to.
+//!
+//! # What always holds
+//!
+//! The values of the rows plus `other` are `total`, and the totals of the CPUs add up to `total`. Hiding rows
+//! ([`Snapshot::truncate`], [`Snapshot::retain`]) moves their values to `other`. [`Snapshot::check`] verifies it.
+
+#![warn(missing_docs)]
+
+mod check;
+pub mod csv;
+mod field;
+pub mod json;
+mod snapshot;
+pub mod stat;
+pub mod text;
+mod time;
+pub mod typeset;
+mod unit;
+
+pub use check::Fault;
+pub use field::{Align, Column, ColumnKind, Field};
+pub use snapshot::{CpuRow, CpuSection, Filter, Lost, Row, Settings, Snapshot, TableType};
+pub use unit::{Unit, human_ms, per_second};

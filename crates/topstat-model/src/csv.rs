@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A snapshot as CSV (RFC 4180, lines ending in a newline): one record per line, always.
+//!
+//! The columns are `time,sample,table,rank,value`, then those of the object, the parts, and `cpus` (joined by spaces).
+//! Every snapshot ends with a record `other` and a record `total`, so named in the `rank` column: the values above
+//! `total` add up to it. After these come, only where there is something to say, records that qualify the snapshot:
+//!
+//! | rank | value | cpus |
+//! |---|---|---|
+//! | `lost contended`, `lost no_memory`, … | how often | |
+//! | `proven` | how many leading rows are proven to be the true top, where not all are | |
+//! | `stale cpus` | how many CPUs could not be brought to the snapshot's instant | which |
+//! | `filtered` | how many rows a filter has hidden | |
+//!
+//! Texts are escaped as in [`typeset::escape`](crate::typeset::escape). A text that a spreadsheet would take for a
+//! formula (it begins with `=`, `+`, `-` or `@`) has a single quote before it.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use crate::field::Field;
+use crate::snapshot::Snapshot;
+use crate::time::rfc3339;
+use crate::typeset::escape;
+
+/// How to write CSV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CsvOptions {
+    /// Begin with a line of column names: for the first of several snapshots.
+    pub header: bool,
+}
+
+/// Writes the snapshot as CSV, with a single call of `write_all`.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write(
+    snapshot: &Snapshot,
+    options: CsvOptions,
+    out: &mut (impl Write + ?Sized),
+) -> io::Result<()> {
+    let mut records = Records::new(snapshot);
+    if options.header {
+        records.header()?;
+    }
+    for row in &snapshot.rows {
+        let object = row.object.iter().map(cell);
+        let parts = row.parts.iter().map(|part| part.to_string().into());
+        let cells: Vec<_> = object.chain(parts).collect();
+        records.record(&row.rank.to_string(), row.value, &cells, &row.cpus)?;
+    }
+    records.summary("other", snapshot.other, &[])?;
+    records.summary("total", snapshot.total, &[])?;
+    for (name, count) in snapshot.lost.nonzero() {
+        records.summary(&format!("lost {name}"), count, &[])?;
+    }
+    if !snapshot.is_proven() {
+        records.summary("proven", snapshot.proven.into(), &[])?;
+    }
+    let stale: Vec<_> = snapshot.stale_cpus().collect();
+    if !stale.is_empty() {
+        records.summary("stale cpus", stale.len() as u64, &stale)?;
+    }
+    if let Some(filter) = &snapshot.filter {
+        let hidden = filter.of.saturating_sub(filter.matched);
+        records.summary("filtered", hidden.into(), &[])?;
+    }
+    out.write_all(&records.finish()?)
+}
+
+struct Records<'a> {
+    snapshot: &'a Snapshot,
+    time: String,
+    writer: ::csv::Writer<Vec<u8>>,
+}
+
+impl<'a> Records<'a> {
+    fn new(snapshot: &'a Snapshot) -> Self {
+        Self {
+            snapshot,
+            time: rfc3339(snapshot.time),
+            writer: ::csv::Writer::from_writer(Vec::new()),
+        }
+    }
+
+    fn header(&mut self) -> io::Result<()> {
+        let columns = self
+            .snapshot
+            .columns
+            .iter()
+            .map(|column| column.name.as_ref());
+        let parts = self.snapshot.parts.iter().map(AsRef::as_ref);
+        let names = ["time", "sample", "table", "rank", "value"]
+            .into_iter()
+            .chain(columns)
+            .chain(parts)
+            .chain(["cpus"]);
+        Ok(self.writer.write_record(names)?)
+    }
+
+    fn record(
+        &mut self,
+        rank: &str,
+        value: u64,
+        cells: &[Cow<str>],
+        cpus: &[u32],
+    ) -> io::Result<()> {
+        let value = value.to_string();
+        let cpus = cpus
+            .iter()
+            .map(u32::to_string)
+            .collect::<Vec<_>>()
+            .join(" ");
+        let Snapshot { sample, table, .. } = self.snapshot;
+        let record = [&self.time, sample.as_str(), table, rank, &value]
+            .into_iter()
+            .chain(cells.iter().map(AsRef::as_ref))
+            .chain([cpus.as_str()]);
+        Ok(self.writer.write_record(record)?)
+    }
+
+    /// A record without an object.
+    fn summary(&mut self, rank: &str, value: u64, cpus: &[u32]) -> io::Result<()> {
+        let empty =
+            vec![Cow::Borrowed(""); self.snapshot.columns.len() + self.snapshot.parts.len()];
+        self.record(rank, value, &empty, cpus)
+    }
+
+    fn finish(self) -> io::Result<Vec<u8>> {
+        self.writer.into_inner().map_err(|error| error.into_error())
+    }
+}
+
+fn cell(field: &Field) -> Cow<'_, str> {
+    match field {
+        Field::Text(text) if text.starts_with(['=', '+', '-', '@']) => {
+            format!("'{}", escape(text)).into()
+        }
+        Field::Text(text) => escape(text),
+        Field::None => "".into(),
+        Field::Ip(_) | Field::U64(_) => field.to_string().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreadsheets_see_no_formulas() {
+        let cell = |text: &str| cell(&Field::from(text)).into_owned();
+        for formula in ["=1+1", "+1", "-1", "@SUM(A1)"] {
+            assert_eq!(cell(formula), format!("'{formula}"));
+        }
+        assert_eq!(cell("\t=1"), "\\x09=1");
+        assert_eq!(cell("a=1"), "a=1");
+    }
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A consistent read of one table.
+
+use std::borrow::Cow;
+use std::time::SystemTime;
+
+use crate::field::{Column, Field};
+use crate::unit::{Unit, per_second};
+
+/// How pushes become a value. The numbers are those of the `type` file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum TableType {
+    /// The sum of the pushes of the last period.
+    Dynamic = 1,
+    /// The running total of all pushes.
+    Static = 2,
+}
+
+impl TableType {
+    /// The name in JSON: `dynamic`, `static`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dynamic => "dynamic",
+            Self::Static => "static",
+        }
+    }
+
+    /// The number in the `type` file and the header of `stat`.
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The type with this [`number`](Self::number).
+    pub fn from_number(number: u8) -> Option<Self> {
+        [Self::Dynamic, Self::Static]
+            .into_iter()
+            .find(|kind| kind.number() == number)
+    }
+}
+
+/// One object at the top.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The object's place in the table, from 1. Stays what it was when other rows are hidden.
+    pub rank: u32,
+    /// The object's value over all CPUs, in the snapshot's unit and per its period.
+    pub value: u64,
+    /// What describes the object: one field for each of [`Snapshot::columns`].
+    pub object: Vec<Field>,
+    /// What the value is made of: one number for each of [`Snapshot::parts`].
+    pub parts: Vec<u64>,
+    /// The CPUs where the object was pushed within the period (dynamic) or ever (static), ascending.
+    pub cpus: Vec<u32>,
+}
+
+/// One object as a CPU has ordered it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuRow {
+    /// The value that the object had, over all CPUs, at its last push on this CPU.
+    pub value: u64,
+    /// What describes the object: one field for each of [`Snapshot::columns`].
+    pub object: Vec<Field>,
+}
+
+/// What one CPU has counted and ordered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpuSection {
+    /// The CPU's number.
+    pub cpu: u32,
+    /// The sum of the pushes on this CPU.
+    pub total: u64,
+    /// The CPU could not be brought to the snapshot's instant (it is offline, or did not answer): what is shown of it
+    /// is as of its last push.
+    pub stale: bool,
+    /// The objects that are ordered on this CPU, highest first.
+    pub rows: Vec<CpuRow>,
+}
+
+/// How often something went missing. All zero where all is well.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Pushes that were summed but whose ordering was put off, for the CPU was in the midst of ordering.
+    pub contended: u64,
+    /// Objects that could not be stored, for there was no memory. Their pushes are in `other`.
+    pub no_memory: u64,
+    /// Whatever else a sample may lose, by name (as a JSON key: `ring_full`), in the order of the outputs.
+    pub further: Vec<(Cow<'static, str>, u64)>,
+}
+
+impl Lost {
+    /// All counters with their names, in the order of the outputs.
+    pub fn counters(&self) -> impl Iterator<Item = (&str, u64)> {
+        [("contended", self.contended), ("no_memory", self.no_memory)]
+            .into_iter()
+            .chain(
+                self.further
+                    .iter()
+                    .map(|(name, count)| (name.as_ref(), *count)),
+            )
+    }
+
+    /// The counters that are not zero.
+    pub fn nonzero(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.counters().filter(|(_, count)| *count > 0)
+    }
+}
+
+/// The switches and the owner, as the header of `stat` shows them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The table's own `enabled`.
+    pub enabled: bool,
+    /// Who registered the table: the sample, or the kernel module.
+    pub owner: String,
+    /// The owner's `enabled`.
+    pub owner_enabled: bool,
+    /// The `enabled` of the root.
+    pub topstat_enabled: bool,
+}
+
+impl Settings {
+    /// Whether pushes count: all three switches are on.
+    pub fn counts(&self) -> bool {
+        self.enabled && self.owner_enabled && self.topstat_enabled
+    }
+}
+
+/// Says that rows are hidden since they do not match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// The filter in the user's words: `pid=77`.
+    pub text: String,
+    /// How many rows match.
+    pub matched: u32,
+    /// How many rows there were before.
+    pub of: u32,
+}
+
+/// A consistent read of one table.
+///
+/// The values of [`rows`](Self::rows) plus [`other`](Self::other) are [`total`](Self::total), and so are the totals of
+/// [`cpus`](Self::cpus): see [`Snapshot::check`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// When it was taken, by the wall clock. Written in UTC with milliseconds.
+    pub time: SystemTime,
+    /// The sample: `tcp_v4`.
+    pub sample: String,
+    /// The table in the sample: `conns_pps`.
+    pub table: String,
+    /// Dynamic or static.
+    pub kind: TableType,
+    /// What values count.
+    pub unit: Unit,
+    /// The title of the value's column: `pps`.
+    pub value_name: String,
+    /// The period in ms: 1 to 3600000. Has no effect on a static table.
+    pub period_ms: u32,
+    /// An object is ordered at most once per this many ms: 0 to 3600000.
+    pub delay_ms: u32,
+    /// How many rows the table keeps.
+    pub top: u32,
+    /// How many objects there are, whether in a row or not.
+    pub objects: u64,
+    /// The sum of the pushes to all objects.
+    pub total: u64,
+    /// What of the total is not in a row.
+    pub other: u64,
+    /// How many of the leading rows are proven to be the true top: the number of rows where all are.
+    pub proven: u32,
+    /// Set once rows were hidden by [`Snapshot::retain`].
+    pub filter: Option<Filter>,
+    /// What went missing.
+    pub lost: Lost,
+    /// The switches, and who owns the table.
+    pub settings: Settings,
+    /// What describes an object.
+    pub columns: Vec<Column>,
+    /// The names of what values are made of: `rx`, `tx`. May be empty.
+    pub parts: Vec<Cow<'static, str>>,
+    /// The top: highest value first, ranks ascending.
+    pub rows: Vec<Row>,
+    /// Every CPU that has counted, ascending by number.
+    pub cpus: Vec<CpuSection>,
+}
+
+impl Snapshot {
+    /// Shows at most `rows` rows, of `all` and of each CPU. The values of the rows cut off from `all` go to `other`.
+    pub fn truncate(&mut self, rows: usize) {
+        let mut left = rows;
+        self.keep_rows(|_| {
+            let keep = left > 0;
+            left = left.saturating_sub(1);
+            keep
+        });
+        for section in &mut self.cpus {
+            section.rows.truncate(rows);
+        }
+    }
+
+    /// Shows only the objects that `keep` says yes to, given their fields (one for each of [`Snapshot::columns`]) and
+    /// their value; of `all` and of each CPU.
+    ///
+    /// Ranks stay as they were. The values of the hidden rows go to `other`, for rows and `other` are the total in
+    /// every snapshot. `filter` is what the user asked for, as the outputs show it. A second filter narrows the first.
+    ///
+    /// Only rows of the top are searched: a matching object below the top stays in `other`.
+    pub fn retain(
+        &mut self,
+        filter: impl Into<String>,
+        mut keep: impl FnMut(&[Field], u64) -> bool,
+    ) {
+        let before = self.row_count();
+        self.keep_rows(|row| keep(&row.object, row.value));
+        for section in &mut self.cpus {
+            section.rows.retain(|row| keep(&row.object, row.value));
+        }
+        let matched = self.row_count();
+        let text = filter.into();
+        self.filter = Some(match self.filter.take() {
+            None => Filter {
+                text,
+                matched,
+                of: before,
+            },
+            Some(first) => Filter {
+                text: format!("{} and {text}", first.text),
+                matched,
+                of: first.of,
+            },
+        });
+    }
+
+    /// Hides rows of `all`: the one place that keeps `other` and `proven` right.
+    fn keep_rows(&mut self, mut keep: impl FnMut(&Row) -> bool) {
+        let (mut place, mut proven, mut hidden) = (0, 0, 0_u64);
+        self.rows.retain(|row| {
+            place += 1;
+            let kept = keep(row);
+            if !kept {
+                hidden = hidden.saturating_add(row.value);
+            } else if place <= self.proven {
+                proven += 1;
+            }
+            kept
+        });
+        self.proven = proven;
+        self.other = self.other.saturating_add(hidden);
+    }
+
+    /// A value as one per second, where that differs from the value itself: in a dynamic table whose period is not 1 s.
+    pub fn per_second(&self, value: u64) -> Option<f64> {
+        (self.kind == TableType::Dynamic && self.period_ms != 1000)
+            .then(|| per_second(value, self.period_ms))
+    }
+
+    /// Where in [`Row::object`] the column of this name is.
+    pub fn column(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|column| column.name == name)
+    }
+
+    /// Whether all rows are proven to be the true top.
+    pub fn is_proven(&self) -> bool {
+        self.proven >= self.row_count()
+    }
+
+    /// The CPUs that could not be brought to the snapshot's instant.
+    pub fn stale_cpus(&self) -> impl Iterator<Item = u32> {
+        self.cpus
+            .iter()
+            .filter(|section| section.stale)
+            .map(|section| section.cpu)
+    }
+
+    /// The number of rows. A table keeps far fewer than 2^32.
+    pub(crate) fn row_count(&self) -> u32 {
+        u32::try_from(self.rows.len()).unwrap_or(u32::MAX)
+    }
+}
