@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The client's side of a run: what may begin when, and what is counted.
+
+mod blocking;
+mod polled;
+mod transfer;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+
+use crate::config::{Config, Mode, Proto};
+use crate::conn::Conn;
+use crate::error::{Error, Result};
+use crate::open::Opener;
+use crate::plan::{Limits, Schedule};
+use crate::report::EndedBy;
+use crate::server::Server;
+
+/// The longest time that can be told from another one.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+/// What the client knows about the connection with the same index.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    /// A transaction is in flight.
+    pub busy: bool,
+    /// Closed, by failing or by the caller.
+    pub dead: bool,
+    /// Watched by the client's epoll instance.
+    pub watched: bool,
+    /// Transactions that could not begin yet because one is in flight.
+    pub waiting: u32,
+    /// Bytes of the request still to be sent.
+    pub to_send: usize,
+    /// Bytes of the response still to be received.
+    pub to_receive: usize,
+    /// When the transaction began.
+    pub began_ns: u64,
+    /// Tells an answer from one that was given up; only used for datagrams.
+    pub sequence: u64,
+    /// What happened since the beginning of the run.
+    pub count: Count,
+    /// What the server had counted at the beginning of the run.
+    pub server_before: (u64, u64),
+}
+
+/// The client's counts of a connection in a run.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Count {
+    pub transactions: u64,
+    pub sent: u64,
+    pub received: u64,
+}
+
+/// A connection that was closed during the run, with its counts.
+pub(crate) struct Retired {
+    pub conn: Conn,
+    pub count: Count,
+    pub server_before: (u64, u64),
+}
+
+/// The sums of a run.
+pub(crate) struct Tally {
+    pub times: Histogram<u64>,
+    pub lost: u64,
+    pub unfinished: u64,
+    pub skipped: u64,
+    pub failed: u64,
+    pub retired: Vec<Retired>,
+    /// When the last transaction ended.
+    pub last_ns: u64,
+    pub ended_by: EndedBy,
+}
+
+/// What may be done next.
+enum Next {
+    /// A transaction on this connection.
+    Begin(usize),
+    /// Nothing before this time.
+    NotBefore(u64),
+    /// Nothing before one in flight has ended.
+    Busy,
+    /// Nothing any more.
+    Over,
+}
+
+/// A run in progress.
+pub(crate) struct Runner<'a> {
+    pub config: &'a Config,
+    pub limits: &'a Limits,
+    pub opener: &'a mut Opener,
+    pub server: &'a Server,
+    pub epoll: &'a OwnedFd,
+    pub conns: &'a mut [Conn],
+    pub slots: &'a mut [Slot],
+    schedule: Schedule<'a>,
+    start: Instant,
+    time_ns: u64,
+    request: usize,
+    response: usize,
+    datagrams: bool,
+    depth: usize,
+    in_flight: usize,
+    alive: usize,
+    begun: u64,
+    /// Transactions in all slots' `waiting`.
+    waiting: u64,
+    /// Connections that have become free and have transactions waiting.
+    ready: VecDeque<u32>,
+    ended: Option<EndedBy>,
+    churned: u64,
+    churn_next: usize,
+    out: Vec<u8>,
+    input: Vec<u8>,
+    tally: Tally,
+}
+
+/// What a run needs of the load it belongs to.
+pub(crate) struct Parts<'a> {
+    pub config: &'a Config,
+    pub limits: &'a Limits,
+    pub opener: &'a mut Opener,
+    pub server: &'a Server,
+    pub epoll: &'a OwnedFd,
+    pub conns: &'a mut [Conn],
+    pub slots: &'a mut [Slot],
+    pub schedule: Schedule<'a>,
+}
+
+impl<'a> Runner<'a> {
+    pub fn new(parts: Parts<'a>) -> Result<Runner<'a>> {
+        let Parts {
+            config,
+            limits,
+            opener,
+            server,
+            epoll,
+            conns,
+            slots,
+            schedule,
+        } = parts;
+        let times = Histogram::new_with_bounds(1, LONGEST_NS, 3)
+            .map_err(|error| Error::system("set up the histogram", std::io::Error::other(error)))?;
+        let datagrams = config.proto == Proto::Udp;
+        let buffer = |size: usize| {
+            vec![
+                0u8;
+                if datagrams {
+                    size.max(1)
+                } else {
+                    size.clamp(1, transfer::PART)
+                }
+            ]
+        };
+        let depth = if limits.depth == 0 {
+            Limits::DEFAULT_DEPTH
+        } else {
+            limits.depth
+        };
+        for (slot, conn) in slots.iter_mut().zip(conns.iter()) {
+            slot.count = Count::default();
+            slot.server_before = (conn.counts.received.get(), conn.counts.sent.get());
+            slot.waiting = 0;
+            slot.began_ns = 0;
+        }
+        Ok(Runner {
+            in_flight: slots.iter().filter(|slot| slot.busy).count(),
+            alive: slots.iter().filter(|slot| !slot.dead).count(),
+            depth: depth.min(conns.len()),
+            request: config.request_size,
+            response: config.response_bytes(),
+            out: buffer(config.request_size),
+            input: buffer(config.response_bytes()),
+            time_ns: u64::try_from(limits.time.as_nanos()).unwrap_or(u64::MAX),
+            start: Instant::now(),
+            begun: 0,
+            waiting: 0,
+            ready: VecDeque::new(),
+            ended: None,
+            churned: 0,
+            churn_next: 0,
+            tally: Tally {
+                times,
+                lost: 0,
+                unfinished: 0,
+                skipped: 0,
+                failed: 0,
+                retired: Vec::new(),
+                last_ns: 0,
+                ended_by: EndedBy::Plan,
+            },
+            config,
+            limits,
+            opener,
+            server,
+            epoll,
+            conns,
+            slots,
+            schedule,
+            datagrams,
+        })
+    }
+
+    /// Whether the server may serve by blocking calls as well.
+    pub fn is_single(&self) -> bool {
+        self.blocks() && self.conns.len() == 1 && self.limits.churn == 0.0 && !self.datagrams
+    }
+
+    fn blocks(&self) -> bool {
+        self.depth == 1 && self.in_flight == 0
+    }
+
+    /// Carries out the plan.
+    pub fn run(mut self) -> Result<Tally> {
+        self.start = Instant::now();
+        if self.blocks() {
+            self.run_blocking()?;
+        } else {
+            self.run_polled()?;
+        }
+        self.tally.unfinished = self.in_flight as u64;
+        self.tally.ended_by = self.ended.unwrap_or(EndedBy::Plan);
+        Ok(self.tally)
+    }
+
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// Ends the run if a limit says so.
+    fn check_limits(&mut self, now: u64) {
+        if self.ended.is_some() {
+            return;
+        }
+        let stop = self.limits.stop.as_ref();
+        if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            self.ended = Some(EndedBy::Stop);
+        } else if now >= self.time_ns {
+            self.ended = Some(EndedBy::Time);
+        } else if self.begun >= self.limits.total {
+            self.ended = Some(EndedBy::Total);
+        } else if self.alive == 0 {
+            self.ended = Some(EndedBy::NoConnections);
+        }
+    }
+
+    /// What may begin now.
+    fn next(&mut self, now: u64) -> Next {
+        self.check_limits(now);
+        if self.ended.is_some() {
+            return Next::Over;
+        }
+        let due = self.due_ns();
+        if now < due {
+            return Next::NotBefore(due);
+        }
+        if let Some(index) = self.ready.pop_front() {
+            let slot = &mut self.slots[index as usize];
+            slot.waiting -= 1;
+            self.waiting -= 1;
+            return Next::Begin(index as usize);
+        }
+        // Looking further ahead would find work for more connections, but let the busiest fall behind the plan.
+        let ahead = 4 * self.depth as u64 + 16;
+        while self.waiting < ahead {
+            let Some(index) = self.schedule.next() else {
+                if self.waiting > 0 {
+                    return Next::Busy;
+                }
+                self.ended = Some(EndedBy::Plan);
+                return Next::Over;
+            };
+            let slot = &mut self.slots[index as usize];
+            if slot.dead {
+                self.tally.skipped += 1;
+            } else if slot.busy {
+                slot.waiting += 1;
+                self.waiting += 1;
+            } else {
+                return Next::Begin(index as usize);
+            }
+        }
+        Next::Busy
+    }
+
+    /// When the next transaction may begin. Counting from the start, not from the last one, keeps the average.
+    fn due_ns(&self) -> u64 {
+        self.limits
+            .rate
+            .map_or(0, |rate| (self.begun as f64 * 1e9 / rate) as u64)
+    }
+
+    /// Marks a transaction as begun.
+    fn begin(&mut self, index: usize, now: u64) {
+        let slot = &mut self.slots[index];
+        slot.busy = true;
+        slot.began_ns = now;
+        slot.to_send = self.request;
+        slot.to_receive = self.response;
+        slot.sequence += 1;
+        self.begun += 1;
+        self.in_flight += 1;
+    }
+
+    /// Marks a transaction as completed.
+    fn complete(&mut self, index: usize, now: u64) {
+        let slot = &mut self.slots[index];
+        slot.count.transactions += 1;
+        self.tally
+            .times
+            .saturating_record((now - slot.began_ns).max(1));
+        self.tally.last_ns = now;
+        self.free(index);
+    }
+
+    /// Marks a transaction as lost.
+    fn lose(&mut self, index: usize) {
+        self.tally.lost += 1;
+        self.free(index);
+    }
+
+    fn free(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        slot.busy = false;
+        self.in_flight -= 1;
+        if slot.waiting > 0 {
+            self.ready.push_back(index as u32);
+        }
+    }
+
+    /// Gives a connection up, with the transaction that is in flight on it and those that wait.
+    fn fail(&mut self, index: usize) {
+        let slot = &mut self.slots[index];
+        self.tally.failed += 1;
+        self.tally.skipped += 1 + u64::from(slot.waiting);
+        self.waiting -= u64::from(slot.waiting);
+        slot.waiting = 0;
+        slot.busy = false;
+        slot.dead = true;
+        self.in_flight -= 1;
+        self.alive -= 1;
+        self.conns[index].close();
+    }
+
+    /// When the next connection is to be replaced.
+    fn churn_due_ns(&self) -> u64 {
+        if self.limits.churn == 0.0 || self.ended.is_some() {
+            return u64::MAX;
+        }
+        ((self.churned + 1) as f64 * 1e9 / self.limits.churn) as u64
+    }
+
+    /// Replaces the connections that are due, as far as there are idle ones.
+    fn churn(&mut self, now: u64) -> Result<()> {
+        while now >= self.churn_due_ns() && now < self.time_ns {
+            let count = self.conns.len();
+            let turn = (0..count).map(|i| (self.churn_next + i) % count);
+            let Some(index) = turn
+                .into_iter()
+                .find(|&i| !self.slots[i].busy && !self.slots[i].dead)
+            else {
+                return Ok(());
+            };
+            self.churn_next = (index + 1) % count;
+            self.replace(index)?;
+            self.churned += 1;
+        }
+        Ok(())
+    }
+
+    fn replace(&mut self, index: usize) -> Result<()> {
+        let new = self.opener.open(index)?;
+        let mut old = std::mem::replace(&mut self.conns[index], new);
+        // A stream's server notices the end by itself, after all data. With datagrams the old end goes when the new one
+        // is added; one that shares a socket is forgotten at the end of the run, when nothing is under way to it.
+        old.close();
+        self.server.add(&self.conns[index]);
+        self.server.wake();
+        let slot = &mut self.slots[index];
+        self.tally.retired.push(Retired {
+            conn: old,
+            count: slot.count,
+            server_before: slot.server_before,
+        });
+        slot.count = Count::default();
+        slot.server_before = (0, 0);
+        if std::mem::take(&mut slot.watched) {
+            self.watch(index)?;
+        }
+        Ok(())
+    }
+
+    /// Whether waiting for more than the requests of a run makes sense.
+    fn is_bulk(&self) -> bool {
+        self.config.mode == Mode::Bulk
+    }
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What the observer of sockets and the programs that read it share. The one source:
+ * the Rust side is generated from this file.
+ */
+#ifndef TOPSTAT_INET_H
+#define TOPSTAT_INET_H
+
+#include "topstat/push.h"
+
+enum inet_sample {
+	INET_TCP_V4,
+	INET_TCP_V6,
+	INET_UDP_V4,
+	INET_UDP_V6,
+	INET_SAMPLES,
+};
+
+/* A power of two, and the static one last. */
+enum inet_table {
+	INET_PPS, /* packets, by window */
+	INET_BPS, /* payload bytes, by window; shown as bits */
+	INET_RETRANS, /* segments sent again, by window */
+	INET_BYTES, /* payload bytes, running total */
+	INET_TABLES,
+};
+
+enum inet_part {
+	INET_RX,
+	INET_TX,
+};
+
+/* Who uses the socket; set in process context, see inet_owner(). */
+struct inet_owner {
+	u32 pid; /* thread group; 0: not known (yet), or the kernel */
+	u32 sure; /* 0: inherited from the listener, until its user sends */
+	u64 cgroup; /* id in the cgroup v2 hierarchy */
+	u64 cgroup_v1; /* id in the v1 hierarchy that inet_v1_subsys names; 0: none */
+	char comm[16]; /* of the thread group's leader */
+};
+
+/* An object, in the socket's local storage: it lives as long as the socket. */
+struct inet_object {
+	u64 id; /* the socket's cookie; 0: not (or no longer) an object */
+	u64 self; /* address of this; another's address in a copy made by accept */
+	u64 sock; /* address of the socket */
+	u32 sample; /* enum inet_sample */
+	u32 dead; /* closed: packets that still come make no new object of it */
+	u64 quiet; /* pushes before this (jiffies) need only sum … */
+	u32 generation; /* … as long as this is inet_settings.generation */
+	u32 pad;
+	struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
+	struct ts_count bytes;
+	struct inet_owner owner;
+};
+
+/* What users set, at any time; and what is common to all CPUs. */
+struct inet_settings {
+	u32 generation; /* another one whenever a setting was changed */
+	u32 pad;
+	struct ts_config config[INET_SAMPLES][INET_TABLES];
+};
+
+/* Objects that have been, by sample; begun - ended are there now. */
+struct inet_census {
+	u64 begun[INET_SAMPLES];
+	u64 ended[INET_SAMPLES];
+};
+
+/* One row of a snapshot. */
+struct inet_row {
+	u64 id;
+	u64 value;
+	u64 part[TS_PARTS];
+	u64 key; /* the value it was ordered by */
+	u32 slot;
+	u32 count;
+	u64 time;
+	struct inet_owner owner;
+	u32 family;
+	u32 netns;
+	u16 sport; /* host byte order */
+	u16 dport;
+	u32 busy; /* the value is the key, for the object was being written */
+	u8 sip[16]; /* IPv4: the first four */
+	u8 dip[16];
+};
+
+/* What to take a snapshot of: the arguments of its program. */
+struct inet_snapshot_args {
+	u64 cpu;
+	u64 sample;
+	u64 table;
+	u64 now; /* the instant, in ticks; 0: now, which the section then tells */
+	u64 flags;
+};
+#define INET_SNAPSHOT_READ_ONLY 1 /* leave the table as it is: don't age it */
+
+/* One CPU's part of a snapshot. */
+struct inet_section {
+	struct ts_tick tick; /* the instant */
+	u64 missed; /* T5: nothing outside of the rows was larger on this CPU */
+	u64 contended;
+	u64 unobjected;
+	u64 crowded;
+	u32 rows;
+	u32 slots; /* in use when it began */
+	struct ts_window scratch;
+	struct inet_row row[];
+};
+
+#endif /* TOPSTAT_INET_H */

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The state of the four samples: what the observer writes and what readers, which load
+ * programs of their own onto the same maps, read.
+ */
+#ifndef TOPSTAT_INET_MAPS_H
+#define TOPSTAT_INET_MAPS_H
+
+#include "../bpf/kernel.h"
+
+int inet_order_slow(u32 where, u64 obj, u64 id, u64 value);
+#define ts_order_apart(t, tick, obj, id, value, view) inet_order_slow((t)->where, obj, id, value)
+
+#include "inet.h"
+
+/* Set before loading, then constant. */
+const volatile u32 entries_mask = TS_TOP_DEFAULT * TS_SPARE - 1;
+const volatile u32 table_stride = 4096; /* bytes from one table of a sample to the next */
+const volatile s32 v1_subsys = -1; /* see inet_owner.cgroup_v1 */
+
+/* Set at any time. */
+struct inet_settings settings SEC(".data.settings");
+struct inet_census census SEC(".data.census");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, struct inet_object);
+} objects SEC(".maps");
+
+/* The bank of one sample on one CPU, at [cpu * INET_SAMPLES + sample]. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, INET_SAMPLES);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, 4096);
+} banks SEC(".maps");
+
+static __always_inline struct ts_bank *inet_bank(u32 cpu, u32 sample)
+{
+	u32 i = cpu * INET_SAMPLES + sample;
+
+	return bpf_map_lookup_elem(&banks, &i);
+}
+
+static __always_inline struct ts_table *inet_table(struct ts_bank *bank, u32 table)
+{
+	return ts_bank_table(bank, table, table_stride);
+}
+
+static __always_inline ts_view inet_view(u32 table)
+{
+	u32 id = offsetof(struct inet_object, id);
+
+	if (table == INET_BYTES)
+		return ts_view_of(entries_mask, TS_STATIC, offsetof(struct inet_object, bytes), id);
+	return ts_view_of(entries_mask, TS_DYNAMIC,
+			  offsetof(struct inet_object, window) + table * sizeof(struct ts_window), id);
+}
+
+#endif /* TOPSTAT_INET_MAPS_H */

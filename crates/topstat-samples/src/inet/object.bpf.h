@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* How an object comes to be, whose it is, and how it ends. */
+#ifndef TOPSTAT_INET_OBJECT_H
+#define TOPSTAT_INET_OBJECT_H
+
+#include "maps.bpf.h"
+
+/*
+ * Take down the task's process as the socket's user: the name is the process's (its
+ * leader's), not the thread's.
+ */
+static __always_inline void inet_owner(struct inet_owner *owner, struct task_struct *task)
+{
+	struct css_set *css;
+	struct cgroup_subsys_state *subsys;
+
+	if (BPF_CORE_READ(task, flags) & PF_KTHREAD)
+		return;
+	owner->pid = BPF_CORE_READ(task, tgid);
+	BPF_CORE_READ_INTO(&owner->comm, task, group_leader, comm);
+	css = BPF_CORE_READ(task, cgroups);
+	owner->cgroup = BPF_CORE_READ(css, dfl_cgrp, kn, id);
+	if (v1_subsys >= 0) {
+		bpf_probe_read_kernel(&subsys, sizeof(subsys), &css->subsys[v1_subsys]);
+		owner->cgroup_v1 = BPF_CORE_READ(subsys, cgroup, kn, id);
+	}
+	owner->sure = 1;
+}
+
+/* The storage is new, or a copy of the listener's: make it an object of its own. */
+static __always_inline void inet_object_init(struct inet_object *o, void *sk)
+{
+	o->id = 0;
+	o->dead = 0;
+	o->quiet = 0;
+	o->owner.sure = 0;
+	__builtin_memset(&o->bytes, 0, sizeof(o->bytes));
+	__builtin_memset(&o->window, 0, sizeof(o->window));
+	o->sock = (u64)sk;
+	o->self = (u64)o;
+}
+
+/* The socket is closed: its object leaves all tables; its pushes stay in the totals. */
+static __always_inline void inet_object_end(struct inet_object *o)
+{
+	u32 sample = o->sample, table;
+	struct ts_bank *bank;
+	u64 id = o->id;
+
+	o->dead = 1;
+	if (o->self != (u64)o || !id || sample >= INET_SAMPLES)
+		return;
+	if (!ts_cas(&o->id, id, 0))
+		return;
+	ts_add(&census.ended[sample], 1);
+	bank = inet_bank(bpf_get_smp_processor_id(), sample);
+	if (!bank || !ts_bank_enter(bank))
+		return;
+	for (table = 0; table < INET_TABLES; table++)
+		ts_forget(inet_table(bank, table), o->self, entries_mask);
+	ts_bank_leave(bank, 1);
+}
+
+#endif /* TOPSTAT_INET_OBJECT_H */

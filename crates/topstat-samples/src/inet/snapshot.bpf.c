@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What readers run: programs that are called, never attached, on the state that the
+ * observer keeps. Each reader loads its own, with a section of its own to write to, so
+ * readers don't know of each other, and nothing is drained.
+ */
+#include "maps.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* What the latest call of inet_snapshot found on its CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, 4096);
+} section SEC(".maps");
+
+/* Who and where the object is, read from the socket itself. */
+static __always_inline void inet_describe(struct inet_row *row, u64 obj)
+{
+	struct sock *sk;
+	u16 port;
+
+	ts_peek(&row->owner, sizeof(row->owner), obj + offsetof(struct inet_object, owner));
+	ts_peek(&sk, sizeof(sk), obj + offsetof(struct inet_object, sock));
+	row->family = BPF_CORE_READ(sk, __sk_common.skc_family);
+	row->netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+	row->sport = BPF_CORE_READ(sk, __sk_common.skc_num);
+	port = BPF_CORE_READ(sk, __sk_common.skc_dport);
+	row->dport = bpf_ntohs(port);
+	if (row->family == AF_INET6) {
+		BPF_CORE_READ_INTO(&row->sip, sk, __sk_common.skc_v6_rcv_saddr);
+		BPF_CORE_READ_INTO(&row->dip, sk, __sk_common.skc_v6_daddr);
+	} else {
+		*(u32 *)row->sip = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr);
+		*(u32 *)row->dip = BPF_CORE_READ(sk, __sk_common.skc_daddr);
+	}
+}
+
+/* One slot: re-evaluated (and aged), and written to the section if an object is there.
+ * A global function, which the verifier looks at once and not once a slot. */
+__noinline int inet_snapshot_row(u32 cpu, u32 sample, u32 table, u32 slot, u32 read_only)
+{
+	struct inet_section *s;
+	struct inet_row *row;
+	struct ts_table *t;
+	struct ts_entry *e;
+	struct ts_bank *bank;
+	struct ts_value value;
+	u32 zero = 0, look;
+	ts_view view;
+	u64 obj, id, key;
+
+	if (table >= INET_TABLES)
+		return 0;
+	s = bpf_map_lookup_elem(&section, &zero);
+	bank = inet_bank(cpu, sample);
+	if (!s || !bank)
+		return 0;
+	view = inet_view(table);
+	t = inet_table(bank, table & (INET_TABLES - 1));
+	e = ts_entry(t, slot, entries_mask);
+	obj = e->obj;
+	id = e->id;
+	if (!obj)
+		return 0;
+	row = &s->row[ts_bound(s->rows, entries_mask)];
+	row->key = key = ts_entry(t, e->pos, entries_mask)->key;
+	row->slot = slot;
+	row->count = e->count;
+	row->time = e->time;
+	if (read_only)
+		look = ts_evaluate(t, &s->tick, slot, view, &s->scratch, &value);
+	else
+		look = ts_refresh(t, &s->tick, slot, view, &value);
+	if (look == TS_LOOK_GONE)
+		return 0;
+	row->id = id;
+	row->value = value.value;
+	row->part[0] = value.part[0];
+	row->part[1] = value.part[1];
+	row->busy = look == TS_LOOK_BUSY;
+	if (row->busy)
+		row->value = key;
+	inet_describe(row, obj);
+	/* If it is the same object still, the description is its own. */
+	if (ts_peek(&id, sizeof(id), obj + offsetof(struct inet_object, id)) || id != row->id)
+		return 0;
+	s->rows++;
+	return 0;
+}
+
+/*
+ * Take one table's section on the CPU that is named, at the instant that is named.
+ * Arguments: struct inet_snapshot_args. Returns 0; EAGAIN: a push that this call has
+ * interrupted holds the bank, call again; ENOENT: no such table.
+ */
+SEC("raw_tp")
+int inet_snapshot(struct bpf_raw_tracepoint_args *ctx)
+{
+	u32 cpu = ctx->args[0], sample = ctx->args[1], table = ctx->args[2];
+	u64 now = ctx->args[3], missed = 0;
+	u32 read_only = ctx->args[4] & INET_SNAPSHOT_READ_ONLY;
+	u32 zero = 0, slot, i;
+	struct inet_section *s;
+	struct ts_config *c;
+	struct ts_bank *bank;
+	struct ts_table *t;
+
+	if (sample >= INET_SAMPLES || table >= INET_TABLES)
+		return ENOENT;
+	s = bpf_map_lookup_elem(&section, &zero);
+	bank = inet_bank(cpu, sample);
+	if (!s || !bank)
+		return ENOENT;
+	c = &settings.config[ts_bound(sample, INET_SAMPLES - 1)][ts_bound(table, INET_TABLES - 1)];
+	if (!now)
+		now = c->precise ? bpf_ktime_get_ns() : bpf_jiffies64();
+	s->tick.end = 0; /* its slide may be another table's */
+	ts_tick_to(&s->tick, c, now);
+	s->rows = 0;
+	if (!read_only && !ts_bank_enter(bank))
+		return EAGAIN;
+	t = inet_table(bank, table & (INET_TABLES - 1));
+	s->slots = t->n;
+	if (!read_only && c->type != TS_STATIC)
+		ts_miss_begin(t, &s->tick);
+	for (slot = 0; slot <= entries_mask; slot++)
+		inet_snapshot_row(cpu, sample, table, slot, read_only);
+	for (i = 0; i < TS_MARKS; i++) {
+		if (t->missed[i] > missed)
+			missed = t->missed[i];
+		if (t->missed_nested[i] > missed)
+			missed = t->missed_nested[i];
+	}
+	s->missed = missed;
+	s->contended = t->contended;
+	s->unobjected = t->unobjected;
+	s->crowded = t->crowded;
+	ts_bank_leave(bank, !read_only);
+	return 0;
+}

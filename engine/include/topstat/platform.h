@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The only file of the engine that differs between eBPF, kernel module and
+ * user space. Everything else is the same source everywhere.
+ *
+ * What the engine asks of a platform:
+ *
+ *   ts_add(p, v)           atomic p += v, no result; any CPU, any context
+ *   ts_cas(p, old, new)    atomic compare and swap of a u64; true when swapped
+ *   ts_claim(p)            try to take a u64 flag of this CPU; never waits.
+ *                          The takers are contexts of one CPU that interrupt
+ *                          or preempt each other.
+ *   ts_release(p)          give it back; ordered after all that was done under it
+ *   ts_read(x), ts_write(x, v)
+ *                          a load or store that the compiler neither repeats
+ *                          nor tears
+ *   ts_bound(i, mask)      i & mask, in a form the eBPF verifier believes
+ *   ts_launder(p, v)       v, by way of memory, so that the verifier forgets what it
+ *                          knew of it and finds each round of a loop like the last
+ *   ts_precise()           the nanosecond clock, for slides too short for jiffies
+ *   ts_peek(dst, n, addr)  copy n bytes from an address that may be stale;
+ *                          0, or non-zero when there is no such memory
+ */
+#ifndef TOPSTAT_PLATFORM_H
+#define TOPSTAT_PLATFORM_H
+
+#define ts_likely(x) __builtin_expect(!!(x), 1)
+#define ts_unlikely(x) __builtin_expect(!!(x), 0)
+
+#if defined(__bpf__)
+
+#define TS_INLINE static __attribute__((always_inline)) inline
+#define TS_NOINLINE static __attribute__((noinline))
+
+#define ts_read(x) (*(volatile typeof(x) *)&(x))
+#define ts_write(x, v) (*(volatile typeof(x) *)&(x) = (v))
+#define ts_barrier() asm volatile("" ::: "memory")
+#define ts_add(p, v) ((void)__sync_fetch_and_add((p), (v)))
+
+#if defined(TS_NO_FETCHING_ATOMICS)
+/*
+ * Before 5.12 (kernel commit 5ffa25502b5a) eBPF can add atomically but can't
+ * read what was there. A plain flag still excludes whatever interrupts its
+ * holder (softirq over process context) since that ends before the holder goes
+ * on; only two preempted tasks could both take it.
+ */
+TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)
+{
+	if (ts_read(*p) != old)
+		return 0;
+	ts_write(*p, new_value);
+	return 1;
+}
+
+TS_INLINE int ts_claim(u64 *p)
+{
+	return ts_cas(p, 0, 1);
+}
+#else
+TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)
+{
+	return __sync_val_compare_and_swap(p, old, new_value) == old;
+}
+
+TS_INLINE int ts_claim(u64 *p)
+{
+	return __sync_lock_test_and_set(p, 1) == 0;
+}
+#endif
+
+TS_INLINE void ts_release(u64 *p)
+{
+	ts_barrier();
+	ts_write(*p, 0);
+}
+
+/* In assembly: a mask that the compiler can prove needless it drops, and then
+ * the verifier, which proves less, refuses the access. */
+TS_INLINE u32 ts_bound(u32 i, u32 mask)
+{
+	asm volatile("%0 &= %1" : "+r"(i) : "r"(mask));
+	return i;
+}
+
+#define ts_precise() bpf_ktime_get_ns()
+
+TS_INLINE u32 ts_launder(u32 *p, u32 v)
+{
+	ts_write(*p, v);
+	return ts_read(*p);
+}
+
+TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
+{
+	return bpf_probe_read_kernel(dst, n, (const void *)addr);
+}
+
+#elif defined(__KERNEL__)
+
+#include <linux/types.h>
+#include <linux/atomic.h>
+#include <linux/uaccess.h>
+
+#define TS_INLINE static __always_inline
+#define TS_NOINLINE static noinline
+
+#define ts_read(x) READ_ONCE(x)
+#define ts_write(x, v) WRITE_ONCE(x, v)
+#define ts_barrier() barrier()
+#define ts_add(p, v) atomic64_add((v), (atomic64_t *)(p))
+#define ts_cas(p, old, new_value) (cmpxchg64((p), (old), (new_value)) == (old))
+#define ts_claim(p) (xchg((p), 1ULL) == 0)
+#define ts_release(p) smp_store_release((p), 0ULL)
+#define ts_bound(i, mask) ((u32)(i) & (u32)(mask))
+#define ts_launder(p, v) ((void)(p), (u32)(v))
+#define ts_precise() ktime_get_mono_fast_ns()
+#define ts_peek(dst, n, addr) \
+	copy_from_kernel_nofault((dst), (const void *)(unsigned long)(addr), (n))
+
+#else
+
+#include <stdint.h>
+#include <string.h>
+
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef int64_t s64;
+
+#define TS_INLINE static inline __attribute__((always_inline, unused))
+#define TS_NOINLINE static __attribute__((noinline, unused))
+
+#define ts_read(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
+#define ts_write(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELAXED)
+#define ts_barrier() __atomic_signal_fence(__ATOMIC_SEQ_CST)
+#define ts_add(p, v) ((void)__atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST))
+
+TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)
+{
+	return __atomic_compare_exchange_n(p, &old, new_value, 0,
+					   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+#define ts_claim(p) (__atomic_exchange_n((p), 1, __ATOMIC_ACQUIRE) == 0)
+#define ts_release(p) __atomic_store_n((p), 0, __ATOMIC_RELEASE)
+#define ts_bound(i, mask) ((u32)(i) & (u32)(mask))
+#define ts_launder(p, v) ((void)(p), (u32)(v))
+
+/* Whoever uses the engine in user space says what time it is. */
+extern u64 ts_precise_now;
+#define ts_precise() ts_precise_now
+
+/* Objects of a test live in memory that stays mapped. */
+TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
+{
+	memcpy(dst, (const void *)(uintptr_t)addr, n);
+	return 0;
+}
+
+#endif
+
+#endif /* TOPSTAT_PLATFORM_H */

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * push(table, object, amount): what an observer calls, in this order:
+ *
+ *	ts_bank_to(bank, …, now)                the time, once for all tables
+ *	if (ts_quiet(…))                        nothing to order, no slide to begin:
+ *		ts_push_quiet(…) …                  sums only
+ *	else {
+ *		claimed = ts_bank_enter(bank)
+ *		ts_push(…, claimed, …) …            for each table
+ *		ts_bank_leave(bank, claimed)
+ *	}
+ *
+ *   P1  the amount is added to the CPU's total before it is added to the object, so a
+ *       reader that reads objects before totals never finds more in them;
+ *   P2  a push always sums, whatever else it interrupts or is interrupted by; without the
+ *       claim it does not order;
+ *   P3  it orders the object at most once per delay;
+ *   P4  it takes the time once, so that total and object count it in the same slide.
+ */
+#ifndef TOPSTAT_PUSH_H
+#define TOPSTAT_PUSH_H
+
+#include "table.h"
+
+TS_INLINE struct ts_table *ts_bank_table(struct ts_bank *bank, u32 table, u64 stride)
+{
+	return (void *)((char *)(bank + 1) + table * stride);
+}
+
+/* The clock has moved, or a setting has changed: bring all tables of the bank there.
+ * Totals begin their slide here, before any push can be in it. */
+TS_NOINLINE int ts_bank_roll(struct ts_bank *bank, u64 stride, struct ts_config *c, u32 generation, u64 now)
+{
+	u32 k, precise = 0;
+
+	if (!bank || !c)
+		return 0;
+	for (k = 0; k < TS_BANK_TABLES; k++) {
+		struct ts_table *t = ts_bank_table(bank, k, stride);
+		struct ts_tick *tick = &bank->tick[k];
+
+		if (!c[k].epoch) /* no such table */
+			continue;
+		precise |= c[k].precise;
+		ts_tick_to(tick, &c[k], c[k].precise ? ts_precise() : now);
+		if (c[k].type == TS_STATIC)
+			continue;
+		ts_miss_begin(t, tick);
+		ts_window_begin(&t->total, tick->slide, tick->fraction);
+	}
+	ts_barrier();
+	bank->generation = generation;
+	/* A finer clock has always moved. */
+	bank->now = precise ? ~0ULL : now;
+	return 0;
+}
+
+/* Bring the bank to `now` (jiffies). `generation` changes with every setting. */
+TS_INLINE void ts_bank_to(struct ts_bank *bank, u64 stride, struct ts_config *c, u32 generation, u64 now)
+{
+	if (ts_unlikely(bank->now != now || bank->generation != generation))
+		ts_bank_roll(bank, stride, c, generation, now);
+}
+
+/* Returns whether the bank's tables may be ordered; give it to the pushes that follow
+ * and to ts_bank_leave(). */
+TS_INLINE int ts_bank_enter(struct ts_bank *bank)
+{
+	return ts_claim(&bank->claim);
+}
+
+TS_INLINE void ts_bank_leave(struct ts_bank *bank, int claimed)
+{
+	if (claimed)
+		ts_release(&bank->claim);
+}
+
+/* True, at most once per delay, when the object is to be ordered now. */
+TS_INLINE int ts_due(u32 *ordered, const struct ts_config *c, u64 now)
+{
+	u32 at;
+
+	if (!c->delay)
+		return 1;
+	at = (u32)(now >> (c->delay_shift & 63)) + 1; /* 0 is never */
+	if (*ordered && at - *ordered < c->delay)
+		return 0;
+	*ordered = at;
+	return 1;
+}
+
+/* Until when (jiffies, exclusive) a push to the table need only sum: the object is not
+ * due and no slide begins. At most `before`. */
+TS_INLINE u64 ts_quiet_until(u64 before, const struct ts_tick *tick, const struct ts_config *c, u32 ordered)
+{
+	u64 until;
+	u32 gone;
+
+	if (!c->enabled)
+		return before;
+	if (!c->delay || c->precise || !ordered)
+		return 0;
+	gone = (u32)(tick->now >> (c->delay_shift & 63)) + 1 - ordered;
+	if (gone >= c->delay)
+		return 0;
+	until = tick->now + ((u64)(c->delay - gone) << (c->delay_shift & 63));
+	if (until > tick->end)
+		until = tick->end;
+	return until < before ? until : before;
+}
+
+/* Count to the total alone. */
+TS_INLINE void ts_push_total(struct ts_table *t, const struct ts_tick *tick, u32 part, u64 amount)
+{
+	ts_window_add(&t->total, part, amount, tick->fraction);
+}
+
+/* Push to a dynamic table before ts_quiet_until(). */
+TS_INLINE void ts_push_quiet(struct ts_table *t, const struct ts_tick *tick, struct ts_window *w, u32 part,
+			     u64 amount)
+{
+	ts_window_add(&t->total, part, amount, tick->fraction);
+	ts_window_add(w, part, amount, tick->fraction);
+}
+
+/* Push to a static table before ts_quiet_until(). */
+TS_INLINE void ts_push_static_quiet(struct ts_table *t, struct ts_count *w, u32 part, u64 amount)
+{
+	ts_add(&t->total.sum[part & 1], amount);
+	ts_add(&w->sum[part & 1], amount);
+}
+
+/* Push to a dynamic table. Returns the object's value. */
+TS_INLINE u64 ts_push(struct ts_table *t, const struct ts_tick *tick, const struct ts_config *c, ts_view view,
+		      int claimed, u64 obj, u64 id, struct ts_window *w, u32 part, u64 amount)
+{
+	u64 value;
+
+	ts_window_add(&t->total, part, amount, tick->fraction);
+	if (ts_unlikely(w->slide != tick->slide))
+		ts_window_begin(w, tick->slide, tick->fraction);
+	ts_window_add(w, part, amount, tick->fraction);
+	value = ts_window_now(w, tick->fraction);
+	if (!ts_due(&w->ordered, c, tick->now))
+		return value;
+	if (ts_likely(claimed))
+		ts_order(t, tick, obj, id, value, view);
+	else
+		ts_contended(t, tick, value, view);
+	return value;
+}
+
+/* Push to a static table. Returns the object's value. */
+TS_INLINE u64 ts_push_static(struct ts_table *t, const struct ts_tick *tick, const struct ts_config *c,
+			     ts_view view, int claimed, u64 obj, u64 id, struct ts_count *w, u32 part,
+			     u64 amount)
+{
+	u64 value;
+
+	ts_push_static_quiet(t, w, part, amount);
+	value = w->sum[0] + w->sum[1];
+	if (!ts_due(&w->ordered, c, tick->now))
+		return value;
+	if (ts_likely(claimed))
+		ts_order(t, tick, obj, id, value, view);
+	else
+		ts_contended(t, tick, value, view);
+	return value;
+}
+
+#endif /* TOPSTAT_PUSH_H */
