@@ -94,14 +94,15 @@ struct ts_entry {
 	/* slot */
 	u64 obj; /* address of the object */
 	u64 id; /* its id, to tell it from a later one at the same address */
-	u64 time; /* ticks, when key was evaluated */
+	u64 pushed; /* ticks, when last pushed here */
+	u64 seen; /* ticks, when last evaluated here without a push */
 	u32 count; /* how often ordered here; for `dump` */
 	u16 order; /* heap node: its slot */
 	u16 pos; /* slot: its heap node */
 	u16 next; /* slot: next of the chain */
 	u16 head[2]; /* buckets */
 	u16 pad;
-	u64 spare[2];
+	u64 spare;
 };
 
 struct ts_table {
@@ -450,7 +451,7 @@ TS_INLINE int ts_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slo
 	if (look == TS_LOOK_OK && !v->value && ts_view_type(view) != TS_STATIC)
 		look = TS_LOOK_GONE;
 	if (look == TS_LOOK_OK) {
-		e->time = tick->now;
+		e->seen = tick->now;
 		ts_rekey(t, e->pos, v->value, ts_view_mask(view));
 	} else if (look == TS_LOOK_GONE) {
 		ts_remove_node(t, e->pos, ts_view_mask(view));
@@ -467,7 +468,7 @@ TS_NOINLINE int ts_look_again(struct ts_table *t, const struct ts_tick *tick, u3
 	if (!t || !tick)
 		return 0;
 	e = ts_entry(t, slot, ts_view_mask(view));
-	if (e->obj && e->time < tick->start)
+	if (e->obj && e->pushed < tick->start && e->seen < tick->start)
 		ts_refresh(t, tick, slot, view, &v);
 	return 0;
 }
@@ -512,7 +513,8 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	}
 	ts_link(t, slot, obj, id, bucket, mask);
 	e = ts_entry(t, slot, mask);
-	e->time = tick->now;
+	e->pushed = tick->now;
+	e->seen = 0;
 	e->count = 1;
 	if (pos)
 		ts_sift_up(t, pos, value, slot, mask);
@@ -558,7 +560,7 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	if (ts_likely(slot > 0)) {
 		e = ts_entry(t, slot - 1, mask);
 		e->id = id; /* a successor at the same address, perhaps */
-		e->time = tick->now;
+		e->pushed = tick->now;
 		e->count++;
 		node = ts_entry(t, e->pos, mask);
 		/* Mostly the key grows a little and stays below its children. */

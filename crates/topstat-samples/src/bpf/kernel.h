@@ -108,6 +108,12 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 } CORE;
 
+enum cgroup_subsys_id {
+	cpu_cgrp_id,
+	memory_cgrp_id,
+	pids_cgrp_id,
+};
+
 struct task_struct {
 	int tgid;
 	struct task_struct *group_leader;

@@ -55,7 +55,7 @@ static __noinline int inet_unobjected(struct __sk_buff *skb, u32 sample, u32 par
 	packets = packets ? packets : 1;
 	bytes = inet_payload(skb, sample);
 	c = settings.config[sample];
-	ts_bank_to(bank, table_stride, c, settings.generation, bpf_jiffies64());
+	ts_bank_to(bank, constants.table_stride, c, settings.generation, bpf_jiffies64());
 	if (c[INET_PPS].enabled)
 		inet_count(bank, INET_PPS, part, packets);
 	if (bytes && c[INET_BPS].enabled)
@@ -88,9 +88,10 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 		inet_unobjected(skb, sample, part);
 		return NULL;
 	}
-	if (o->self != (u64)o)
-		inet_object_init(o, sk);
-	o->sock = (u64)sk; /* a process's socket was not yet known by address */
+	if (o->self != (u64)o && !inet_object_init(o, sk)) {
+		inet_unobjected(skb, sample, part);
+		return NULL;
+	}
 	if (part == INET_TX && !o->owner.sure) {
 		struct sock *kernel_sk = (void *)ts_read(o->sock);
 
@@ -148,7 +149,7 @@ static __always_inline int inet_packet(struct __sk_buff *skb, u32 part)
 
 	now = bpf_jiffies64();
 	generation = settings.generation;
-	ts_bank_to(bank, table_stride, c, generation, now);
+	ts_bank_to(bank, constants.table_stride, c, generation, now);
 
 	if (now < o->quiet && o->generation == generation) {
 		if (c[INET_PPS].enabled)
@@ -204,7 +205,6 @@ int inet_create(struct bpf_sock *sk)
 	o = bpf_sk_storage_get(&objects, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!o)
 		return 1; /* the first packet tries again, and counts it */
-	inet_object_init(o, NULL);
 	inet_owner(&o->owner, (void *)bpf_get_current_task());
 	return 1;
 }
@@ -264,7 +264,7 @@ int BPF_PROG(inet_retransmit, struct sock *sk, struct sk_buff *skb)
 	if (!bank)
 		return 0;
 	segments = BPF_CORE_READ(cb, tcp_gso_segs);
-	ts_bank_to(bank, table_stride, settings.config[sample], settings.generation, bpf_jiffies64());
+	ts_bank_to(bank, constants.table_stride, settings.config[sample], settings.generation, bpf_jiffies64());
 	claimed = ts_bank_enter(bank);
 	ts_push(inet_table(bank, INET_RETRANS), &bank->tick[INET_RETRANS], c, inet_view(INET_RETRANS), claimed,
 		o->self, o->id, &o->window[INET_RETRANS], INET_TX, segments ? segments : 1);
@@ -272,7 +272,7 @@ int BPF_PROG(inet_retransmit, struct sock *sk, struct sk_buff *skb)
 	return 0;
 }
 
-/* Before the hooks are attached: sockets that are there already, and whose they are. A
+/* Once the hooks are attached: sockets that were there already, and whose they are. A
  * socket of several processes is the first one's. */
 SEC("iter/task_file")
 int inet_adopt(struct bpf_iter__task_file *ctx)
@@ -299,8 +299,6 @@ int inet_adopt(struct bpf_iter__task_file *ctx)
 	o = bpf_sk_storage_get(&objects, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!o)
 		return 0;
-	if (o->self != (u64)o)
-		inet_object_init(o, sk);
 	if (!o->owner.sure)
 		inet_owner(&o->owner, task);
 	return 0;
