@@ -119,7 +119,6 @@ struct task_struct {
 	struct task_struct *group_leader;
 	char comm[16];
 	struct css_set *cgroups;
-	unsigned int flags;
 } CORE;
 
 struct seq_file;
@@ -152,6 +151,5 @@ struct bpf_iter__bpf_sk_storage_map {
 #define SOCK_STREAM 1
 #define SOCK_DGRAM 2
 #define SOCK_RAW 3
-#define PF_KTHREAD 0x00200000
 
 #endif /* TOPSTAT_KERNEL_H */

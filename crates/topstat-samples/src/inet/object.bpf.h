@@ -26,8 +26,6 @@ static __always_inline void inet_owner(struct inet_owner *owner, struct task_str
 	struct css_set *css;
 	struct cgroup_subsys_state *subsys;
 
-	if (BPF_CORE_READ(task, flags) & PF_KTHREAD)
-		return;
 	owner->pid = BPF_CORE_READ(task, tgid);
 	BPF_CORE_READ_INTO(&owner->comm, task, group_leader, comm);
 	css = BPF_CORE_READ(task, cgroups);
