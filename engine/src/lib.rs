@@ -1,12 +1,12 @@
 // TEMP
 #[allow(warnings)] pub mod abi {  #![allow(unsafe_op_in_unsafe_fn)] include!(concat!(env!("OUT_DIR"), "/abi.rs")); }
-#[allow(clippy::all)] unsafe extern "C" { fn shim_eval(w: *mut abi::ts_window, s: u64, f: u32, v: *mut abi::ts_value) -> i32; }
+#[allow(clippy::all)] unsafe extern "C" { fn shim_eval(w: *mut abi::ts_window, t: *const abi::ts_tick, v: *mut abi::ts_value) -> i32; }
 #[derive(Debug)] pub struct Error(pub String);
 impl std::fmt::Display for Error { fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.write_str(&self.0) } }
 pub struct Value { pub value: u64, pub parts: [u64; 2] }
-pub fn window_value(w: &abi::ts_window, slide: u64, fraction: u32) -> Option<Value> {
+pub fn window_value(w: &abi::ts_window, tick: &abi::ts_tick) -> Option<Value> {
     let mut w = *w; let mut v = abi::ts_value::default();
-    if unsafe { shim_eval(&mut w, slide, fraction, &mut v) } != 0 { return None; }
+    if unsafe { shim_eval(&mut w, tick, &mut v) } != 0 { return None; }
     Some(Value { value: v.value, parts: v.part })
 }
 pub fn config(period_ms: u32, delay_ms: u32, ty: u32, enabled: bool, epoch: u32, hz: u32) -> Result<abi::ts_config, Error> {

@@ -17,6 +17,8 @@ pub use catalogue::{SampleInfo, TableInfo, find, samples};
 pub use check::{Check, Outcome, check};
 pub use error::Error;
 pub use families::Family;
+#[cfg(feature = "bench")]
+pub use families::inet::bench;
 
 use topstat_model::Snapshot;
 

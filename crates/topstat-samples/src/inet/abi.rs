@@ -18,6 +18,9 @@ unsafe impl Plain for inet_refill {}
 unsafe impl Plain for inet_row {}
 // SAFETY: as above.
 unsafe impl Plain for inet_snapshot_args {}
+// SAFETY: as above.
+#[cfg(feature = "bench")]
+unsafe impl Plain for inet_bench {}
 // SAFETY: as above; the rows behind it are read one by one.
 unsafe impl Plain for SectionHead {}
 // SAFETY: as above.

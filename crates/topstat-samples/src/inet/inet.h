@@ -137,4 +137,11 @@ struct inet_section {
 	struct inet_row row[];
 };
 
+/* For the benchmark: which sockets its programs go through. */
+struct inet_bench {
+	u32 flows;
+	u32 next;
+	u64 not_found;
+};
+
 #endif /* TOPSTAT_INET_H */

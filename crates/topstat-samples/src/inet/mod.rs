@@ -5,6 +5,8 @@
 //! `README.md` in this folder for what is counted, and where.
 
 mod abi;
+#[cfg(feature = "bench")]
+pub mod bench;
 mod observer;
 mod reader;
 mod rows;

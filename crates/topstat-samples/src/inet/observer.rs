@@ -22,6 +22,7 @@ pub struct Observer {
     pub object: Object,
     pub banks: Shared,
     pub census: Shared,
+    settings: Shared,
     /// Entries of each table: a power of two.
     pub entries: u32,
     /// Rows of each table.
@@ -67,13 +68,13 @@ impl Observer {
         let banks = Shared::new(&bpf::map(&object, "banks")?)?;
         init_banks(&banks, cpus, entries);
         let settings = Shared::new(&bpf::map(&object, ".data.settings")?)?;
-        write_settings(&settings, tables, options)?;
         let census = Shared::new(&bpf::map(&object, ".data.census")?)?;
 
         let mut observer = Self {
             object,
             banks,
             census,
+            settings,
             entries,
             top: options.top,
             cpus,
@@ -82,6 +83,7 @@ impl Observer {
             _links: Vec::new(),
             _cgroup: cgroup,
         };
+        observer.set(tables, options.period_ms, options.delay_ms)?;
         observer.attach()?;
         observer.adopt()?;
         Ok(observer)
@@ -111,6 +113,27 @@ impl Observer {
             .map_err(|e| kernel("look for existing sockets", &e))?
             .read_to_end(&mut nothing)
             .map_err(|e| kernel("look for existing sockets", &e))?;
+        Ok(())
+    }
+
+    /// Sets which tables are on, and their period and delay, from the next push on.
+    pub fn set(&mut self, tables: &[&'static TableInfo], period_ms: u32, delay_ms: u32) -> Result<(), Error> {
+        let hz = hz();
+        let generation = self.settings.read::<u32>(0, offset_of!(abi::inet_settings, generation)) + 1;
+        for info in super::tables::SAMPLES.iter().flat_map(|s| s.tables) {
+            let Some((sample, table)) = place(info) else { continue };
+            let kind = match info.kind {
+                TableType::Dynamic => abi::TS_DYNAMIC,
+                TableType::Static => abi::TS_STATIC,
+            };
+            let config = topstat_engine::config(period_ms, delay_ms, kind, tables.contains(&info), generation, hz)
+                .map_err(|e| Error::Option(e.to_string()))?;
+            let offset = offset_of!(abi::inet_settings, config)
+                + (sample * abi::INET_TABLES + table) as usize * size_of::<abi::ts_config>();
+            self.settings.write(0, offset, config);
+        }
+        self.settings.write::<u32>(0, offset_of!(abi::inet_settings, generation), generation);
+        (self.period_ms, self.delay_ms) = (period_ms, delay_ms);
         Ok(())
     }
 
@@ -152,25 +175,6 @@ fn init_banks(banks: &Shared, cpus: u32, entries: u32) {
             }
         }
     }
-}
-
-fn write_settings(settings: &Shared, tables: &[&'static TableInfo], options: &Options) -> Result<(), Error> {
-    let hz = hz();
-    for info in super::tables::SAMPLES.iter().flat_map(|s| s.tables) {
-        let Some((sample, table)) = place(info) else { continue };
-        let enabled = tables.contains(&info);
-        let kind = match info.kind {
-            TableType::Dynamic => abi::TS_DYNAMIC,
-            TableType::Static => abi::TS_STATIC,
-        };
-        let config = topstat_engine::config(options.period_ms, options.delay_ms, kind, enabled, 1, hz)
-            .map_err(|e| Error::Option(e.to_string()))?;
-        let offset = offset_of!(abi::inet_settings, config)
-            + (sample * abi::INET_TABLES + table) as usize * size_of::<abi::ts_config>();
-        settings.write(0, offset, config);
-    }
-    settings.write::<u32>(0, offset_of!(abi::inet_settings, generation), 1);
-    Ok(())
 }
 
 /// Jiffies in a second: the grain of the coarse clock is one jiffy.

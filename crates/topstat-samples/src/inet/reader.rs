@@ -141,7 +141,7 @@ impl Reader {
             if window.slide != again.slide || window.done != again.done {
                 continue;
             }
-            if let Some(value) = window_value(&again, tick.slide, tick.fraction) {
+            if let Some(value) = window_value(&again, tick) {
                 return Some(value.value);
             }
             if again.slide == again.done {

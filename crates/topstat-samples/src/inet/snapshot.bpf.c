@@ -189,7 +189,7 @@ int inet_refill(struct bpf_iter__bpf_sk_storage_map *ctx)
 		value.value = t->scratch.sum[0] + t->scratch.sum[1];
 	} else {
 		ts_peek(&t->scratch, sizeof(struct ts_window), self + ts_view_window(view));
-		if (ts_window_eval(&t->scratch, tick->slide, tick->fraction, &value))
+		if (ts_window_eval(&t->scratch, tick, &value))
 			value.value = ts_window_now(&t->scratch, tick->fraction);
 	}
 	if (value.value)
