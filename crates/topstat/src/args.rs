@@ -4,8 +4,10 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use topstat_model::typeset::escape;
 use topstat_samples::{DEFAULT_TOP, MAX_TOP};
 
 use crate::error::Error;
@@ -81,7 +83,7 @@ pub struct TopArgs {
     pub count: Option<u64>,
 
     /// Show at most this many rows [default: on a terminal what fits, else all]
-    #[arg(short = 'n', long, value_name = "ROWS", value_parser = rows())]
+    #[arg(short = 'n', long, value_name = "ROWS", value_parser = rows)]
     pub rows: Option<u32>,
 
     /// How to write it
@@ -113,7 +115,7 @@ pub struct TopArgs {
     pub port: Vec<u16>,
 
     /// Rows that the table keeps, 1 to 1024 [default: 128, or ROWS if that is more]
-    #[arg(long, value_name = "N", value_parser = rows(), help_heading = TABLE)]
+    #[arg(long, value_name = "N", value_parser = rows, help_heading = TABLE)]
     pub top: Option<u32>,
 
     /// Period of a dynamic table: milliseconds, or a time with a unit
@@ -208,9 +210,20 @@ impl Args {
     ///
     /// # Errors
     ///
-    /// [`Error::Parse`], also for `--help` and `--version`.
+    /// [`Error::Parse`], also for `--help` and `--version`; [`Error::Usage`] for a table without `top`.
     pub fn parse_line(line: impl IntoIterator<Item = OsString>) -> Result<Self, Error> {
-        Ok(Self::try_parse_from(line)?)
+        Self::try_parse_from(line).map_err(|error| match forgotten_top(&error) {
+            Some(table) => Error::Usage(format!("unknown command {table}: did you mean topstat top {table}?")),
+            None => error.into(),
+        })
+    }
+}
+
+/// The table's name that was given instead of a command.
+fn forgotten_top(error: &clap::Error) -> Option<String> {
+    match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(name)) if name.contains('/') => Some(escape(name).into_owned()),
+        _ => None,
     }
 }
 
@@ -236,9 +249,10 @@ impl TopArgs {
     }
 }
 
-fn rows() -> clap::builder::RangedI64ValueParser<u32> {
+fn rows(text: &str) -> Result<u32, String> {
     const _: () = assert!(DEFAULT_TOP == 128 && MAX_TOP == 1024, "as --help says");
-    clap::value_parser!(u32).range(1..=i64::from(MAX_TOP))
+    let rows = text.parse().ok().filter(|rows| (1..=MAX_TOP).contains(rows));
+    rows.ok_or_else(|| format!("not a number from 1 to {MAX_TOP}"))
 }
 
 fn count(text: &str) -> Result<u64, String> {

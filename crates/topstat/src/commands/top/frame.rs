@@ -6,8 +6,8 @@
 
 /// Hides the cursor.
 const HIDE: &[u8] = b"\x1b[?25l";
-/// Shows the cursor. All that is to be undone at the end.
-pub const LEAVE: &[u8] = b"\x1b[?25h";
+/// Undoes all that a picture changes, also one that was broken off: style, wrapping, cursor.
+pub const LEAVE: &[u8] = b"\x1b[0m\x1b[?7h\x1b[?25h";
 const HOME: &[u8] = b"\x1b[H";
 const CLEAR_LINE: &[u8] = b"\x1b[K";
 const CLEAR_BELOW: &[u8] = b"\x1b[J";
