@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which samples and tables there are.
 
+use std::sync::LazyLock;
+
 use topstat_model::{TableType, Unit};
 
 use crate::families;
@@ -34,11 +36,13 @@ pub struct TableInfo {
 }
 
 /// All samples, in the order they are listed.
-pub fn samples() -> impl Iterator<Item = &'static SampleInfo> {
-    families::FAMILIES.iter().flat_map(|f| f.samples())
+pub fn samples() -> &'static [&'static SampleInfo] {
+    static ALL: LazyLock<Vec<&SampleInfo>> =
+        LazyLock::new(|| families::FAMILIES.iter().flat_map(|f| f.samples()).collect());
+    &ALL
 }
 
 /// The table of that name.
 pub fn find(sample: &str, table: &str) -> Option<&'static TableInfo> {
-    samples().find(|s| s.name == sample)?.tables.iter().find(|t| t.name == table)
+    samples().iter().find(|s| s.name == sample)?.tables.iter().find(|t| t.name == table)
 }

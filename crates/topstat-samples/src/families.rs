@@ -12,7 +12,7 @@ pub trait Family: Sync {
     ///
     /// # Errors
     /// See [`crate::load`].
-    fn load(&self, tables: &[&'static TableInfo], options: &Options) -> Result<Box<dyn Source>, Error>;
+    fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error>;
 
     /// Looks at what the family needs of the kernel, beyond what all need.
     fn check(&self) -> Vec<Check>;

@@ -75,7 +75,7 @@ pub trait Source {
 ///
 /// # Errors
 /// See [`Error`]: no privilege, no BTF, no cgroup v2, a program that the kernel refuses.
-pub fn load(tables: &[&'static TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
+pub fn load(tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
     let first = tables.first().ok_or_else(|| Error::Option("no table to load".to_owned()))?;
     let family = families::of(first.sample).ok_or_else(|| Error::NotLoaded(first.sample.to_owned()))?;
     if let Some(other) = tables.iter().find(|t| !family.samples().iter().any(|s| s.name == t.sample)) {

@@ -76,7 +76,7 @@ fn samples_of(name: &str, family: Option<Family>) -> Result<Vec<&'static SampleI
             _ => Ok(vec![sample]),
         };
     }
-    let of = |family: Family| all.iter().find(|sample| sample.name.strip_suffix(family.suffix()) == Some(name));
+    let of = |family: Family| all.iter().copied().find(|sample| sample.name.strip_suffix(family.suffix()) == Some(name));
     Ok(Family::BOTH.into_iter().filter(|one| family.is_none_or(|family| family == *one)).filter_map(of).collect())
 }
 
@@ -129,9 +129,9 @@ fn no_table(name: &str) -> Error {
             "{name} is a sample: name one of its tables too, such as {name}/{table} (topstat ls {name} lists them)"
         ));
     }
-    let all: Vec<_> = topstat_samples::samples().iter().collect();
-    let near = near(name, table_names(&all));
-    let meant: Vec<_> = tables_of(&all)
+    let all = topstat_samples::samples();
+    let near = near(name, table_names(all));
+    let meant: Vec<_> = tables_of(all)
         .filter(|table| near.contains(&table.name))
         .map(|table| format!("{}/{}", table.sample, table.name))
         .collect();

@@ -50,7 +50,7 @@ impl Bench {
     ///
     /// # Errors
     /// As [`crate::load`].
-    pub fn new(tables: &[&'static TableInfo], options: &Options) -> Result<Self, Error> {
+    pub fn new(tables: &[&TableInfo], options: &Options) -> Result<Self, Error> {
         let observer = Observer::load(tables, options)?;
         let mut object = bpf::open("bench", OBJECT)?;
         let constants = abi::inet_constants {
@@ -73,7 +73,7 @@ impl Bench {
     ///
     /// # Errors
     /// When the delay is out of its range.
-    pub fn set(&mut self, tables: &[&'static TableInfo], delay_ms: u32) -> Result<(), Error> {
+    pub fn set(&mut self, tables: &[&TableInfo], delay_ms: u32) -> Result<(), Error> {
         self.observer.set(tables, self.observer.period_ms, delay_ms)
     }
 

@@ -25,7 +25,7 @@ impl Family for Inet {
         tables::SAMPLES
     }
 
-    fn load(&self, tables: &[&'static TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
+    fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
         let observer = observer::Observer::load(tables, options)?;
         Ok(Box::new(reader::Reader::new(observer)?))
     }

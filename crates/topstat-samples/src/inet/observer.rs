@@ -37,7 +37,7 @@ pub struct Observer {
 
 impl Observer {
     /// Loads and attaches, with the given tables on and all others off.
-    pub fn load(tables: &[&'static TableInfo], options: &Options) -> Result<Self, Error> {
+    pub fn load(tables: &[&TableInfo], options: &Options) -> Result<Self, Error> {
         let entries = topstat_engine::entries_for(options.top).map_err(|e| Error::Option(e.to_string()))?;
         let cgroup = cgroup::root().map_err(|e| Error::Unsupported {
             sample: SAMPLE,
@@ -117,7 +117,7 @@ impl Observer {
     }
 
     /// Sets which tables are on, and their period and delay, from the next push on.
-    pub fn set(&mut self, tables: &[&'static TableInfo], period_ms: u32, delay_ms: u32) -> Result<(), Error> {
+    pub fn set(&mut self, tables: &[&TableInfo], period_ms: u32, delay_ms: u32) -> Result<(), Error> {
         let hz = hz();
         let generation = self.settings.read::<u32>(0, offset_of!(abi::inet_settings, generation)) + 1;
         for info in super::tables::SAMPLES.iter().flat_map(|s| s.tables) {

@@ -13,7 +13,7 @@ use crate::style::{BOLD, colors, paint};
 pub fn run(args: &LsArgs, color: ColorWhen, console: &mut dyn Console) -> Result<Exit, Error> {
     let samples = match &args.sample {
         Some(name) => resolve::samples(name)?,
-        None => topstat_samples::samples().iter().collect(),
+        None => topstat_samples::samples().to_vec(),
     };
     let text = match args.output {
         ListFormat::Text => text(&samples, colors(color, console.facts())),

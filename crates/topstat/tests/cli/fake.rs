@@ -73,6 +73,14 @@ impl Drop for FakeSource {
 }
 
 impl Source for FakeSource {
+    fn peek(&mut self, table: &TableInfo) -> Result<Snapshot, Error> {
+        self.snapshot(table)
+    }
+
+    fn refill(&mut self, _: &TableInfo) -> Result<u64, Error> {
+        Ok(0)
+    }
+
     fn snapshot(&mut self, table: &TableInfo) -> Result<Snapshot, Error> {
         self.taken += 1;
         if self.fail_at == Some(self.taken) {
