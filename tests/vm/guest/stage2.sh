@@ -41,6 +41,9 @@ if [ -n "$modules" ]; then
     $bb mount -o bind "$modules" "/lib/modules/$($bb uname -r)"
 fi
 
+# Where programs look for the kernel's configuration.
+[ ! -e "$config" ] || $bb ln -sf "$config" "/boot/config-$($bb uname -r)"
+
 set_to() { # value, file: not every kernel has every one
     [ ! -e "$2" ] || echo "$1" >"$2"
 }
@@ -68,6 +71,7 @@ kernel_state() {
     [ ! -e /proc/lockdep_stats ] || $bb grep debug_locks: /proc/lockdep_stats
 }
 
+[ "$settle" = 0 ] || $bb sleep "$settle"
 $bb cut -d' ' -f1 /proc/uptime >$share/ready.new
 $bb mv $share/ready.new $share/ready
 

@@ -129,8 +129,10 @@ pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
         Tier::Slub => arguments.push("slub_debug=FZPU"),
         // Every KASAN report, not the first only: commands share a guest.
         Tier::Debug => arguments.push("kasan_multi_shot"),
-        // The TSC is exact there, and code lies at the same addresses in every boot.
-        Tier::Icount => arguments.extend(["tsc=reliable", "clocksource=tsc", "nokaslr"]),
+        // The TSC is exact there, and code, stacks and heaps lie at the same addresses in every boot.
+        Tier::Icount => {
+            arguments.extend(["tsc=reliable", "clocksource=tsc", "nokaslr", "norandmaps", "randomize_kstack_offset=off"]);
+        }
     }
     arguments.extend(machine.append.iter().map(String::as_str));
     arguments.join(" ")
@@ -149,7 +151,7 @@ pub fn qemu_arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
     // Five-level page tables only make every memory access dearer.
     push(&["-cpu", "max,la57=off"]);
     if machine.tier == Tier::Icount {
-        push(&["-icount", "shift=0,sleep=off", "-rtc", "base=2025-01-01T00:00:00,clock=vm"]);
+        push(&["-icount", "shift=0,sleep=off", "-rtc", "base=2025-01-01T00:00:00,clock=vm", "-seed", "1"]);
     }
     // The file servers read and write the guest's memory.
     push(&["-m", &memory, "-object", &format!("memory-backend-memfd,id=mem,size={memory},share=on")]);
