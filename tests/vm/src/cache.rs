@@ -2,7 +2,8 @@
 //! Where kernels are kept, and who may write there.
 //!
 //! ```text
-//! <cache>/lock                      held by whoever fetches, builds or cleans
+//! <cache>/fetch.lock                held by whoever uses apt, fetches or cleans
+//! <cache>/build.lock                held by whoever builds the debug tier's kernel or cleans
 //! <cache>/apt/                      private state of apt: sources, lists, downloads
 //! <cache>/series/<series>.json      which kernel a series stands for: package, version, release
 //! <cache>/kernels/<release>/        vmlinuz, config, kernel.json, boot-modules/*.ko, lib/modules/<release>/
@@ -21,6 +22,15 @@ use fs4::FileExt;
 #[derive(Debug, Clone)]
 pub struct Cache {
     root: PathBuf,
+}
+
+/// What may be done to the cache by one at a time. Who needs both takes `Build` first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Downloads, which share apt's state.
+    Fetch,
+    /// The debug tier's kernel: minutes, in which others may fetch.
+    Build,
 }
 
 /// Held while the cache is changed; others wait. Released on drop.
@@ -64,14 +74,17 @@ impl Cache {
         self.root.join("series").join(format!("{series}.json"))
     }
 
-    /// Waits for, and takes, the right to change the cache.
-    pub fn lock(&self) -> Result<Lock> {
-        let path = self.root.join("lock");
+    /// Waits for, and takes, the right to do `work`.
+    pub fn lock(&self, work: Work) -> Result<Lock> {
+        let path = self.root.join(match work {
+            Work::Fetch => "fetch.lock",
+            Work::Build => "build.lock",
+        });
         fs::create_dir_all(&self.root)
             .with_context(|| format!("cannot create the cache folder {} (set TOPSTAT_VM_CACHE)", self.root.display()))?;
         let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
         if FileExt::try_lock(&file).is_err() {
-            eprintln!("topstat-vm: waiting for another topstat-vm that changes {}", self.root.display());
+            eprintln!("topstat-vm: waiting for another topstat-vm that holds {}", path.display());
             FileExt::lock(&file).with_context(|| format!("cannot lock {}", path.display()))?;
         }
         Ok(Lock { _file: file })

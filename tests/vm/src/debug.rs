@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
 use crate::apt::{self, Apt};
-use crate::cache::Cache;
+use crate::cache::{Cache, Work};
 use crate::deps;
 use crate::kernel::{Kernel, Series};
 
@@ -22,7 +22,7 @@ const SOURCE_PACKAGE: &str = "linux-source-6.1";
 /// Its configuration, on top of `tinyconfig`.
 const CONFIG: &str = include_str!("../debug.config");
 
-/// Why a line of [`CONFIG`] may be missing from the kernel's own: none may. Its name in the cache begins so.
+/// Its name in the cache begins so; the version and a hash of [`CONFIG`] follow.
 const PREFIX: &str = "debug-";
 
 /// The cached kernel with the present configuration, if there is one. Needs no network.
@@ -49,7 +49,7 @@ pub fn build(cache: &Cache) -> Result<Kernel> {
         return Ok(kernel);
     }
     deps::check_build_tools()?;
-    let _lock = cache.lock()?;
+    let _lock = cache.lock(Work::Build)?;
     if let Some(kernel) = cached(cache) {
         return Ok(kernel);
     }
@@ -57,6 +57,7 @@ pub fn build(cache: &Cache) -> Result<Kernel> {
 }
 
 fn build_locked(cache: &Cache) -> Result<Kernel> {
+    let lock = cache.lock(Work::Fetch)?;
     let apt = Apt::open(cache.apt(), false)?;
     let source = apt::newest(apt.show(SOURCE_PACKAGE)?)?
         .with_context(|| format!("no suite on this host's Debian mirror has {SOURCE_PACKAGE}"))?;
@@ -64,6 +65,7 @@ fn build_locked(cache: &Cache) -> Result<Kernel> {
     let tree = scratch.path().join("source");
     fs::create_dir_all(&tree)?;
     apt.unpack(SOURCE_PACKAGE, &source.version, &tree)?;
+    drop(lock);
     let archive = tree.join("usr/src").join(format!("{SOURCE_PACKAGE}.tar.xz"));
     let unpacked = Command::new("tar").arg("-xf").arg(&archive).arg("--strip-components=1").current_dir(&tree).status();
     ensure!(unpacked.context("cannot run tar")?.success(), "cannot unpack {}", archive.display());

@@ -58,15 +58,15 @@ impl Job {
         // What is not text can be no variable of ours.
         let mut env: Vec<(String, String)> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .filter(|(name, _)| passes(name))
+            // Cargo has some with a dash, which no shell can export.
+            .filter(|(name, _)| passes(name) && is_name(name))
             .collect();
         for variable in extra {
             let (name, value) = match variable.split_once('=') {
                 Some((name, value)) => (name, value.to_owned()),
                 None => (variable.as_str(), std::env::var(variable).with_context(|| format!("--env {variable}"))?),
             };
-            let sound = !name.is_empty() && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric());
-            ensure!(sound, "--env {variable}: {name:?} is no name of a variable");
+            ensure!(is_name(name), "--env {variable}: {name:?} is no name of a variable");
             env.push((name.to_owned(), value));
         }
         let cwd = std::env::current_dir().context("cannot tell the current folder")?;
@@ -87,6 +87,13 @@ impl Job {
         }
         Ok(script)
     }
+}
+
+/// Whether a shell can have a variable of that name.
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
 }
 
 fn quote(word: &str) -> Result<String> {
@@ -450,6 +457,7 @@ mod tests {
     fn names_of_variables_are_checked() {
         assert!(Job::new(vec![], &["A B=1".to_owned()]).is_err());
         assert!(Job::new(vec![], &["=1".to_owned()]).is_err());
+        assert!(Job::new(vec![], &["1A=1".to_owned()]).is_err());
         let job = Job::new(vec![], &["X=a=b".to_owned()]).unwrap();
         assert_eq!(job.env.last().unwrap(), &("X".to_owned(), "a=b".to_owned()));
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::apt::{self, Apt, Package};
-use crate::cache::Cache;
+use crate::cache::{Cache, Work};
 
 /// The package that depends on a suite's current kernel.
 const METAPACKAGE: &str = "linux-image-cloud-amd64";
@@ -139,7 +139,7 @@ pub fn fetch(cache: &Cache, series: Series, update: bool) -> Result<Kernel> {
     if !update && let Some(kernel) = cached(cache, series) {
         return Ok(kernel);
     }
-    let _lock = cache.lock()?;
+    let _lock = cache.lock(Work::Fetch)?;
     if !update && let Some(kernel) = cached(cache, series) {
         return Ok(kernel);
     }
@@ -292,7 +292,7 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
 
 /// Removes kernels that no series stands for any more, or the whole cache. Returns what was removed.
 pub fn clean(cache: &Cache, all: bool) -> Result<Vec<PathBuf>> {
-    let _lock = cache.lock()?;
+    let _locks = [cache.lock(Work::Build)?, cache.lock(Work::Fetch)?];
     let kept: Vec<PathBuf> = if all {
         Vec::new()
     } else {
@@ -355,7 +355,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path());
         for (series, release) in [(Some("6.1"), "6.1.0-1"), (None, "6.1.0-0")] {
-            let scratch = cache.lock().and_then(|_| cache.scratch()).unwrap();
+            let scratch = cache.lock(Work::Fetch).and_then(|_| cache.scratch()).unwrap();
             let kernel = Kernel { package: "p".into(), version: "v".into(), release: release.into(), dir: PathBuf::new() };
             let kernel = kernel.install(scratch, cache.kernels().join(release)).unwrap();
             if let Some(series) = series {
