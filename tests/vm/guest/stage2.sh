@@ -12,9 +12,13 @@ export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 mnt() { # type, folder, options: what the kernel lacks is no failure
     $bb mkdir -p "$2" && $bb mount -t "$1" ${3:+-o "$3"} "$1" "$2" 2>/dev/null
 }
-mnt proc /proc
-mnt sysfs /sys
-mnt devtmpfs /dev
+die() {
+    echo "topstat-vm: boot failed: $1"
+    $bb reboot -f
+}
+for basic in proc:/proc sysfs:/sys devtmpfs:/dev; do
+    mnt ${basic%:*} ${basic#*:} || die "cannot mount ${basic#*:}"
+done
 mnt devpts /dev/pts mode=620,gid=5,ptmxmode=666
 mnt tmpfs /dev/shm mode=1777
 mnt tracefs /sys/kernel/tracing

@@ -2,7 +2,7 @@
 //! One boot of a guest: its files, its processes, and what is seen of it from outside.
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,6 +15,7 @@ use crate::Unavailable;
 use crate::deps::Tools;
 use crate::kernel::Kernel;
 use crate::qemu::{self, Cgroup, Files, Machine, Tier};
+use crate::watch::{Begun, Stream, Watch};
 
 /// How often the guest's files are looked at. Output is delayed by no more than this.
 const POLL: Duration = Duration::from_millis(10);
@@ -53,8 +54,12 @@ impl Job {
     /// `argv` in the current folder, with the environment that commands get and `extra` (`NAME=VALUE`, or `NAME` to
     /// take it from here).
     pub fn new(argv: Vec<String>, extra: &[String]) -> Result<Self> {
-        let passes =
-            |name: &str| ENVIRONMENT.contains(&name) || ENVIRONMENT_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
+        let passes = |name: &str| {
+            ENVIRONMENT.contains(&name)
+                || ENVIRONMENT_PREFIXES
+                    .iter()
+                    .any(|prefix| name.starts_with(prefix))
+        };
         // What is not text can be no variable of ours.
         let mut env: Vec<(String, String)> = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -64,9 +69,15 @@ impl Job {
         for variable in extra {
             let (name, value) = match variable.split_once('=') {
                 Some((name, value)) => (name, value.to_owned()),
-                None => (variable.as_str(), std::env::var(variable).with_context(|| format!("--env {variable}"))?),
+                None => (
+                    variable.as_str(),
+                    std::env::var(variable).with_context(|| format!("--env {variable}"))?,
+                ),
             };
-            ensure!(is_name(name), "--env {variable}: {name:?} is no name of a variable");
+            ensure!(
+                is_name(name),
+                "--env {variable}: {name:?} is no name of a variable"
+            );
             env.push((name.to_owned(), value));
         }
         let cwd = std::env::current_dir().context("cannot tell the current folder")?;
@@ -82,7 +93,11 @@ impl Job {
         script += "export TOPSTAT_VM=1 TOPSTAT_VM_OUT=/run/topstat-vm/share/out\n";
         script += &format!("cd {} || exit 125\n", quote(&self.cwd.to_string_lossy())?);
         if !self.argv.is_empty() {
-            let words = self.argv.iter().map(|word| quote(word)).collect::<Result<Vec<_>>>()?;
+            let words = self
+                .argv
+                .iter()
+                .map(|word| quote(word))
+                .collect::<Result<Vec<_>>>()?;
             script += &format!("exec {}\n", words.join(" "));
         }
         Ok(script)
@@ -97,16 +112,9 @@ fn is_name(name: &str) -> bool {
 }
 
 fn quote(word: &str) -> Result<String> {
-    Ok(shlex::try_quote(word).with_context(|| format!("cannot pass {word:?} to a guest"))?.into_owned())
-}
-
-/// Which output of a command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
-    /// Standard output.
-    Out,
-    /// Standard error.
-    Err,
+    Ok(shlex::try_quote(word)
+        .with_context(|| format!("cannot pass {word:?} to a guest"))?
+        .into_owned())
 }
 
 /// How a guest ended.
@@ -120,19 +128,6 @@ pub enum End {
     BootTimeOut,
     /// A command ran too long.
     TimeOut,
-}
-
-/// A command that was begun.
-#[derive(Debug, Clone)]
-pub struct Begun {
-    /// Its place in the list of jobs.
-    pub index: usize,
-    /// Its exit code; none if the guest ended before it.
-    pub code: Option<i32>,
-    /// How long it ran, seen from the host.
-    pub took: Duration,
-    /// The end of what it printed last: of standard error, or of standard output where that is empty.
-    pub last_line: String,
 }
 
 /// What was seen of a guest.
@@ -174,19 +169,45 @@ impl Drop for Ended {
 
 impl<'a> Guest<'a> {
     /// Prepares a guest; its files go when it is dropped.
-    pub fn new(tools: &'a Tools, kernel: &'a Kernel, machine: &'a Machine, cgroup: Cgroup) -> Result<Self> {
+    pub fn new(
+        tools: &'a Tools,
+        kernel: &'a Kernel,
+        machine: &'a Machine,
+        cgroup: Cgroup,
+    ) -> Result<Self> {
         if !is_root() {
-            bail!(Unavailable("guests share the host's root, and only root may serve all of it; run as root".to_owned()));
+            bail!(Unavailable(
+                "guests share the host's root, and only root may serve all of it; run as root"
+                    .to_owned()
+            ));
         }
         // Not below TMPDIR: the socket's path must be short.
-        let run = tempfile::Builder::new().prefix("topstat-vm-").tempdir_in("/tmp").context("cannot create a folder in /tmp")?;
-        let guest = Self { tools, kernel, machine, run };
+        let run = tempfile::Builder::new()
+            .prefix("topstat-vm-")
+            .tempdir_in("/tmp")
+            .context("cannot create a folder in /tmp")?;
+        let guest = Self {
+            tools,
+            kernel,
+            machine,
+            run,
+        };
         fs::create_dir_all(guest.share().join("out"))?;
-        let modules = kernel.modules().map(|dir| dir.display().to_string()).unwrap_or_default();
-        let settle = if machine.tier == Tier::Icount { SETTLE_S } else { 0 };
+        let modules = kernel
+            .modules()
+            .map(|dir| dir.display().to_string())
+            .unwrap_or_default();
+        let settle = if machine.tier == Tier::Icount {
+            SETTLE_S
+        } else {
+            0
+        };
         let config = quote(&kernel.dir.join("config").display().to_string())?;
-        let settings =
-            format!("cgroup={}\nmodules={}\nconfig={config}\nsettle={settle}\n", cgroup.name(), quote(&modules)?);
+        let settings = format!(
+            "cgroup={}\nmodules={}\nconfig={config}\nsettle={settle}\n",
+            cgroup.name(),
+            quote(&modules)?
+        );
         fs::write(guest.share().join("settings"), settings)?;
         guest.pack_initramfs()?;
         Ok(guest)
@@ -205,16 +226,27 @@ impl<'a> Guest<'a> {
         fs::copy(&self.tools.busybox, tree.join("bin/busybox"))
             .with_context(|| format!("cannot copy {}", self.tools.busybox.display()))?;
         for module in self.kernel.boot_modules()? {
-            fs::copy(&module, tree.join("modules").join(module.file_name().unwrap_or_default()))?;
+            fs::copy(
+                &module,
+                tree.join("modules")
+                    .join(module.file_name().unwrap_or_default()),
+            )?;
         }
         fs::write(tree.join("init"), include_str!("../guest/initramfs.sh"))?;
         fs::write(tree.join("stage2.sh"), include_str!("../guest/stage2.sh"))?;
         let packed = Command::new("sh")
-            .args(["-ec", "chmod 755 init; find . | cpio --quiet -o -H newc >../initramfs.cpio"])
+            .args([
+                "-ec",
+                "chmod 755 init; find . | cpio --quiet -o -H newc >../initramfs.cpio",
+            ])
             .current_dir(&tree)
             .output()
             .context("cannot run sh")?;
-        ensure!(packed.status.success(), "cannot pack the initramfs: {}", String::from_utf8_lossy(&packed.stderr));
+        ensure!(
+            packed.status.success(),
+            "cannot pack the initramfs: {}",
+            String::from_utf8_lossy(&packed.stderr)
+        );
         Ok(())
     }
 
@@ -237,13 +269,20 @@ impl<'a> Guest<'a> {
         let serve = |socket: &Path, dir: &Path, view: Option<&Path>| -> Result<Ended> {
             let log = socket.with_extension("log");
             let mut server = qemu::virtiofsd(self.tools, socket, dir, view);
-            server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
+            server
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(File::create(&log)?);
             let mut server = Ended(server.spawn().context("cannot run virtiofsd")?);
             let start = Instant::now();
             while !socket.exists() {
                 if server.0.try_wait()?.is_some() || start.elapsed() > SERVER_LIMIT {
                     let complaint = fs::read_to_string(&log).unwrap_or_default();
-                    bail!("cannot share {} with a guest: virtiofsd failed: {}", dir.display(), complaint.trim());
+                    bail!(
+                        "cannot share {} with a guest: virtiofsd failed: {}",
+                        dir.display(),
+                        complaint.trim()
+                    );
                 }
                 thread::sleep(POLL);
             }
@@ -257,7 +296,10 @@ impl<'a> Guest<'a> {
         ];
         let mut command = qemu::qemu(self.tools, self.machine, &files);
         if !interactive {
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(path("qemu.log"))?);
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(File::create(path("qemu.log"))?);
         }
         Ok((Ended(command.spawn().context("cannot run qemu")?), servers))
     }
@@ -281,14 +323,21 @@ impl<'a> Guest<'a> {
         output: &mut dyn FnMut(usize, Stream, &[u8]),
     ) -> Result<Seen> {
         for &index in indices {
-            fs::write(self.share().join(format!("{index}.sh")), jobs[index].script()?)?;
+            fs::write(
+                self.share().join(format!("{index}.sh")),
+                jobs[index].script()?,
+            )?;
         }
-        let list = indices.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
+        let list = indices
+            .iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join(" ");
         self.add_settings(&format!("mode=run\ncommands={}\n", quote(&list)?))?;
 
         let start = Instant::now();
         let (mut qemu, _servers) = self.start(false)?;
-        let mut watch = Watch { share: self.share(), boot: None, begun: Vec::new(), tails: None, since: start };
+        let mut watch = Watch::new(self.share());
         let boot_limit = BOOT_LIMIT * self.machine.tier.patience();
         let end = loop {
             let gone = qemu.0.try_wait().context("cannot wait for qemu")?.is_some();
@@ -312,7 +361,9 @@ impl<'a> Guest<'a> {
             self.inject_nmi();
         }
         let last = Instant::now();
-        while qemu.0.try_wait().context("cannot wait for qemu")?.is_none() && last.elapsed() < LAST_WORDS {
+        while qemu.0.try_wait().context("cannot wait for qemu")?.is_none()
+            && last.elapsed() < LAST_WORDS
+        {
             thread::sleep(POLL);
         }
         drop(qemu);
@@ -333,99 +384,19 @@ impl<'a> Guest<'a> {
 
     /// Makes a hanging guest panic, which prints where its CPUs are. That it may not work is part of hanging.
     fn inject_nmi(&self) {
-        let Ok(mut socket) = UnixStream::connect(self.run.path().join("qmp.sock")) else { return };
+        let Ok(mut socket) = UnixStream::connect(self.run.path().join("qmp.sock")) else {
+            return;
+        };
         let _ = socket.set_read_timeout(Some(Duration::from_secs(1)));
         let mut answer = [0; 4096];
-        for request in ["", r#"{"execute":"qmp_capabilities"}"#, r#"{"execute":"inject-nmi"}"#] {
+        for request in [
+            "",
+            r#"{"execute":"qmp_capabilities"}"#,
+            r#"{"execute":"inject-nmi"}"#,
+        ] {
             let _ = socket.write_all(request.as_bytes());
             let _ = socket.read(&mut answer);
         }
-    }
-}
-
-/// What has been seen so far of a guest that runs.
-struct Watch {
-    share: PathBuf,
-    boot: Option<Duration>,
-    begun: Vec<Begun>,
-    /// Of the command that runs: its standard output and standard error.
-    tails: Option<[Tail; 2]>,
-    /// The last change: boot, begin or end of a command.
-    since: Instant,
-}
-
-impl Watch {
-    fn look(&mut self, start: Instant, indices: &[usize], output: &mut dyn FnMut(usize, Stream, &[u8])) -> Result<()> {
-        if self.boot.is_none() && self.share.join("ready").exists() {
-            self.boot = Some(start.elapsed());
-            self.since = Instant::now();
-        }
-        // Several may have run between two looks.
-        loop {
-            if self.tails.is_none() {
-                let Some(&index) = indices.get(self.begun.len()) else { return Ok(()) };
-                if !self.file(index, "begin").exists() {
-                    return Ok(());
-                }
-                self.since = Instant::now();
-                self.tails = Some([Tail::new(self.file(index, "out")), Tail::new(self.file(index, "err"))]);
-                self.begun.push(Begun { index, code: None, took: Duration::ZERO, last_line: String::new() });
-            }
-            let (Some(tails), Some(current)) = (&mut self.tails, self.begun.last_mut()) else { return Ok(()) };
-            // Looked for first: what was printed before it is then complete.
-            let exit = fs::read_to_string(self.share.join(format!("{}.exit", current.index))).ok();
-            for (tail, stream) in tails.iter_mut().zip([Stream::Out, Stream::Err]) {
-                tail.read(|bytes| output(current.index, stream, bytes))?;
-            }
-            current.took = self.since.elapsed();
-            let [out, err] = &tails;
-            current.last_line = Some(err.last_line()).filter(|line| !line.is_empty()).unwrap_or_else(|| out.last_line());
-            let Some(exit) = exit else { return Ok(()) };
-            current.code = exit.trim().parse().ok();
-            self.tails = None;
-            self.since = Instant::now();
-        }
-    }
-
-    fn file(&self, index: usize, kind: &str) -> PathBuf {
-        self.share.join(format!("{index}.{kind}"))
-    }
-}
-
-/// A file that grows.
-struct Tail {
-    path: PathBuf,
-    offset: u64,
-    /// The end of what was read, long enough for a last line.
-    end: Vec<u8>,
-}
-
-/// A last line is cut to this.
-const LAST_LINE: usize = 400;
-
-impl Tail {
-    fn new(path: PathBuf) -> Self {
-        Self { path, offset: 0, end: Vec::new() }
-    }
-
-    fn read(&mut self, mut each: impl FnMut(&[u8])) -> Result<()> {
-        // The guest creates it a moment later than the mark.
-        let Ok(mut file) = File::open(&self.path) else { return Ok(()) };
-        file.seek(SeekFrom::Start(self.offset))?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).with_context(|| format!("cannot read {}", self.path.display()))?;
-        if !bytes.is_empty() {
-            self.offset += bytes.len() as u64;
-            each(&bytes);
-            self.end.extend_from_slice(&bytes[bytes.len().saturating_sub(LAST_LINE)..]);
-            self.end.drain(..self.end.len().saturating_sub(LAST_LINE));
-        }
-        Ok(())
-    }
-
-    fn last_line(&self) -> String {
-        let text = String::from_utf8_lossy(&self.end);
-        text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
     }
 }
 
@@ -449,7 +420,10 @@ mod tests {
         let script = job.script().unwrap();
         assert!(script.starts_with("export NAME='x;y'\n"), "{script}");
         assert!(script.contains("cd '/a b' || exit 125\n"), "{script}");
-        let shown = Command::new("sh").args(["-c", &script.replace("/a b", "/")]).output().unwrap();
+        let shown = Command::new("sh")
+            .args(["-c", &script.replace("/a b", "/")])
+            .output()
+            .unwrap();
         assert_eq!(String::from_utf8_lossy(&shown.stdout), "it's $HOME\n");
     }
 
@@ -460,20 +434,5 @@ mod tests {
         assert!(Job::new(vec![], &["1A=1".to_owned()]).is_err());
         let job = Job::new(vec![], &["X=a=b".to_owned()]).unwrap();
         assert_eq!(job.env.last().unwrap(), &("X".to_owned(), "a=b".to_owned()));
-    }
-
-    #[test]
-    fn a_tail_reads_on_and_keeps_the_last_line() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out");
-        let mut tail = Tail::new(path.clone());
-        let mut seen = Vec::new();
-        tail.read(|bytes| seen.extend_from_slice(bytes)).unwrap();
-        fs::write(&path, "one\ntw").unwrap();
-        tail.read(|bytes| seen.extend_from_slice(bytes)).unwrap();
-        fs::write(&path, "one\ntwo\n\n").unwrap();
-        tail.read(|bytes| seen.extend_from_slice(bytes)).unwrap();
-        assert_eq!(seen, b"one\ntwo\n\n");
-        assert_eq!(tail.last_line(), "two");
     }
 }

@@ -17,6 +17,7 @@ pub mod matrix;
 pub mod qemu;
 pub mod session;
 pub mod summary;
+pub mod watch;
 
 /// What this host lacks to run guests at all: not a failure of what was to be tested.
 ///
