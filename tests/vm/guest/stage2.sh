@@ -91,7 +91,8 @@ state=$(kernel_state)
 for n in $commands; do
     echo "topstat-vm: begin $n" >/dev/kmsg
     : >$share/$n.begin
-    $bb sh $share/$n.sh </dev/null >$share/$n.out 2>$share/$n.err
+    # The host's shell: busybox would prefer its own programs to those of the same name.
+    /bin/sh $share/$n.sh </dev/null >$share/$n.out 2>$share/$n.err
     code=$?
     # What the command left running would disturb the next.
     kill -9 -1 2>/dev/null

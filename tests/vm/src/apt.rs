@@ -12,13 +12,7 @@ use crate::Unavailable;
 
 /// Suites where kernels are looked for, beside those of the host's main source. A suite that the mirror does not have
 /// (any more) is passed over.
-const MAIN_SUITES: &[&str] = &[
-    "bookworm",
-    "bookworm-backports",
-    "trixie",
-    "trixie-backports",
-    "sid",
-];
+const MAIN_SUITES: &[&str] = &["bookworm", "bookworm-backports", "trixie", "trixie-backports", "sid"];
 
 /// The same of the host's security source.
 const SECURITY_SUITES: &[&str] = &["bullseye-security", "bookworm-security", "trixie-security"];
@@ -29,10 +23,8 @@ const LISTS_FRESH: Duration = Duration::from_secs(3600);
 const LISTS_FRESH_FOR_UPDATE: Duration = Duration::from_secs(60);
 
 /// The files in which Debian's keys may be installed (package `debian-archive-keyring`).
-const KEYRINGS: &[&str] = &[
-    "/usr/share/keyrings/debian-archive-keyring.gpg",
-    "/usr/share/keyrings/debian-archive-keyring.pgp",
-];
+const KEYRINGS: &[&str] =
+    &["/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp"];
 
 /// A package at a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,19 +49,12 @@ impl Apt {
         let apt = Self { dir };
         for sub in ["state/lists/partial", "cache/archives/partial"] {
             let path = apt.dir.join(sub);
-            fs::create_dir_all(&path)
-                .with_context(|| format!("cannot create {}", path.display()))?;
+            fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
         }
         let sources = host_sources()?;
-        let fresh = if update {
-            LISTS_FRESH_FOR_UPDATE
-        } else {
-            LISTS_FRESH
-        };
+        let fresh = if update { LISTS_FRESH_FOR_UPDATE } else { LISTS_FRESH };
         let file = apt.dir.join("topstat.sources");
-        if fs::read_to_string(&file).is_ok_and(|old| old == sources)
-            && apt.lists_age().is_some_and(|age| age < fresh)
-        {
+        if fs::read_to_string(&file).is_ok_and(|old| old == sources) && apt.lists_age().is_some_and(|age| age < fresh) {
             return Ok(apt);
         }
         fs::write(&file, sources).with_context(|| format!("cannot write {}", file.display()))?;
@@ -78,25 +63,16 @@ impl Apt {
     }
 
     fn lists_age(&self) -> Option<Duration> {
-        let updated = fs::metadata(self.dir.join("updated"))
-            .and_then(|meta| meta.modified())
-            .ok()?;
+        let updated = fs::metadata(self.dir.join("updated")).and_then(|meta| meta.modified()).ok()?;
         SystemTime::now().duration_since(updated).ok()
     }
 
     fn update(&self) -> Result<()> {
         eprintln!("topstat-vm: updating the package lists of Debian's suites");
-        let output = self
-            .command("apt-get")
-            .args(["-q", "update"])
-            .output()
-            .context("cannot run apt-get")?;
+        let output = self.command("apt-get").args(["-q", "update"]).output().context("cannot run apt-get")?;
         // One suite's failure (archived, not mirrored) is no failure of the others: what counts is whether any list came.
         let lists = fs::read_dir(self.dir.join("state/lists"))
-            .map(|dir| {
-                dir.filter_map(Result::ok)
-                    .any(|entry| entry.file_name().to_string_lossy().contains("Packages"))
-            })
+            .map(|dir| dir.filter_map(Result::ok).any(|entry| entry.file_name().to_string_lossy().contains("Packages")))
             .unwrap_or(false);
         if !lists {
             return Err(unreachable_debian("apt-get update", &output));
@@ -105,10 +81,7 @@ impl Apt {
             let stamp = self.dir.join("updated");
             fs::write(&stamp, "").with_context(|| format!("cannot write {}", stamp.display()))?;
         } else {
-            eprintln!(
-                "topstat-vm: some package lists could not be updated:\n{}",
-                complaints(&output)
-            );
+            eprintln!("topstat-vm: some package lists could not be updated:\n{}", complaints(&output));
         }
         Ok(())
     }
@@ -116,30 +89,27 @@ impl Apt {
     fn command(&self, program: &str) -> Command {
         let dir = self.dir.display();
         let mut command = Command::new(program);
-        command
-            .env("LC_ALL", "C")
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .args(
-                [
-                    format!("Dir::Etc::sourcelist={dir}/topstat.sources"),
-                    "Dir::Etc::sourceparts=-".to_owned(),
-                    format!("Dir::State={dir}/state"),
-                    "Dir::State::status=/dev/null".to_owned(),
-                    format!("Dir::Cache={dir}/cache"),
-                    // An image for containers may tell apt to keep no caches; ours is what makes the next look-up quick.
-                    format!("Dir::Cache::pkgcache={dir}/cache/pkgcache.bin"),
-                    format!("Dir::Cache::srcpkgcache={dir}/cache/srcpkgcache.bin"),
-                    // The folder may not be readable by the user that apt would download as.
-                    "APT::Sandbox::User=root".to_owned(),
-                    // Only names and versions are looked at.
-                    "Acquire::Languages=none".to_owned(),
-                    "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
-                    "Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false".to_owned(),
-                    "Acquire::Retries=2".to_owned(),
-                ]
-                .iter()
-                .flat_map(|option| ["-o", option.as_str()].map(str::to_owned)),
-            );
+        command.env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive").args(
+            [
+                format!("Dir::Etc::sourcelist={dir}/topstat.sources"),
+                "Dir::Etc::sourceparts=-".to_owned(),
+                format!("Dir::State={dir}/state"),
+                "Dir::State::status=/dev/null".to_owned(),
+                format!("Dir::Cache={dir}/cache"),
+                // An image for containers may tell apt to keep no caches; ours is what makes the next look-up quick.
+                format!("Dir::Cache::pkgcache={dir}/cache/pkgcache.bin"),
+                format!("Dir::Cache::srcpkgcache={dir}/cache/srcpkgcache.bin"),
+                // The folder may not be readable by the user that apt would download as.
+                "APT::Sandbox::User=root".to_owned(),
+                // Only names and versions are looked at.
+                "Acquire::Languages=none".to_owned(),
+                "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".to_owned(),
+                "Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled=false".to_owned(),
+                "Acquire::Retries=2".to_owned(),
+            ]
+            .iter()
+            .flat_map(|option| ["-o", option.as_str()].map(str::to_owned)),
+        );
         command
     }
 
@@ -161,11 +131,7 @@ impl Apt {
             .args(["search", "--names-only", pattern])
             .output()
             .context("cannot run apt-cache")?;
-        ensure!(
-            output.status.success(),
-            "cannot search packages for {pattern}: {}",
-            complaints(&output)
-        );
+        ensure!(output.status.success(), "cannot search packages for {pattern}: {}", complaints(&output));
         Ok(String::from_utf8_lossy(&output.stdout)
             .lines()
             .filter_map(|line| line.split_whitespace().next())
@@ -176,8 +142,7 @@ impl Apt {
     /// Downloads `package` and unpacks it into `into`. Apt verifies signatures and hashes.
     pub fn unpack(&self, name: &str, version: &str, into: &Path) -> Result<()> {
         eprintln!("topstat-vm: downloading {name} {version}");
-        let downloads =
-            tempfile::tempdir_in(&self.dir).context("cannot create a folder for downloads")?;
+        let downloads = tempfile::tempdir_in(&self.dir).context("cannot create a folder for downloads")?;
         let output = self
             .command("apt-get")
             .args(["-q", "download", &format!("{name}={version}")])
@@ -185,24 +150,14 @@ impl Apt {
             .output()
             .context("cannot run apt-get")?;
         if !output.status.success() {
-            return Err(unreachable_debian(
-                &format!("apt-get download {name}={version}"),
-                &output,
-            ));
+            return Err(unreachable_debian(&format!("apt-get download {name}={version}"), &output));
         }
         for entry in fs::read_dir(downloads.path())? {
             let path = entry?.path();
             if path.extension().is_some_and(|ext| ext == "deb") {
-                let status = Command::new("dpkg-deb")
-                    .arg("-x")
-                    .args([&path, into])
-                    .status()
-                    .context("cannot run dpkg-deb")?;
-                ensure!(
-                    status.success(),
-                    "cannot unpack {}: dpkg-deb failed ({status})",
-                    path.display()
-                );
+                let status =
+                    Command::new("dpkg-deb").arg("-x").args([&path, into]).status().context("cannot run dpkg-deb")?;
+                ensure!(status.success(), "cannot unpack {}: dpkg-deb failed ({status})", path.display());
             }
         }
         Ok(())
@@ -230,15 +185,10 @@ pub fn newest(packages: Vec<Package>) -> Result<Option<Package>> {
 
 /// Sources of all [`MAIN_SUITES`] and [`SECURITY_SUITES`], on the mirrors the host itself uses.
 fn host_sources() -> Result<String> {
-    let os_release =
-        fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
-    let codename = os_release
-        .lines()
-        .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
-        .map(|name| name.trim_matches('"'));
-    let debian = os_release
-        .lines()
-        .any(|line| line.trim_matches('"') == "ID=debian");
+    let os_release = fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
+    let codename =
+        os_release.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME=")).map(|name| name.trim_matches('"'));
+    let debian = os_release.lines().any(|line| line.trim_matches('"') == "ID=debian");
     let (Some(codename), true) = (codename, debian) else {
         bail!(Unavailable(
             "kernels are fetched from the mirrors of a Debian host, and /etc/os-release names another system; \
@@ -247,10 +197,7 @@ fn host_sources() -> Result<String> {
         ));
     };
     let Some(keyring) = KEYRINGS.iter().find(|path| Path::new(path).exists()) else {
-        bail!(Unavailable(format!(
-            "Debian's keys are missing ({}); install debian-archive-keyring",
-            KEYRINGS[0]
-        )));
+        bail!(Unavailable(format!("Debian's keys are missing ({}); install debian-archive-keyring", KEYRINGS[0])));
     };
     // Apt itself reads its configuration in all its forms, and says what it would fetch.
     let output = Command::new("apt-get")
@@ -285,31 +232,20 @@ fn mirrors(print_uris: &str, codename: &str) -> (Option<String>, Option<String>)
         print_uris
             .lines()
             .filter_map(move |line| {
-                line.split_whitespace()
-                    .next()?
-                    .strip_prefix('\'')?
-                    .strip_suffix(&tail)
-                    .map(str::to_owned)
+                line.split_whitespace().next()?.strip_prefix('\'')?.strip_suffix(&tail).map(str::to_owned)
             })
             .collect::<Vec<_>>()
     };
     let updates = base_of(format!("{codename}-updates"));
     let main = base_of(codename.to_owned());
-    let main = main
-        .iter()
-        .find(|base| updates.contains(base))
-        .or(main.first())
-        .cloned();
+    let main = main.iter().find(|base| updates.contains(base)).or(main.first()).cloned();
     let security = base_of(format!("{codename}-security")).first().cloned();
     (main, security)
 }
 
 fn parse_packages(show: &str) -> Vec<Package> {
     let field = |stanza: &str, name: &str| {
-        stanza
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
-            .map(str::to_owned)
+        stanza.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned)
     };
     show.split("\n\n")
         .filter_map(|stanza| {
@@ -329,20 +265,11 @@ fn parse_packages(show: &str) -> Vec<Package> {
 
 fn complaints(output: &Output) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr);
-    stderr
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .take(6)
-        .collect::<Vec<_>>()
-        .join("\n")
+    stderr.lines().filter(|line| !line.trim().is_empty()).take(6).collect::<Vec<_>>().join("\n")
 }
 
 fn unreachable_debian(what: &str, output: &Output) -> anyhow::Error {
-    Unavailable(format!(
-        "Debian's packages cannot be had: {what} failed:\n{}",
-        complaints(output)
-    ))
-    .into()
+    Unavailable(format!("Debian's packages cannot be had: {what} failed:\n{}", complaints(output))).into()
 }
 
 #[cfg(test)]
@@ -358,10 +285,7 @@ mod tests {
                     'http://s.example/debian-security/dists/bookworm-security/InRelease' e 0 \n";
         let (main, security) = mirrors(uris, "bookworm");
         assert_eq!(main.as_deref(), Some("http://m.example/debian/"));
-        assert_eq!(
-            security.as_deref(),
-            Some("http://s.example/debian-security/")
-        );
+        assert_eq!(security.as_deref(), Some("http://s.example/debian-security/"));
         assert_eq!(mirrors(uris, "trixie"), (None, None));
     }
 
@@ -371,10 +295,7 @@ mod tests {
                     Package: linux-image-6.1\nVersion: 6.1-1\n\n";
         let packages = parse_packages(show);
         assert_eq!(packages.len(), 2);
-        assert_eq!(
-            packages[0].exact_depends,
-            [("linux-binary-7.2".to_owned(), "7.2-1".to_owned())]
-        );
+        assert_eq!(packages[0].exact_depends, [("linux-binary-7.2".to_owned(), "7.2-1".to_owned())]);
         assert_eq!(packages[1].exact_depends, []);
     }
 

@@ -42,17 +42,11 @@ pub struct Lock {
 impl Cache {
     /// The cache at `TOPSTAT_VM_CACHE`, else `$XDG_CACHE_HOME/topstat/vm`, else `.cache/vm` of the repository.
     pub fn from_env() -> Self {
-        let var = |name| {
-            std::env::var_os(name)
-                .filter(|value| !value.is_empty())
-                .map(PathBuf::from)
-        };
+        let var = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let root = var("TOPSTAT_VM_CACHE")
             .or_else(|| var("XDG_CACHE_HOME").map(|xdg| xdg.join("topstat/vm")))
             .unwrap_or_else(|| repository().join(".cache/vm"));
-        Self {
-            root: std::path::absolute(&root).unwrap_or(root),
-        }
+        Self { root: std::path::absolute(&root).unwrap_or(root) }
     }
 
     /// The cache at `root`.
@@ -87,18 +81,11 @@ impl Cache {
             Work::Build => "build.lock",
         });
         fs::create_dir_all(&self.root).with_context(|| {
-            format!(
-                "cannot create the cache folder {} (set TOPSTAT_VM_CACHE)",
-                self.root.display()
-            )
+            format!("cannot create the cache folder {} (set TOPSTAT_VM_CACHE)", self.root.display())
         })?;
-        let file =
-            File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        let file = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
         if FileExt::try_lock(&file).is_err() {
-            eprintln!(
-                "topstat-vm: waiting for another topstat-vm that holds {}",
-                path.display()
-            );
+            eprintln!("topstat-vm: waiting for another topstat-vm that holds {}", path.display());
             FileExt::lock(&file).with_context(|| format!("cannot lock {}", path.display()))?;
         }
         Ok(Lock { _file: file })

@@ -31,9 +31,7 @@ pub fn cached(cache: &Cache) -> Option<Kernel> {
     let candidates = fs::read_dir(cache.kernels()).ok()?.filter_map(|entry| {
         let path = entry.ok()?.path();
         let name = path.file_name()?.to_str()?.strip_prefix(PREFIX)?.to_owned();
-        (name.rsplit('-').next() == Some(&ours))
-            .then(|| Kernel::open(path))
-            .flatten()
+        (name.rsplit('-').next() == Some(&ours)).then(|| Kernel::open(path)).flatten()
     });
     // The version stands before the hash: of several, any is right, and the last sorted is the newest within a digit.
     candidates.max_by(|a, b| a.version.cmp(&b.version))
@@ -42,11 +40,7 @@ pub fn cached(cache: &Cache) -> Option<Kernel> {
 /// The first digits of the configuration's hash: enough to tell the few there are apart.
 fn config_hash() -> String {
     let digest = Sha256::digest(CONFIG.as_bytes());
-    digest
-        .iter()
-        .take(6)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The cached kernel, or a new one: this takes minutes.
@@ -72,26 +66,12 @@ fn build_locked(cache: &Cache) -> Result<Kernel> {
     fs::create_dir_all(&tree)?;
     apt.unpack(SOURCE_PACKAGE, &source.version, &tree)?;
     drop(lock);
-    let archive = tree
-        .join("usr/src")
-        .join(format!("{SOURCE_PACKAGE}.tar.xz"));
-    let unpacked = Command::new("tar")
-        .arg("-xf")
-        .arg(&archive)
-        .arg("--strip-components=1")
-        .current_dir(&tree)
-        .status();
-    ensure!(
-        unpacked.context("cannot run tar")?.success(),
-        "cannot unpack {}",
-        archive.display()
-    );
+    let archive = tree.join("usr/src").join(format!("{SOURCE_PACKAGE}.tar.xz"));
+    let unpacked = Command::new("tar").arg("-xf").arg(&archive).arg("--strip-components=1").current_dir(&tree).status();
+    ensure!(unpacked.context("cannot run tar")?.success(), "cannot unpack {}", archive.display());
     fs::remove_dir_all(tree.join("usr/src"))?;
 
-    eprintln!(
-        "topstat-vm: building the debug kernel {}: this takes some minutes",
-        source.version
-    );
+    eprintln!("topstat-vm: building the debug kernel {}: this takes some minutes", source.version);
     let log = scratch.path().join("build.log");
     let fragment = tree.join("topstat-debug.config");
     fs::write(&fragment, CONFIG)?;
@@ -102,10 +82,7 @@ fn build_locked(cache: &Cache) -> Result<Kernel> {
         .stdout(Stdio::null())
         .status()
         .context("cannot run merge_config.sh of the kernel's source")?;
-    ensure!(
-        merged.success(),
-        "cannot merge tests/vm/debug.config into the kernel's configuration"
-    );
+    ensure!(merged.success(), "cannot merge tests/vm/debug.config into the kernel's configuration");
     make(&tree, &log, &["olddefconfig"])?;
     let config = fs::read_to_string(tree.join(".config"))?;
     let lost = lost_options(CONFIG, &config);
@@ -116,29 +93,17 @@ fn build_locked(cache: &Cache) -> Result<Kernel> {
     );
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     make(&tree, &log, &[&format!("-j{jobs}"), "bzImage"])?;
-    let release = fs::read_to_string(tree.join("include/config/kernel.release"))?
-        .trim()
-        .to_owned();
+    let release = fs::read_to_string(tree.join("include/config/kernel.release"))?.trim().to_owned();
 
-    fs::copy(
-        tree.join("arch/x86/boot/bzImage"),
-        scratch.path().join("vmlinuz"),
-    )?;
+    fs::copy(tree.join("arch/x86/boot/bzImage"), scratch.path().join("vmlinuz"))?;
     fs::write(scratch.path().join("config"), config)?;
     // Addresses in a report are looked up there; the source itself is not kept.
     fs::copy(tree.join("System.map"), scratch.path().join("System.map"))?;
     fs::create_dir(scratch.path().join("boot-modules"))?;
     fs::remove_dir_all(&tree)?;
-    let dir = cache
-        .kernels()
-        .join(format!("{PREFIX}{}-{}", source.version, config_hash()));
-    Kernel {
-        package: SOURCE_PACKAGE.to_owned(),
-        version: source.version,
-        release,
-        dir: dir.clone(),
-    }
-    .install(scratch, dir)
+    let dir = cache.kernels().join(format!("{PREFIX}{}-{}", source.version, config_hash()));
+    Kernel { package: SOURCE_PACKAGE.to_owned(), version: source.version, release, dir: dir.clone() }
+        .install(scratch, dir)
 }
 
 fn make(tree: &Path, log: &Path, arguments: &[&str]) -> Result<()> {
@@ -148,15 +113,7 @@ fn make(tree: &Path, log: &Path, arguments: &[&str]) -> Result<()> {
         .open(log)
         .with_context(|| format!("cannot open {}", log.display()))?;
     let status = Command::new("nice")
-        .args([
-            "-n",
-            "10",
-            "make",
-            "-s",
-            "ARCH=x86_64",
-            "KBUILD_BUILD_USER=topstat",
-            "KBUILD_BUILD_HOST=vm",
-        ])
+        .args(["-n", "10", "make", "-s", "ARCH=x86_64", "KBUILD_BUILD_USER=topstat", "KBUILD_BUILD_HOST=vm"])
         .args(arguments)
         .current_dir(tree)
         .stdin(Stdio::null())
@@ -176,16 +133,10 @@ fn make(tree: &Path, log: &Path, arguments: &[&str]) -> Result<()> {
 /// The lines of `wanted` that `config` has not.
 fn lost_options<'a>(wanted: &'a str, config: &str) -> Vec<&'a str> {
     let has = |line: &str| match line.strip_suffix("=n") {
-        Some(name) => !config
-            .lines()
-            .any(|have| have.starts_with(&format!("{name}="))),
+        Some(name) => !config.lines().any(|have| have.starts_with(&format!("{name}="))),
         None => config.lines().any(|have| have == line),
     };
-    wanted
-        .lines()
-        .map(str::trim)
-        .filter(|line| line.starts_with("CONFIG_") && !has(line))
-        .collect()
+    wanted.lines().map(str::trim).filter(|line| line.starts_with("CONFIG_") && !has(line)).collect()
 }
 
 #[cfg(test)]
@@ -195,14 +146,8 @@ mod tests {
     #[test]
     fn options_that_are_not_taken_are_named() {
         let config = "CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_D=\"x\"\n";
-        assert_eq!(
-            lost_options("# note\nCONFIG_A=y\nCONFIG_B=n\nCONFIG_D=\"x\"\n", config),
-            [""; 0]
-        );
-        assert_eq!(
-            lost_options("CONFIG_A=n\nCONFIG_B=y\n", config),
-            ["CONFIG_A=n", "CONFIG_B=y"]
-        );
+        assert_eq!(lost_options("# note\nCONFIG_A=y\nCONFIG_B=n\nCONFIG_D=\"x\"\n", config), [""; 0]);
+        assert_eq!(lost_options("CONFIG_A=n\nCONFIG_B=y\n", config), ["CONFIG_A=n", "CONFIG_B=y"]);
     }
 
     #[test]

@@ -39,10 +39,8 @@ const DEBUG: &[Need] = &[
 ];
 
 /// Libraries for the same build: found by their headers.
-const DEBUG_HEADERS: &[(&str, &str)] = &[
-    ("/usr/include/libelf.h", "libelf-dev"),
-    ("/usr/include/linux/types.h", "libc6-dev"),
-];
+const DEBUG_HEADERS: &[(&str, &str)] =
+    &[("/usr/include/libelf.h", "libelf-dev"), ("/usr/include/linux/types.h", "libc6-dev")];
 
 /// Debian's keys, by which apt judges other suites.
 const KEYRING_PACKAGE: &str = "debian-archive-keyring";
@@ -92,27 +90,14 @@ fn has_own_virtiofsd_package() -> bool {
 /// Finds all that booting needs, or says everything that is missing and how to get it.
 pub fn tools() -> Result<Tools> {
     if env::consts::ARCH != "x86_64" {
-        bail!(Unavailable(format!(
-            "guests are x86_64 and this host is {}",
-            env::consts::ARCH
-        )));
+        bail!(Unavailable(format!("guests are x86_64 and this host is {}", env::consts::ARCH)));
     }
-    let missing: Vec<_> = BOOT
-        .iter()
-        .filter(|need| find(need.program).is_none())
-        .collect();
+    let missing: Vec<_> = BOOT.iter().filter(|need| find(need.program).is_none()).collect();
     let virtiofsd = find_virtiofsd();
-    if let (true, Some(qemu), Some(busybox), Some(virtiofsd)) = (
-        missing.is_empty(),
-        find("qemu-system-x86_64"),
-        find("busybox"),
-        virtiofsd,
-    ) {
-        return Ok(Tools {
-            qemu,
-            busybox,
-            virtiofsd,
-        });
+    if let (true, Some(qemu), Some(busybox), Some(virtiofsd)) =
+        (missing.is_empty(), find("qemu-system-x86_64"), find("busybox"), virtiofsd)
+    {
+        return Ok(Tools { qemu, busybox, virtiofsd });
     }
     let mut names: Vec<_> = missing.iter().map(|need| need.program).collect();
     if find_virtiofsd().is_none() {
@@ -127,29 +112,18 @@ pub fn tools() -> Result<Tools> {
 
 /// Says what is missing to build the debug tier's kernel.
 pub fn check_build_tools() -> Result<()> {
-    let programs = DEBUG
-        .iter()
-        .filter(|need| find(need.program).is_none())
-        .map(|need| need.package);
-    let headers = DEBUG_HEADERS
-        .iter()
-        .filter(|(header, _)| !Path::new(header).exists())
-        .map(|(_, package)| *package);
+    let programs = DEBUG.iter().filter(|need| find(need.program).is_none()).map(|need| need.package);
+    let headers = DEBUG_HEADERS.iter().filter(|(header, _)| !Path::new(header).exists()).map(|(_, package)| *package);
     let missing: Vec<_> = programs.chain(headers).collect();
     if !missing.is_empty() {
-        bail!(Unavailable(format!(
-            "the debug kernel cannot be built: install {}",
-            missing.join(" ")
-        )));
+        bail!(Unavailable(format!("the debug kernel cannot be built: install {}", missing.join(" "))));
     }
     Ok(())
 }
 
 fn find_virtiofsd() -> Option<Virtiofsd> {
     let at = |path: &str| Some(PathBuf::from(path)).filter(|path| path.exists());
-    at("/usr/libexec/virtiofsd")
-        .map(Virtiofsd::Rust)
-        .or_else(|| at("/usr/lib/qemu/virtiofsd").map(Virtiofsd::Qemu))
+    at("/usr/libexec/virtiofsd").map(Virtiofsd::Rust).or_else(|| at("/usr/lib/qemu/virtiofsd").map(Virtiofsd::Qemu))
 }
 
 /// Looks `program` up in PATH and in the administrator's folders, which a user's PATH may lack.

@@ -55,10 +55,7 @@ impl Job {
     /// take it from here).
     pub fn new(argv: Vec<String>, extra: &[String]) -> Result<Self> {
         let passes = |name: &str| {
-            ENVIRONMENT.contains(&name)
-                || ENVIRONMENT_PREFIXES
-                    .iter()
-                    .any(|prefix| name.starts_with(prefix))
+            ENVIRONMENT.contains(&name) || ENVIRONMENT_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
         };
         // What is not text can be no variable of ours.
         let mut env: Vec<(String, String)> = std::env::vars_os()
@@ -69,15 +66,9 @@ impl Job {
         for variable in extra {
             let (name, value) = match variable.split_once('=') {
                 Some((name, value)) => (name, value.to_owned()),
-                None => (
-                    variable.as_str(),
-                    std::env::var(variable).with_context(|| format!("--env {variable}"))?,
-                ),
+                None => (variable.as_str(), std::env::var(variable).with_context(|| format!("--env {variable}"))?),
             };
-            ensure!(
-                is_name(name),
-                "--env {variable}: {name:?} is no name of a variable"
-            );
+            ensure!(is_name(name), "--env {variable}: {name:?} is no name of a variable");
             env.push((name.to_owned(), value));
         }
         let cwd = std::env::current_dir().context("cannot tell the current folder")?;
@@ -93,11 +84,7 @@ impl Job {
         script += "export TOPSTAT_VM=1 TOPSTAT_VM_OUT=/run/topstat-vm/share/out\n";
         script += &format!("cd {} || exit 125\n", quote(&self.cwd.to_string_lossy())?);
         if !self.argv.is_empty() {
-            let words = self
-                .argv
-                .iter()
-                .map(|word| quote(word))
-                .collect::<Result<Vec<_>>>()?;
+            let words = self.argv.iter().map(|word| quote(word)).collect::<Result<Vec<_>>>()?;
             script += &format!("exec {}\n", words.join(" "));
         }
         Ok(script)
@@ -112,9 +99,7 @@ fn is_name(name: &str) -> bool {
 }
 
 fn quote(word: &str) -> Result<String> {
-    Ok(shlex::try_quote(word)
-        .with_context(|| format!("cannot pass {word:?} to a guest"))?
-        .into_owned())
+    Ok(shlex::try_quote(word).with_context(|| format!("cannot pass {word:?} to a guest"))?.into_owned())
 }
 
 /// How a guest ended.
@@ -169,16 +154,10 @@ impl Drop for Ended {
 
 impl<'a> Guest<'a> {
     /// Prepares a guest; its files go when it is dropped.
-    pub fn new(
-        tools: &'a Tools,
-        kernel: &'a Kernel,
-        machine: &'a Machine,
-        cgroup: Cgroup,
-    ) -> Result<Self> {
+    pub fn new(tools: &'a Tools, kernel: &'a Kernel, machine: &'a Machine, cgroup: Cgroup) -> Result<Self> {
         if !is_root() {
             bail!(Unavailable(
-                "guests share the host's root, and only root may serve all of it; run as root"
-                    .to_owned()
+                "guests share the host's root, and only root may serve all of it; run as root".to_owned()
             ));
         }
         // Not below TMPDIR: the socket's path must be short.
@@ -186,28 +165,13 @@ impl<'a> Guest<'a> {
             .prefix("topstat-vm-")
             .tempdir_in("/tmp")
             .context("cannot create a folder in /tmp")?;
-        let guest = Self {
-            tools,
-            kernel,
-            machine,
-            run,
-        };
+        let guest = Self { tools, kernel, machine, run };
         fs::create_dir_all(guest.share().join("out"))?;
-        let modules = kernel
-            .modules()
-            .map(|dir| dir.display().to_string())
-            .unwrap_or_default();
-        let settle = if machine.tier == Tier::Icount {
-            SETTLE_S
-        } else {
-            0
-        };
+        let modules = kernel.modules().map(|dir| dir.display().to_string()).unwrap_or_default();
+        let settle = if machine.tier == Tier::Icount { SETTLE_S } else { 0 };
         let config = quote(&kernel.dir.join("config").display().to_string())?;
-        let settings = format!(
-            "cgroup={}\nmodules={}\nconfig={config}\nsettle={settle}\n",
-            cgroup.name(),
-            quote(&modules)?
-        );
+        let settings =
+            format!("cgroup={}\nmodules={}\nconfig={config}\nsettle={settle}\n", cgroup.name(), quote(&modules)?);
         fs::write(guest.share().join("settings"), settings)?;
         guest.pack_initramfs()?;
         Ok(guest)
@@ -226,27 +190,16 @@ impl<'a> Guest<'a> {
         fs::copy(&self.tools.busybox, tree.join("bin/busybox"))
             .with_context(|| format!("cannot copy {}", self.tools.busybox.display()))?;
         for module in self.kernel.boot_modules()? {
-            fs::copy(
-                &module,
-                tree.join("modules")
-                    .join(module.file_name().unwrap_or_default()),
-            )?;
+            fs::copy(&module, tree.join("modules").join(module.file_name().unwrap_or_default()))?;
         }
         fs::write(tree.join("init"), include_str!("../guest/initramfs.sh"))?;
         fs::write(tree.join("stage2.sh"), include_str!("../guest/stage2.sh"))?;
         let packed = Command::new("sh")
-            .args([
-                "-ec",
-                "chmod 755 init; find . | cpio --quiet -o -H newc >../initramfs.cpio",
-            ])
+            .args(["-ec", "chmod 755 init; find . | cpio --quiet -o -H newc >../initramfs.cpio"])
             .current_dir(&tree)
             .output()
             .context("cannot run sh")?;
-        ensure!(
-            packed.status.success(),
-            "cannot pack the initramfs: {}",
-            String::from_utf8_lossy(&packed.stderr)
-        );
+        ensure!(packed.status.success(), "cannot pack the initramfs: {}", String::from_utf8_lossy(&packed.stderr));
         Ok(())
     }
 
@@ -269,20 +222,13 @@ impl<'a> Guest<'a> {
         let serve = |socket: &Path, dir: &Path, view: Option<&Path>| -> Result<Ended> {
             let log = socket.with_extension("log");
             let mut server = qemu::virtiofsd(self.tools, socket, dir, view);
-            server
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(File::create(&log)?);
+            server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
             let mut server = Ended(server.spawn().context("cannot run virtiofsd")?);
             let start = Instant::now();
             while !socket.exists() {
                 if server.0.try_wait()?.is_some() || start.elapsed() > SERVER_LIMIT {
                     let complaint = fs::read_to_string(&log).unwrap_or_default();
-                    bail!(
-                        "cannot share {} with a guest: virtiofsd failed: {}",
-                        dir.display(),
-                        complaint.trim()
-                    );
+                    bail!("cannot share {} with a guest: virtiofsd failed: {}", dir.display(), complaint.trim());
                 }
                 thread::sleep(POLL);
             }
@@ -290,16 +236,11 @@ impl<'a> Guest<'a> {
         };
         let view = path("root");
         fs::create_dir_all(&view)?;
-        let servers = [
-            serve(&files.root_socket, Path::new("/"), Some(&view))?,
-            serve(&files.share_socket, &self.share(), None)?,
-        ];
+        let servers =
+            [serve(&files.root_socket, Path::new("/"), Some(&view))?, serve(&files.share_socket, &self.share(), None)?];
         let mut command = qemu::qemu(self.tools, self.machine, &files);
         if !interactive {
-            command
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(File::create(path("qemu.log"))?);
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(path("qemu.log"))?);
         }
         Ok((Ended(command.spawn().context("cannot run qemu")?), servers))
     }
@@ -323,16 +264,9 @@ impl<'a> Guest<'a> {
         output: &mut dyn FnMut(usize, Stream, &[u8]),
     ) -> Result<Seen> {
         for &index in indices {
-            fs::write(
-                self.share().join(format!("{index}.sh")),
-                jobs[index].script()?,
-            )?;
+            fs::write(self.share().join(format!("{index}.sh")), jobs[index].script()?)?;
         }
-        let list = indices
-            .iter()
-            .map(usize::to_string)
-            .collect::<Vec<_>>()
-            .join(" ");
+        let list = indices.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
         self.add_settings(&format!("mode=run\ncommands={}\n", quote(&list)?))?;
 
         let start = Instant::now();
@@ -361,9 +295,7 @@ impl<'a> Guest<'a> {
             self.inject_nmi();
         }
         let last = Instant::now();
-        while qemu.0.try_wait().context("cannot wait for qemu")?.is_none()
-            && last.elapsed() < LAST_WORDS
-        {
+        while qemu.0.try_wait().context("cannot wait for qemu")?.is_none() && last.elapsed() < LAST_WORDS {
             thread::sleep(POLL);
         }
         drop(qemu);
@@ -389,11 +321,7 @@ impl<'a> Guest<'a> {
         };
         let _ = socket.set_read_timeout(Some(Duration::from_secs(1)));
         let mut answer = [0; 4096];
-        for request in [
-            "",
-            r#"{"execute":"qmp_capabilities"}"#,
-            r#"{"execute":"inject-nmi"}"#,
-        ] {
+        for request in ["", r#"{"execute":"qmp_capabilities"}"#, r#"{"execute":"inject-nmi"}"#] {
             let _ = socket.write_all(request.as_bytes());
             let _ = socket.read(&mut answer);
         }
@@ -420,10 +348,7 @@ mod tests {
         let script = job.script().unwrap();
         assert!(script.starts_with("export NAME='x;y'\n"), "{script}");
         assert!(script.contains("cd '/a b' || exit 125\n"), "{script}");
-        let shown = Command::new("sh")
-            .args(["-c", &script.replace("/a b", "/")])
-            .output()
-            .unwrap();
+        let shown = Command::new("sh").args(["-c", &script.replace("/a b", "/")]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&shown.stdout), "it's $HOME\n");
     }
 

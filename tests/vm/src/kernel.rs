@@ -18,19 +18,7 @@ const METAPACKAGE: &str = "linux-image-cloud-amd64";
 const BOOT_MODULES: &[&str] = &["virtio_pci", "virtiofs", "overlay"];
 
 /// A line of kernels, of which the latest Debian package is used.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Serialize,
-    Deserialize,
-    clap::ValueEnum,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
 pub enum Series {
     /// Debian 11: the oldest that the network samples support.
     #[value(name = "5.10")]
@@ -56,13 +44,7 @@ pub enum Series {
 
 impl Series {
     /// All of them, oldest first.
-    pub const ALL: [Self; 5] = [
-        Self::V5_10,
-        Self::V6_1,
-        Self::V6_12,
-        Self::V6_18,
-        Self::Newest,
-    ];
+    pub const ALL: [Self; 5] = [Self::V5_10, Self::V6_1, Self::V6_12, Self::V6_18, Self::Newest];
 
     /// Its name on the command line and in the cache.
     pub fn name(self) -> &'static str {
@@ -76,10 +58,7 @@ impl Series {
     }
 
     fn has(self, version: &str) -> bool {
-        self == Self::Newest
-            || version
-                .strip_prefix(self.name())
-                .is_some_and(|rest| rest.starts_with(['.', '-', '~']))
+        self == Self::Newest || version.strip_prefix(self.name()).is_some_and(|rest| rest.starts_with(['.', '-', '~']))
     }
 }
 
@@ -116,12 +95,7 @@ impl Kernel {
     pub fn boot_modules(&self) -> Result<Vec<PathBuf>> {
         let dir = self.dir.join("boot-modules");
         let mut modules = fs::read_dir(&dir)
-            .with_context(|| {
-                format!(
-                    "cannot read {}; run `topstat-vm clean --all` and fetch again",
-                    dir.display()
-                )
-            })?
+            .with_context(|| format!("cannot read {}; run `topstat-vm clean --all` and fetch again", dir.display()))?
             .map(|entry| Ok(entry?.path()))
             .collect::<Result<Vec<_>>>()?;
         modules.sort();
@@ -144,8 +118,7 @@ impl Kernel {
     pub fn install(self, scratch: tempfile::TempDir, dir: PathBuf) -> Result<Self> {
         write_json(&scratch.path().join(DESCRIPTION), &self)?;
         if dir.exists() {
-            fs::remove_dir_all(&dir)
-                .with_context(|| format!("cannot remove the incomplete {}", dir.display()))?;
+            fs::remove_dir_all(&dir).with_context(|| format!("cannot remove the incomplete {}", dir.display()))?;
         }
         fs::create_dir_all(dir.parent().unwrap_or(Path::new("/")))?;
         let scratch = scratch.keep();
@@ -194,86 +167,56 @@ fn fetch_locked(cache: &Cache, series: Series, update: bool) -> Result<Kernel> {
 /// A suite's metapackage says which kernel is current there. Where none is of the series (backports has moved on, but
 /// still holds its former kernels), the kernels themselves are searched.
 fn resolve(apt: &Apt, series: Series) -> Result<Package> {
-    let current = apt
-        .show(METAPACKAGE)?
-        .into_iter()
-        .filter(|package| series.has(&package.version));
+    let current = apt.show(METAPACKAGE)?.into_iter().filter(|package| series.has(&package.version));
     if let Some(package) = apt::newest(current.collect())? {
-        let image = package
-            .exact_depends
-            .into_iter()
-            .find(|(name, _)| is_image(name));
-        let (name, version) = image
-            .with_context(|| format!("{METAPACKAGE} {} depends on no kernel", package.version))?;
+        let image = package.exact_depends.into_iter().find(|(name, _)| is_image(name));
+        let (name, version) =
+            image.with_context(|| format!("{METAPACKAGE} {} depends on no kernel", package.version))?;
         let mut found = apt.show(&name)?;
         found.retain(|package| package.version == version);
-        return found.pop().with_context(|| {
-            format!("{METAPACKAGE} depends on {name} {version}, which no suite has")
-        });
+        return found.pop().with_context(|| format!("{METAPACKAGE} depends on {name} {version}, which no suite has"));
     }
     let mut images = Vec::new();
-    for name in apt.search(&format!(
-        r"^linux-image-{}\.[0-9].*-cloud-amd64$",
-        series.name().replace('.', r"\.")
-    ))? {
+    for name in apt.search(&format!(r"^linux-image-{}\.[0-9].*-cloud-amd64$", series.name().replace('.', r"\.")))? {
         if is_image(&name) {
-            images.extend(
-                apt.show(&name)?
-                    .into_iter()
-                    .filter(|package| series.has(&package.version)),
-            );
+            images.extend(apt.show(&name)?.into_iter().filter(|package| series.has(&package.version)));
         }
     }
-    apt::newest(images)?
-        .with_context(|| format!("no suite on this host's Debian mirror has a cloud kernel {series}; was it removed there?"))
+    apt::newest(images)?.with_context(|| {
+        format!("no suite on this host's Debian mirror has a cloud kernel {series}; was it removed there?")
+    })
 }
 
 /// Whether a package holds (or, split in parts, stands for) a kernel: `linux-image-6.1.0-52-cloud-amd64`.
 fn is_image(name: &str) -> bool {
-    name.strip_prefix("linux-image-")
-        .is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+    name.strip_prefix("linux-image-").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
         && name.ends_with("-cloud-amd64")
 }
 
-fn unpack(
-    cache: &Cache,
-    apt: &Apt,
-    image: &Package,
-    release: String,
-    dir: PathBuf,
-) -> Result<Kernel> {
+fn unpack(cache: &Cache, apt: &Apt, image: &Package, release: String, dir: PathBuf) -> Result<Kernel> {
     let scratch = cache.scratch()?;
     let unpacked = scratch.path().join("unpacked");
     fs::create_dir(&unpacked)?;
     apt.unpack(&image.name, &image.version, &unpacked)?;
-    // Since 7.0 the image package is empty: binary, modules and the index of built-in modules (base) are its dependencies.
-    for (name, version) in image
-        .exact_depends
-        .iter()
-        .filter(|(name, _)| name.ends_with(&format!("-{release}")))
-    {
-        apt.unpack(name, version, &unpacked)?;
-    }
-
     let find = |candidates: &[String]| {
-        candidates
-            .iter()
-            .map(|path| unpacked.join(path))
-            .find(|path| path.exists())
-            .with_context(|| {
-                format!(
-                    "{} {} has none of {}: its layout is unknown",
-                    image.name,
-                    image.version,
-                    candidates.join(", ")
-                )
-            })
+        candidates.iter().map(|path| unpacked.join(path)).find(|path| path.exists()).with_context(|| {
+            format!("{} {} has none of {}: its layout is unknown", image.name, image.version, candidates.join(", "))
+        })
     };
-    let vmlinuz = find(&[
+    let images = [
         format!("boot/vmlinuz-{release}"),
         format!("usr/lib/modules/{release}/vmlinuz"),
         format!("usr/lib/linux/{release}/vmlinuz"),
-    ])?;
+    ];
+    // Since 6.19 the image package is empty: binary, modules and the index of built-in modules are its dependencies.
+    // Before, it is whole; what it depends on may have left the suite while it is still there.
+    if find(&images).is_err() {
+        let parts = image.exact_depends.iter();
+        for (name, version) in parts.filter(|(name, _)| name.ends_with(&format!("-{release}"))) {
+            apt.unpack(name, version, &unpacked)?;
+        }
+    }
+    let vmlinuz = find(&images)?;
     fs::rename(vmlinuz, scratch.path().join("vmlinuz"))?;
     if let Ok(config) = find(&[
         format!("boot/config-{release}"),
@@ -282,33 +225,19 @@ fn unpack(
     ]) {
         fs::rename(config, scratch.path().join("config"))?;
     }
-    let modules = find(&[
-        format!("lib/modules/{release}"),
-        format!("usr/lib/modules/{release}"),
-    ])?;
+    let modules = find(&[format!("lib/modules/{release}"), format!("usr/lib/modules/{release}")])?;
     fs::create_dir_all(scratch.path().join("lib/modules"))?;
     fs::rename(modules, scratch.path().join("lib/modules").join(&release))?;
     fs::remove_dir_all(&unpacked)?;
 
-    let status = Command::new("depmod")
-        .arg("-b")
-        .arg(scratch.path())
-        .arg(&release)
-        .status();
+    let status = Command::new("depmod").arg("-b").arg(scratch.path()).arg(&release).status();
     ensure!(
-        status
-            .context("cannot run depmod (package kmod)")?
-            .success(),
+        status.context("cannot run depmod (package kmod)")?.success(),
         "cannot index the modules of {release}: depmod failed"
     );
     extract_boot_modules(scratch.path(), &release)?;
-    Kernel {
-        package: image.name.clone(),
-        version: image.version.clone(),
-        release,
-        dir: PathBuf::new(),
-    }
-    .install(scratch, dir)
+    Kernel { package: image.name.clone(), version: image.version.clone(), release, dir: PathBuf::new() }
+        .install(scratch, dir)
 }
 
 /// Writes what [`BOOT_MODULES`] need to `boot-modules/`, uncompressed and numbered in the order of loading.
@@ -332,16 +261,9 @@ fn extract_boot_modules(dir: &Path, release: &str) -> Result<()> {
             if done.contains(&path) {
                 continue;
             }
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            let plain = target.join(format!(
-                "{:02}-{}",
-                done.len(),
-                name.trim_end_matches(".xz").trim_end_matches(".zst")
-            ));
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let plain =
+                target.join(format!("{:02}-{}", done.len(), name.trim_end_matches(".xz").trim_end_matches(".zst")));
             decompress(&path, &plain)?;
             done.push(path);
         }
@@ -353,12 +275,7 @@ fn extract_boot_modules(dir: &Path, release: &str) -> Result<()> {
 fn insmod_paths(show_depends: &str) -> Vec<PathBuf> {
     show_depends
         .lines()
-        .filter_map(|line| {
-            line.strip_prefix("insmod ")?
-                .split_whitespace()
-                .next()
-                .map(PathBuf::from)
-        })
+        .filter_map(|line| line.strip_prefix("insmod ")?.split_whitespace().next().map(PathBuf::from))
         .collect()
 }
 
@@ -370,10 +287,7 @@ fn decompress(from: &Path, to: &Path) -> Result<()> {
             fs::copy(from, to)?;
             return Ok(());
         }
-        _ => bail!(
-            "cannot unpack the module {}: unknown compression",
-            from.display()
-        ),
+        _ => bail!("cannot unpack the module {}: unknown compression", from.display()),
     };
     let file = fs::File::create(to).with_context(|| format!("cannot create {}", to.display()))?;
     let status = Command::new(program)
@@ -382,11 +296,7 @@ fn decompress(from: &Path, to: &Path) -> Result<()> {
         .stdout(file)
         .status()
         .with_context(|| format!("cannot run {program} to unpack {}", from.display()))?;
-    ensure!(
-        status.success(),
-        "cannot unpack {}: {program} failed",
-        from.display()
-    );
+    ensure!(status.success(), "cannot unpack {}: {program} failed", from.display());
     Ok(())
 }
 
@@ -402,12 +312,7 @@ pub fn clean(cache: &Cache, all: bool) -> Result<Vec<PathBuf>> {
         Vec::new()
     } else {
         let debug = crate::debug::cached(cache).map(|kernel| kernel.dir);
-        Series::ALL
-            .iter()
-            .filter_map(|&series| cached(cache, series))
-            .map(|kernel| kernel.dir)
-            .chain(debug)
-            .collect()
+        Series::ALL.iter().filter_map(|&series| cached(cache, series)).map(|kernel| kernel.dir).chain(debug).collect()
     };
     let mut removed = Vec::new();
     let mut remove = |path: PathBuf| -> Result<()> {
@@ -456,13 +361,11 @@ mod tests {
 
     #[test]
     fn built_in_modules_are_not_loaded() {
-        let shown = "insmod /c/lib/modules/6.1/kernel/fs/fuse/fuse.ko \nbuiltin virtio_pci\ninsmod /c/virtiofs.ko dax=0\n";
+        let shown =
+            "insmod /c/lib/modules/6.1/kernel/fs/fuse/fuse.ko \nbuiltin virtio_pci\ninsmod /c/virtiofs.ko dax=0\n";
         assert_eq!(
             insmod_paths(shown),
-            [
-                Path::new("/c/lib/modules/6.1/kernel/fs/fuse/fuse.ko"),
-                Path::new("/c/virtiofs.ko")
-            ]
+            [Path::new("/c/lib/modules/6.1/kernel/fs/fuse/fuse.ko"), Path::new("/c/virtiofs.ko")]
         );
     }
 
@@ -471,19 +374,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path());
         for (series, release) in [(Some("6.1"), "6.1.0-1"), (None, "6.1.0-0")] {
-            let scratch = cache
-                .lock(Work::Fetch)
-                .and_then(|_| cache.scratch())
-                .unwrap();
-            let kernel = Kernel {
-                package: "p".into(),
-                version: "v".into(),
-                release: release.into(),
-                dir: PathBuf::new(),
-            };
-            let kernel = kernel
-                .install(scratch, cache.kernels().join(release))
-                .unwrap();
+            let scratch = cache.lock(Work::Fetch).and_then(|_| cache.scratch()).unwrap();
+            let kernel =
+                Kernel { package: "p".into(), version: "v".into(), release: release.into(), dir: PathBuf::new() };
+            let kernel = kernel.install(scratch, cache.kernels().join(release)).unwrap();
             if let Some(series) = series {
                 fs::create_dir_all(folder.path().join("series")).unwrap();
                 write_json(&cache.series_file(series), &kernel).unwrap();

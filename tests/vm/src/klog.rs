@@ -33,26 +33,22 @@ static REPORT: LazyLock<Regex> = LazyLock::new(|| {
         r"scheduling while atomic|sleeping function called from invalid context|workqueue: .* leaked",
         r"Out of memory: Killed process|VFS: Busy inodes",
     ];
-    Regex::new(&patterns.map(|pattern| format!("(?:{pattern})")).join("|"))
-        .expect("the patterns are constant")
+    Regex::new(&patterns.map(|pattern| format!("(?:{pattern})")).join("|")).expect("the patterns are constant")
 });
 
 /// What stands before a report's telling line, and after its last.
 static FRAME: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"-+\[ cut here \]-+|={30,}$").expect("the pattern is constant"));
-static END: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"---\[ end (trace|Kernel panic)").expect("the pattern is constant")
-});
+static END: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"---\[ end (trace|Kernel panic)").expect("the pattern is constant"));
 
 /// The kernel's time stamp, `[    1.234567] `, with the thread that CONFIG_PRINTK_CALLER adds.
-static STAMP: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"^\[\s*(\d+\.\d+)\](\[\s*[TC]\d+\])? ?").expect("the pattern is constant")
-});
+static STAMP: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"^\[\s*(\d+\.\d+)\](\[\s*[TC]\d+\])? ?").expect("the pattern is constant"));
 
 /// What the guest writes to the kernel log around each command.
-static MARK: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"topstat-vm: (begin|end) (\d+)$").expect("the pattern is constant")
-});
+static MARK: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"topstat-vm: (begin|end) (\d+)$").expect("the pattern is constant"));
 
 /// A report in the kernel log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,14 +99,8 @@ impl AllowList {
     pub fn parse(text: &str) -> Result<Self> {
         let raw: RawList = toml::from_str(text).context("cannot read the allow-list")?;
         let entries = raw.allow.into_iter().map(|raw| {
-            ensure!(
-                !raw.reason.trim().is_empty(),
-                "the allow-list's entry {:?} has no reason",
-                raw.line
-            );
-            let regex = |text: &str| {
-                Regex::new(text).with_context(|| format!("the allow-list's entry {text:?}"))
-            };
+            ensure!(!raw.reason.trim().is_empty(), "the allow-list's entry {:?} has no reason", raw.line);
+            let regex = |text: &str| Regex::new(text).with_context(|| format!("the allow-list's entry {text:?}"));
             Ok(Entry {
                 line: regex(&raw.line)?,
                 within: raw.within.as_deref().map(regex).transpose()?,
@@ -127,16 +117,9 @@ impl AllowList {
 
     fn reason(&self, headline: &str, text: &str) -> Option<String> {
         let matches = |entry: &&Entry| {
-            entry.line.is_match(headline)
-                && entry
-                    .within
-                    .as_ref()
-                    .is_none_or(|within| within.is_match(text))
+            entry.line.is_match(headline) && entry.within.as_ref().is_none_or(|within| within.is_match(text))
         };
-        self.0
-            .iter()
-            .find(matches)
-            .map(|entry| entry.reason.clone())
+        self.0.iter().find(matches).map(|entry| entry.reason.clone())
     }
 }
 
@@ -144,30 +127,18 @@ impl AllowList {
 pub fn scan(log: &str, allow: &AllowList) -> Vec<Report> {
     let mut reports = Vec::new();
     let mut command = None;
-    let lines: Vec<&str> = log
-        .lines()
-        .map(|line| line.trim_end_matches('\r'))
-        .collect();
+    let lines: Vec<&str> = log.lines().map(|line| line.trim_end_matches('\r')).collect();
     let mut at = 0;
     while at < lines.len() {
         let line = lines[at];
         if let Some(mark) = MARK.captures(line) {
             command = mark[2].parse().ok();
         } else if REPORT.is_match(line) {
-            let start = if at > 0 && FRAME.is_match(lines[at - 1]) {
-                at - 1
-            } else {
-                at
-            };
+            let start = if at > 0 && FRAME.is_match(lines[at - 1]) { at - 1 } else { at };
             let end = report_end(&lines, at);
             let text = lines[start..end].join("\n");
             let headline = STAMP.replace(line, "").into_owned();
-            reports.push(Report {
-                command,
-                allowed: allow.reason(&headline, &text),
-                headline,
-                text,
-            });
+            reports.push(Report { command, allowed: allow.reason(&headline, &text), headline, text });
             at = end;
             continue;
         }
@@ -211,10 +182,7 @@ mod tests {
     }
 
     fn headlines(log: &str) -> Vec<String> {
-        scan(log, &none())
-            .into_iter()
-            .map(|report| report.headline)
-            .collect()
+        scan(log, &none()).into_iter().map(|report| report.headline).collect()
     }
 
     #[test]
@@ -256,16 +224,8 @@ mod tests {
             "INFO: trying to register non-static key.",
             "Out of memory: Killed process 77 (sh)",
         ] {
-            assert_eq!(
-                headlines(&format!("[   12.345678] {line}\n")),
-                [line],
-                "{line}"
-            );
-            assert_eq!(
-                headlines(&format!("[   12.345678][   T77] {line}\r\n")),
-                [line],
-                "{line}"
-            );
+            assert_eq!(headlines(&format!("[   12.345678] {line}\n")), [line], "{line}");
+            assert_eq!(headlines(&format!("[   12.345678][   T77] {line}\r\n")), [line], "{line}");
         }
     }
 
@@ -274,18 +234,8 @@ mod tests {
         let log = "[    1.0] WARNING: at boot\n[    2.0] topstat-vm: begin 0\n[    2.1] topstat-vm: end 0\n\
                    [    3.0] topstat-vm: begin 1\n[    3.1] BUG: first\n[    9.0] BUG: second\n[    9.1] topstat-vm: end 1\n";
         let reports = scan(log, &none());
-        let found: Vec<_> = reports
-            .iter()
-            .map(|report| (report.command, report.headline.as_str()))
-            .collect();
-        assert_eq!(
-            found,
-            [
-                (None, "WARNING: at boot"),
-                (Some(1), "BUG: first"),
-                (Some(1), "BUG: second")
-            ]
-        );
+        let found: Vec<_> = reports.iter().map(|report| (report.command, report.headline.as_str())).collect();
+        assert_eq!(found, [(None, "WARNING: at boot"), (Some(1), "BUG: first"), (Some(1), "BUG: second")]);
     }
 
     #[test]
@@ -295,16 +245,8 @@ mod tests {
                    [    1.0] after\n";
         let reports = scan(log, &none());
         assert_eq!(reports.len(), 1);
-        assert!(
-            reports[0]
-                .text
-                .starts_with("[    1.0] ------------[ cut here ]")
-        );
-        assert!(
-            reports[0]
-                .text
-                .ends_with("[ end trace 0000000000000000 ]---")
-        );
+        assert!(reports[0].text.starts_with("[    1.0] ------------[ cut here ]"));
+        assert!(reports[0].text.ends_with("[ end trace 0000000000000000 ]---"));
     }
 
     #[test]
@@ -312,15 +254,11 @@ mod tests {
         assert!(AllowList::parse("[[allow]]\nline = 'x'\nreason = ' '\n").is_err());
         assert!(AllowList::parse("[[allow]]\nline = 'x'\n").is_err());
         assert!(AllowList::parse("[[allow]]\nline = '('\nreason = 'r'\n").is_err());
-        let allow = AllowList::parse(
-            "[[allow]]\nline = '^WARNING: lock'\nwithin = 'storage->lock'\nreason = 'known'\n",
-        )
-        .unwrap();
+        let allow =
+            AllowList::parse("[[allow]]\nline = '^WARNING: lock'\nwithin = 'storage->lock'\nreason = 'known'\n")
+                .unwrap();
         let of = |log: &str| scan(log, &allow).pop().unwrap().allowed;
-        assert_eq!(
-            of("[ 1.0] WARNING: lock order\n[ 1.0] storage->lock\n").as_deref(),
-            Some("known")
-        );
+        assert_eq!(of("[ 1.0] WARNING: lock order\n[ 1.0] storage->lock\n").as_deref(), Some("known"));
         assert_eq!(of("[ 1.0] WARNING: lock order\n[ 1.0] other->lock\n"), None);
     }
 

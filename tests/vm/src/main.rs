@@ -36,11 +36,7 @@ fn main() -> ExitCode {
             _ => {
                 eprintln!("topstat-vm: {error:#}");
                 // A command's own exit code may be 1; that no command was run is told apart.
-                if matches!(cli.verb, Verb::Run(_)) {
-                    EXIT_GUEST
-                } else {
-                    1
-                }
+                if matches!(cli.verb, Verb::Run(_)) { EXIT_GUEST } else { 1 }
             }
         },
     };
@@ -53,16 +49,8 @@ fn dispatch(cli: &Cli) -> Result<i32> {
         Verb::Run(args) => run(&cache, args),
         Verb::Shell(args) => shell(&cache, args),
         Verb::Matrix(args) => run_matrix(&cache, args, cli.require),
-        Verb::Fetch {
-            kernels,
-            debug,
-            update,
-        } => {
-            let all = if kernels.is_empty() && !debug {
-                &Series::ALL[..]
-            } else {
-                kernels
-            };
+        Verb::Fetch { kernels, debug, update } => {
+            let all = if kernels.is_empty() && !debug { &Series::ALL[..] } else { kernels };
             fetch(&cache, all, *debug, *update)
         }
         Verb::List => list(&cache),
@@ -80,21 +68,13 @@ fn dispatch(cli: &Cli) -> Result<i32> {
 }
 
 fn machine(args: &MachineArgs, tier: Tier) -> Machine {
-    Machine {
-        tier,
-        cpus: args.cpus,
-        memory_mib: args.memory,
-        append: args.append.clone(),
-    }
+    Machine { tier, cpus: args.cpus, memory_mib: args.memory, append: args.append.clone() }
 }
 
 fn cell(series: Option<Series>, tier: Tier) -> Result<Cell> {
     let series = match (series, tier) {
         (Some(series), Tier::Debug) if series != debug::SERIES => {
-            bail!(
-                "the debug tier has no kernel {series}: it is built from {} only; leave --kernel out",
-                debug::SERIES
-            )
+            bail!("the debug tier has no kernel {series}: it is built from {} only; leave --kernel out", debug::SERIES)
         }
         (Some(series), _) => series,
         (None, Tier::Debug) => debug::SERIES,
@@ -106,8 +86,7 @@ fn cell(series: Option<Series>, tier: Tier) -> Result<Cell> {
 fn allow_list(file: Option<&std::path::Path>) -> Result<AllowList> {
     let mut list = AllowList::built_in()?;
     if let Some(file) = file {
-        let text =
-            fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
         list.extend(AllowList::parse(&text).with_context(|| file.display().to_string())?);
     }
     Ok(list)
@@ -131,23 +110,15 @@ fn run(cache: &Cache, args: &RunArgs) -> Result<i32> {
     let session = session::run(&plan, &mut |_, stream, bytes| {
         // Whoever reads may have gone (a closed pipe): the exit code is still wanted.
         let _ = match stream {
-            Stream::Out => io::stdout()
-                .write_all(bytes)
-                .and_then(|()| io::stdout().flush()),
+            Stream::Out => io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()),
             Stream::Err => io::stderr().write_all(bytes),
         };
     })?;
     let judged = session.judged.first().context("the guest ran no command")?;
     for report in &judged.reports {
         match &report.allowed {
-            Some(reason) => eprintln!(
-                "topstat-vm: allowed in the kernel log ({reason}): {}",
-                report.headline
-            ),
-            None => eprintln!(
-                "topstat-vm: the kernel log of {} has:\n{}",
-                kernel.release, report.text
-            ),
+            Some(reason) => eprintln!("topstat-vm: allowed in the kernel log ({reason}): {}", report.headline),
+            None => eprintln!("topstat-vm: the kernel log of {} has:\n{}", kernel.release, report.text),
         }
     }
     if args.log {
@@ -156,22 +127,13 @@ fn run(cache: &Cache, args: &RunArgs) -> Result<i32> {
     match &judged.outcome {
         Outcome::Passed | Outcome::Failed(_) => {}
         outcome => {
-            eprintln!(
-                "topstat-vm: {} {} on {}: {}",
-                cell.tier,
-                outcome.word(),
-                kernel.release,
-                outcome.note()
-            );
+            eprintln!("topstat-vm: {} {} on {}: {}", cell.tier, outcome.word(), kernel.release, outcome.note());
         }
     }
     if args.time {
         let boot = session.boot.unwrap_or_default().as_secs_f64();
         let (took, total) = (judged.took.as_secs_f64(), session.total.as_secs_f64());
-        eprintln!(
-            "topstat-vm: {} booted in {boot:.2} s, command {took:.2} s, all {total:.2} s",
-            kernel.release
-        );
+        eprintln!("topstat-vm: {} booted in {boot:.2} s, command {took:.2} s, all {total:.2} s", kernel.release);
     }
     Ok(judged.outcome.exit_code())
 }
@@ -180,19 +142,10 @@ fn shell(cache: &Cache, args: &ShellArgs) -> Result<i32> {
     let tools = deps::tools()?;
     let kernel = matrix::kernel_of(cache, cell(args.kernel, args.tier)?)?;
     let machine = machine(&args.machine, args.tier);
-    eprintln!(
-        "topstat-vm: booting {}; `exit` or Ctrl-A X ends it",
-        kernel.release
-    );
+    eprintln!("topstat-vm: booting {}; `exit` or Ctrl-A X ends it", kernel.release);
     let job = Job::new(Vec::new(), &args.machine.env)?;
-    let stty = Command::new("stty")
-        .arg("size")
-        .stdin(Stdio::inherit())
-        .stderr(Stdio::null())
-        .output();
-    let size = stty
-        .map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
-        .unwrap_or_default();
+    let stty = Command::new("stty").arg("size").stdin(Stdio::inherit()).stderr(Stdio::null()).output();
+    let size = stty.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
     let size = match size.split_once(' ') {
         Some((rows, columns)) => format!("rows {rows} cols {}", columns.trim()),
         None => String::new(),
@@ -203,18 +156,11 @@ fn shell(cache: &Cache, args: &ShellArgs) -> Result<i32> {
 
 fn run_matrix(cache: &Cache, args: &MatrixArgs, require: bool) -> Result<i32> {
     let tools = deps::tools()?;
-    let series = if args.kernels.is_empty() {
-        Series::ALL.to_vec()
-    } else {
-        args.kernels.clone()
-    };
+    let series = if args.kernels.is_empty() { Series::ALL.to_vec() } else { args.kernels.clone() };
     let cells = matrix::cells(&series, &args.tiers);
     let (mut jobs, mut labels) = (Vec::new(), Vec::new());
     for line in &args.shell_commands {
-        jobs.push(Job::new(
-            vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()],
-            &args.machine.env,
-        )?);
+        jobs.push(Job::new(vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()], &args.machine.env)?);
         labels.push(line.clone());
     }
     if !args.command.is_empty() {
@@ -278,10 +224,5 @@ fn list(cache: &Cache) -> Result<i32> {
 }
 
 fn describe(name: &str, kernel: &Kernel) {
-    println!(
-        "{name:8}{:30}{:24}{}",
-        kernel.release,
-        kernel.version,
-        kernel.dir.display()
-    );
+    println!("{name:8}{:30}{:24}{}", kernel.release, kernel.version, kernel.dir.display());
 }

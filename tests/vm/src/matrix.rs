@@ -35,11 +35,7 @@ pub struct Cell {
 pub fn cells(series: &[Series], tiers: &[Tier]) -> Vec<Cell> {
     let mut cells = Vec::new();
     for &tier in tiers {
-        let of_tier: &[Series] = if tier == Tier::Debug {
-            &[debug::SERIES]
-        } else {
-            series
-        };
+        let of_tier: &[Series] = if tier == Tier::Debug { &[debug::SERIES] } else { series };
         for &series in of_tier {
             let cell = Cell { series, tier };
             if !cells.contains(&cell) {
@@ -53,11 +49,7 @@ pub fn cells(series: &[Series], tiers: &[Tier]) -> Vec<Cell> {
 
 /// The kernel of a cell: from the cache, fetched or built.
 pub fn kernel_of(cache: &Cache, cell: Cell) -> Result<Kernel> {
-    if cell.tier == Tier::Debug {
-        debug::build(cache)
-    } else {
-        kernel::fetch(cache, cell.series, false)
-    }
+    if cell.tier == Tier::Debug { debug::build(cache) } else { kernel::fetch(cache, cell.series, false) }
 }
 
 /// What is common to all cells.
@@ -92,20 +84,13 @@ pub fn run(matrix: &Matrix<'_>, cells: &[Cell], guests: usize) -> Vec<Row> {
     let queue: Mutex<VecDeque<usize>> = Mutex::new((0..cells.len()).collect());
     let rows: Mutex<Vec<(usize, Row)>> = Mutex::new(Vec::new());
     // Nothing that may panic is done while they are held.
-    let locked = |queue: &Mutex<VecDeque<usize>>| {
-        queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front()
-    };
+    let locked = |queue: &Mutex<VecDeque<usize>>| queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     thread::scope(|scope| {
         for _ in 0..guests.clamp(1, cells.len().max(1)) {
             scope.spawn(|| {
                 while let Some(index) = locked(&queue) {
                     let row = run_cell(matrix, cells[index]);
-                    rows.lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .push((index, row));
+                    rows.lock().unwrap_or_else(PoisonError::into_inner).push((index, row));
                 }
             });
         }
@@ -138,12 +123,7 @@ fn run_cell(matrix: &Matrix<'_>, cell: Cell) -> Row {
 }
 
 fn run_on(matrix: &Matrix<'_>, cell: Cell, kernel: &Kernel) -> Result<Session> {
-    let machine = Machine {
-        tier: cell.tier,
-        cpus: matrix.cpus,
-        memory_mib: matrix.memory_mib,
-        append: vec![],
-    };
+    let machine = Machine { tier: cell.tier, cpus: matrix.cpus, memory_mib: matrix.memory_mib, append: vec![] };
     let name = format!("{}-{}", cell.series, cell.tier);
     let plan = Plan {
         tools: matrix.tools,
@@ -157,25 +137,15 @@ fn run_on(matrix: &Matrix<'_>, cell: Cell, kernel: &Kernel) -> Result<Session> {
     };
     // Guests print at the same time: what a command printed is shown at once, when its guests are done.
     let mut printed: Vec<Vec<u8>> = vec![Vec::new(); matrix.jobs.len()];
-    let session = session::run(&plan, &mut |index, _: Stream, bytes| {
-        printed[index].extend_from_slice(bytes)
-    })
-    .with_context(|| format!("cannot run a guest of kernel {}", kernel.release))?;
+    let session = session::run(&plan, &mut |index, _: Stream, bytes| printed[index].extend_from_slice(bytes))
+        .with_context(|| format!("cannot run a guest of kernel {}", kernel.release))?;
     for judged in &session.judged {
         let label = matrix.labels.get(judged.index).map_or("", String::as_str);
-        let mut text = format!(
-            "--- {name}: {label}: {} {}\n",
-            judged.outcome.word(),
-            judged.outcome.note()
-        );
+        let mut text = format!("--- {name}: {label}: {} {}\n", judged.outcome.word(), judged.outcome.note());
         if judged.outcome.is_failure() || matrix.verbose {
             text += &String::from_utf8_lossy(&printed[judged.index]);
         }
-        for report in judged
-            .reports
-            .iter()
-            .filter(|report| report.allowed.is_none())
-        {
+        for report in judged.reports.iter().filter(|report| report.allowed.is_none()) {
             text += &format!("{}\n", report.text);
         }
         eprint!("{text}");
@@ -191,13 +161,7 @@ mod tests {
     fn the_debug_tier_has_one_kernel_and_goes_first() {
         let cells = cells(&Series::ALL, &[Tier::Stock, Tier::Slub, Tier::Debug]);
         assert_eq!(cells.len(), 11);
-        assert_eq!(
-            cells[0],
-            Cell {
-                series: debug::SERIES,
-                tier: Tier::Debug
-            }
-        );
+        assert_eq!(cells[0], Cell { series: debug::SERIES, tier: Tier::Debug });
         assert_eq!(cells[10].tier, Tier::Stock);
     }
 }

@@ -85,11 +85,7 @@ pub struct Machine {
 impl Machine {
     /// The number of CPUs it gets.
     pub fn cpus(&self) -> u32 {
-        if self.tier == Tier::Icount {
-            1
-        } else {
-            self.cpus
-        }
+        if self.tier == Tier::Icount { 1 } else { self.cpus }
     }
 }
 
@@ -125,11 +121,7 @@ pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
         "random.trust_cpu=1",
         "log_buf_len=1M",
         // Interactive: warnings only. Otherwise the console is the kernel log.
-        if interactive {
-            "loglevel=5"
-        } else {
-            "loglevel=7"
-        },
+        if interactive { "loglevel=5" } else { "loglevel=7" },
     ];
     match machine.tier {
         Tier::Stock => {}
@@ -159,80 +151,29 @@ pub fn qemu_arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
     let mut arguments: Vec<String> = Vec::new();
     let mut push = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
 
-    push(&[
-        "-nodefaults",
-        "-no-user-config",
-        "-no-reboot",
-        "-display",
-        "none",
-        "-nic",
-        "none",
-    ]);
+    push(&["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]);
     // One thread for all CPUs: with one each, 5.10 hung now and then.
-    push(&[
-        "-machine",
-        "q35",
-        "-accel",
-        "tcg,thread=single",
-        "-smp",
-        &cpus,
-    ]);
+    push(&["-machine", "q35", "-accel", "tcg,thread=single", "-smp", &cpus]);
     // Five-level page tables only make every memory access dearer.
     push(&["-cpu", "max,la57=off"]);
     if machine.tier == Tier::Icount {
-        push(&[
-            "-icount",
-            "shift=0,sleep=off",
-            "-rtc",
-            "base=2025-01-01T00:00:00,clock=vm",
-            "-seed",
-            "1",
-        ]);
+        push(&["-icount", "shift=0,sleep=off", "-rtc", "base=2025-01-01T00:00:00,clock=vm", "-seed", "1"]);
     }
     // The file servers read and write the guest's memory.
-    push(&[
-        "-m",
-        &memory,
-        "-object",
-        &format!("memory-backend-memfd,id=mem,size={memory},share=on"),
-    ]);
+    push(&["-m", &memory, "-object", &format!("memory-backend-memfd,id=mem,size={memory},share=on")]);
     push(&["-numa", "node,memdev=mem"]);
     for (tag, socket) in [("root", &files.root_socket), ("share", &files.share_socket)] {
-        push(&[
-            "-chardev",
-            &format!("socket,id={tag},path={}", escaped(socket)),
-        ]);
-        push(&[
-            "-device",
-            &format!("vhost-user-fs-pci,queue-size=1024,chardev={tag},tag={tag}"),
-        ]);
+        push(&["-chardev", &format!("socket,id={tag},path={}", escaped(socket))]);
+        push(&["-device", &format!("vhost-user-fs-pci,queue-size=1024,chardev={tag},tag={tag}")]);
     }
     match &files.console {
         Some(console) => push(&["-serial", &format!("file:{}", console.display())]),
         // Ctrl-C goes to the guest; Ctrl-A X ends it.
-        None => push(&[
-            "-chardev",
-            "stdio,id=tty,mux=on,signal=off",
-            "-serial",
-            "chardev:tty",
-            "-mon",
-            "chardev=tty",
-        ]),
+        None => push(&["-chardev", "stdio,id=tty,mux=on,signal=off", "-serial", "chardev:tty", "-mon", "chardev=tty"]),
     }
-    push(&[
-        "-qmp",
-        &format!("unix:{},server=on,wait=off", escaped(&files.qmp_socket)),
-    ]);
-    push(&[
-        "-kernel",
-        &files.kernel.display().to_string(),
-        "-initrd",
-        &files.initramfs.display().to_string(),
-    ]);
-    push(&[
-        "-append",
-        &kernel_arguments(machine, files.console.is_none()),
-    ]);
+    push(&["-qmp", &format!("unix:{},server=on,wait=off", escaped(&files.qmp_socket))]);
+    push(&["-kernel", &files.kernel.display().to_string(), "-initrd", &files.initramfs.display().to_string()]);
+    push(&["-append", &kernel_arguments(machine, files.console.is_none())]);
     arguments
 }
 
@@ -266,19 +207,13 @@ pub fn virtiofsd(tools: &Tools, socket: &Path, dir: &Path, read_only: Option<&Pa
         Some(view) => {
             let mut command = tied(Path::new("unshare"));
             command.args(["--mount", "--propagation", "private", "--", "sh", "-ec"]);
-            command.arg(
-                r#"mount --rbind "$1" "$2"; mount -o remount,bind,ro "$2"; shift 2; exec "$@""#,
-            );
+            command.arg(r#"mount --rbind "$1" "$2"; mount -o remount,bind,ro "$2"; shift 2; exec "$@""#);
             command.arg("sh").args([dir, view, program.as_path()]);
             command
         }
     };
     // What is read-only can be cached for good; results are read by the host while they are written.
-    let cache = if read_only.is_some() {
-        "always"
-    } else {
-        cache_never(&tools.virtiofsd)
-    };
+    let cache = if read_only.is_some() { "always" } else { cache_never(&tools.virtiofsd) };
     let socket = socket.display();
     let dir = read_only.unwrap_or(dir).display();
     match &tools.virtiofsd {
@@ -317,12 +252,7 @@ mod tests {
     use super::*;
 
     fn machine(tier: Tier) -> Machine {
-        Machine {
-            tier,
-            cpus: 2,
-            memory_mib: 2048,
-            append: vec!["extra=1".to_owned()],
-        }
+        Machine { tier, cpus: 2, memory_mib: 2048, append: vec!["extra=1".to_owned()] }
     }
 
     fn arguments(tier: Tier, console: Option<&str>) -> String {
@@ -341,11 +271,7 @@ mod tests {
     fn a_stock_guest_has_its_cpus_and_stops_on_a_panic() {
         let all = arguments(Tier::Stock, Some("/r/console"));
         assert!(all.contains("-smp 2 "), "{all}");
-        assert!(
-            all.contains("-no-reboot")
-                && all.contains("panic=-1")
-                && all.contains("softlockup_panic=1")
-        );
+        assert!(all.contains("-no-reboot") && all.contains("panic=-1") && all.contains("softlockup_panic=1"));
         assert!(all.contains("-serial file:/r/console"));
         assert!(!all.contains("-icount"));
         assert!(all.ends_with("extra=1"));
@@ -354,10 +280,7 @@ mod tests {
     #[test]
     fn icount_counts_on_one_cpu() {
         let all = arguments(Tier::Icount, Some("/r/console"));
-        assert!(
-            all.contains("-smp 1 ") && all.contains("-icount shift=0,sleep=off"),
-            "{all}"
-        );
+        assert!(all.contains("-smp 1 ") && all.contains("-icount shift=0,sleep=off"), "{all}");
         assert!(all.contains("tsc=reliable clocksource=tsc nokaslr"));
     }
 
@@ -371,10 +294,7 @@ mod tests {
     #[test]
     fn a_shell_keeps_the_terminal() {
         let all = arguments(Tier::Stock, None);
-        assert!(
-            all.contains("-serial chardev:tty") && all.contains("loglevel=5"),
-            "{all}"
-        );
+        assert!(all.contains("-serial chardev:tty") && all.contains("loglevel=5"), "{all}");
     }
 
     #[test]
@@ -389,21 +309,10 @@ mod tests {
             busybox: "/b".into(),
             virtiofsd: Virtiofsd::Qemu("/usr/lib/qemu/virtiofsd".into()),
         };
-        let text = |view| {
-            format!(
-                "{:?}",
-                virtiofsd(&tools, Path::new("/s"), Path::new("/d"), view)
-            )
-        };
+        let text = |view| format!("{:?}", virtiofsd(&tools, Path::new("/s"), Path::new("/d"), view));
         let root = text(Some(Path::new("/view")));
-        assert!(
-            root.contains("remount,bind,ro")
-                && root.contains("source=/view")
-                && root.contains("cache=always")
-        );
+        assert!(root.contains("remount,bind,ro") && root.contains("source=/view") && root.contains("cache=always"));
         let share = text(None);
-        assert!(
-            !share.contains("mount") && share.contains("source=/d") && share.contains("cache=none")
-        );
+        assert!(!share.contains("mount") && share.contains("source=/d") && share.contains("cache=none"));
     }
 }

@@ -154,64 +154,40 @@ fn judge(seen: &Seen, pending: &[usize], allow: &AllowList) -> Vec<Judged> {
     let reports = klog::scan(&seen.log, allow);
     if seen.begun.is_empty() {
         // Another guest would do no better.
-        let why = match (
-            &*seen.complaint,
-            reports.iter().find(|report| report.allowed.is_none()),
-        ) {
+        let why = match (&*seen.complaint, reports.iter().find(|report| report.allowed.is_none())) {
             (_, Some(report)) => report.headline.clone(),
             ("", None) => last_words(&seen.log),
             (complaint, None) => complaint.to_owned(),
         };
         let outcome = Outcome::Crashed(format!("the guest did not boot: {why}"));
-        let judged = |&index| Judged {
-            index,
-            outcome: outcome.clone(),
-            took: Duration::ZERO,
-            reports: reports.clone(),
-        };
+        let judged =
+            |&index| Judged { index, outcome: outcome.clone(), took: Duration::ZERO, reports: reports.clone() };
         return pending.iter().map(judged).collect();
     }
     let first = seen.begun[0].index;
     let judge_one = |begun: &crate::watch::Begun| {
         // What was said while booting counts for the first.
-        let reports: Vec<Report> = reports
-            .iter()
-            .filter(|report| report.command.unwrap_or(first) == begun.index)
-            .cloned()
-            .collect();
-        let bad = reports
-            .iter()
-            .find(|report| report.allowed.is_none())
-            .map(|report| report.headline.clone());
+        let reports: Vec<Report> =
+            reports.iter().filter(|report| report.command.unwrap_or(first) == begun.index).cloned().collect();
+        let bad = reports.iter().find(|report| report.allowed.is_none()).map(|report| report.headline.clone());
         let outcome = match (begun.code, bad) {
             (None, _) if seen.end == End::TimeOut => Outcome::TimedOut,
             (None, Some(bad)) => Outcome::Crashed(bad),
-            (None, None) => Outcome::Crashed(format!(
-                "the guest ended without an exit code: {}",
-                last_words(&seen.log)
-            )),
+            (None, None) => {
+                Outcome::Crashed(format!("the guest ended without an exit code: {}", last_words(&seen.log)))
+            }
             (Some(_), Some(bad)) => Outcome::Reported(bad),
             (Some(0), None) => Outcome::Passed,
             (Some(EXIT_SKIPPED), None) => Outcome::Skipped(begun.last_line.clone()),
             (Some(code), None) => Outcome::Failed(code),
         };
-        Judged {
-            index: begun.index,
-            outcome,
-            took: begun.took,
-            reports,
-        }
+        Judged { index: begun.index, outcome, took: begun.took, reports }
     };
     seen.begun.iter().map(judge_one).collect()
 }
 
 fn last_words(log: &str) -> String {
-    log.lines()
-        .rev()
-        .map(str::trim)
-        .find(|line| !line.is_empty())
-        .unwrap_or("it said nothing")
-        .to_owned()
+    log.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or("it said nothing").to_owned()
 }
 
 /// Copies the outputs of commands, and what they put into `$TOPSTAT_VM_OUT`, to the folder `out`.
@@ -220,10 +196,7 @@ fn keep(share: &Path, out: &Path) -> Result<()> {
     copy_tree(&share.join("out"), out)?;
     for entry in fs::read_dir(share)? {
         let path = entry?.path();
-        if path
-            .extension()
-            .is_some_and(|ext| ext == "out" || ext == "err")
-        {
+        if path.extension().is_some_and(|ext| ext == "out" || ext == "err") {
             fs::copy(&path, out.join(path.file_name().unwrap_or_default()))?;
         }
     }
@@ -239,8 +212,7 @@ fn copy_tree(from: &Path, to: &Path) -> Result<()> {
         if kind.is_dir() {
             copy_tree(&entry.path(), &target)?;
         } else if kind.is_file() {
-            fs::copy(entry.path(), &target)
-                .with_context(|| format!("cannot copy to {}", target.display()))?;
+            fs::copy(entry.path(), &target).with_context(|| format!("cannot copy to {}", target.display()))?;
         }
     }
     Ok(())
@@ -270,20 +242,13 @@ mod tests {
 
     fn outcomes(seen: &Seen, pending: &[usize]) -> Vec<(usize, Outcome)> {
         let allow = AllowList::parse("").unwrap();
-        judge(seen, pending, &allow)
-            .into_iter()
-            .map(|judged| (judged.index, judged.outcome))
-            .collect()
+        judge(seen, pending, &allow).into_iter().map(|judged| (judged.index, judged.outcome)).collect()
     }
 
     #[test]
     fn exit_codes_are_judged() {
         let seen = seen(&[(0, Some(0)), (1, Some(3)), (2, Some(77))], End::Done, "");
-        let expected = [
-            (0, Outcome::Passed),
-            (1, Outcome::Failed(3)),
-            (2, Outcome::Skipped("needs more".into())),
-        ];
+        let expected = [(0, Outcome::Passed), (1, Outcome::Failed(3)), (2, Outcome::Skipped("needs more".into()))];
         assert_eq!(outcomes(&seen, &[0, 1, 2]), expected);
     }
 
@@ -299,17 +264,8 @@ mod tests {
     #[test]
     fn a_report_while_booting_fails_the_first_command() {
         let log = "[ 1.0] WARNING: boot\n[ 2.0] topstat-vm: begin 0\n";
-        let found = outcomes(
-            &seen(&[(0, Some(0)), (1, Some(0))], End::Done, log),
-            &[0, 1],
-        );
-        assert_eq!(
-            found,
-            [
-                (0, Outcome::Reported("WARNING: boot".into())),
-                (1, Outcome::Passed)
-            ]
-        );
+        let found = outcomes(&seen(&[(0, Some(0)), (1, Some(0))], End::Done, log), &[0, 1]);
+        assert_eq!(found, [(0, Outcome::Reported("WARNING: boot".into())), (1, Outcome::Passed)]);
     }
 
     #[test]
@@ -319,27 +275,15 @@ mod tests {
             outcomes(&seen(&[(0, None)], End::Died, log), &[0]),
             [(0, Outcome::Crashed("Kernel panic - not syncing: x".into()))]
         );
-        assert_eq!(
-            outcomes(&seen(&[(0, None)], End::TimeOut, log), &[0]),
-            [(0, Outcome::TimedOut)]
-        );
+        assert_eq!(outcomes(&seen(&[(0, None)], End::TimeOut, log), &[0]), [(0, Outcome::TimedOut)]);
         let silent = outcomes(&seen(&[(0, None)], End::Done, ""), &[0]);
-        assert!(
-            matches!(&silent[0].1, Outcome::Crashed(why) if why.contains("without an exit code"))
-        );
+        assert!(matches!(&silent[0].1, Outcome::Crashed(why) if why.contains("without an exit code")));
     }
 
     #[test]
     fn a_guest_that_does_not_boot_fails_all() {
-        let found = outcomes(
-            &seen(&[], End::Died, "topstat-vm: boot failed: cannot mount x\n"),
-            &[0, 1],
-        );
+        let found = outcomes(&seen(&[], End::Died, "topstat-vm: boot failed: cannot mount x\n"), &[0, 1]);
         assert_eq!(found.len(), 2);
-        assert!(
-            found
-                .iter()
-                .all(|(_, outcome)| outcome.note().ends_with("cannot mount x"))
-        );
+        assert!(found.iter().all(|(_, outcome)| outcome.note().ends_with("cannot mount x")));
     }
 }

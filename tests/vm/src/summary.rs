@@ -51,10 +51,7 @@ pub fn count(rows: &[Row], commands: usize) -> Counts {
     let mut counts = Counts::default();
     for row in rows {
         match &row.session {
-            Ok(session) => session
-                .judged
-                .iter()
-                .for_each(|judged| counts.add(&judged.outcome)),
+            Ok(session) => session.judged.iter().for_each(|judged| counts.add(&judged.outcome)),
             Err(outcome) => (0..commands).for_each(|_| counts.add(outcome)),
         }
     }
@@ -63,67 +60,30 @@ pub fn count(rows: &[Row], commands: usize) -> Counts {
 
 /// The table, and below it the counts. `labels` names the commands.
 pub fn table(rows: &[Row], labels: &[String], took: Duration) -> String {
-    let mut lines: Vec<[String; 7]> = vec![
-        [
-            "kernel", "release", "tier", "command", "result", "time", "note",
-        ]
-        .map(str::to_owned),
-    ];
+    let mut lines: Vec<[String; 7]> =
+        vec![["kernel", "release", "tier", "command", "result", "time", "note"].map(str::to_owned)];
     for row in rows {
         let head = || [row.series.clone(), row.release.clone(), row.tier.to_owned()];
         let mut line = |what: String, result: &str, time: String, note: &str| {
             let [series, release, tier] = head();
-            lines.push([
-                series,
-                release,
-                tier,
-                what,
-                result.to_owned(),
-                time,
-                shortened(note, NOTE_LENGTH),
-            ]);
+            lines.push([series, release, tier, what, result.to_owned(), time, shortened(note, NOTE_LENGTH)]);
         };
         match &row.session {
             Err(outcome) => line("-".into(), outcome.word(), "-".into(), &outcome.note()),
             Ok(session) => {
                 for judged in &session.judged {
-                    let label = labels
-                        .get(judged.index)
-                        .map_or_else(String::new, |label| shortened(label, LABEL_LENGTH));
-                    line(
-                        label,
-                        judged.outcome.word(),
-                        seconds(judged.took),
-                        &judged.outcome.note(),
-                    );
+                    let label =
+                        labels.get(judged.index).map_or_else(String::new, |label| shortened(label, LABEL_LENGTH));
+                    line(label, judged.outcome.word(), seconds(judged.took), &judged.outcome.note());
                 }
-                let boot = session.boot.map_or_else(
-                    || "no boot".to_owned(),
-                    |boot| format!("boot {}", seconds(boot)),
-                );
-                let guests = if session.guests == 1 {
-                    String::new()
-                } else {
-                    format!(", {} guests", session.guests)
-                };
-                line(
-                    "(guest)".into(),
-                    "",
-                    seconds(session.total),
-                    &format!("{boot}{guests}"),
-                );
+                let boot = session.boot.map_or_else(|| "no boot".to_owned(), |boot| format!("boot {}", seconds(boot)));
+                let guests = if session.guests == 1 { String::new() } else { format!(", {} guests", session.guests) };
+                line("(guest)".into(), "", seconds(session.total), &format!("{boot}{guests}"));
             }
         }
     }
-    let widths: Vec<usize> = (0..7)
-        .map(|column| {
-            lines
-                .iter()
-                .map(|line| line[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
-        .collect();
+    let widths: Vec<usize> =
+        (0..7).map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)).collect();
     let mut text = String::new();
     for line in &lines {
         let mut joined = String::new();
@@ -134,13 +94,7 @@ pub fn table(rows: &[Row], labels: &[String], took: Duration) -> String {
         text.push('\n');
     }
     let counts = count(rows, labels.len());
-    let _ = write!(
-        text,
-        "all guests in {}\n\n{} passed, {} failed",
-        seconds(took),
-        counts.passed,
-        counts.failed
-    );
+    let _ = write!(text, "all guests in {}\n\n{} passed, {} failed", seconds(took), counts.passed, counts.failed);
     if counts.skipped > 0 {
         let _ = write!(text, ", {} skipped", counts.skipped);
     }
@@ -154,11 +108,7 @@ fn seconds(time: Duration) -> String {
 
 fn shortened(text: &str, length: usize) -> String {
     let line = text.lines().next().unwrap_or_default();
-    if line.chars().count() <= length {
-        line.to_owned()
-    } else {
-        line.chars().take(length).chain(['…']).collect()
-    }
+    if line.chars().count() <= length { line.to_owned() } else { line.chars().take(length).chain(['…']).collect() }
 }
 
 #[cfg(test)]
@@ -167,12 +117,7 @@ mod tests {
     use crate::session::Judged;
 
     fn row(series: &str, session: Result<Vec<Outcome>, Outcome>) -> Row {
-        let judged = |(index, outcome)| Judged {
-            index,
-            outcome,
-            took: Duration::from_millis(1500),
-            reports: vec![],
-        };
+        let judged = |(index, outcome)| Judged { index, outcome, took: Duration::from_millis(1500), reports: vec![] };
         Row {
             series: series.to_owned(),
             release: format!("{series}.0"),
@@ -191,19 +136,9 @@ mod tests {
     fn the_table_lines_up_and_ends_with_the_counts() {
         let rows = [
             row("6.1", Ok(vec![Outcome::Passed, Outcome::Failed(3)])),
-            row(
-                "newest",
-                Ok(vec![
-                    Outcome::Skipped("no kfunc".into()),
-                    Outcome::Reported("WARNING: x".into()),
-                ]),
-            ),
+            row("newest", Ok(vec![Outcome::Skipped("no kfunc".into()), Outcome::Reported("WARNING: x".into())])),
         ];
-        let text = table(
-            &rows,
-            &["one".into(), "two words".into()],
-            Duration::from_secs(9),
-        );
+        let text = table(&rows, &["one".into(), "two words".into()], Duration::from_secs(9));
         let expected = "\
 kernel  release   tier   command    result    time   note
 6.1     6.1.0     stock  one        passed    1.5 s
@@ -222,13 +157,6 @@ all guests in 9.0 s
     #[test]
     fn a_guest_that_could_not_be_run_counts_for_all_its_commands() {
         let rows = [row("6.1", Err(Outcome::Skipped("no network".into())))];
-        assert_eq!(
-            count(&rows, 3),
-            Counts {
-                passed: 0,
-                failed: 0,
-                skipped: 3
-            }
-        );
+        assert_eq!(count(&rows, 3), Counts { passed: 0, failed: 0, skipped: 3 });
     }
 }

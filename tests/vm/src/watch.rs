@@ -44,13 +44,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Watches the folder `share` of a guest that is about to start.
     pub(crate) fn new(share: PathBuf) -> Self {
-        Self {
-            share,
-            boot: None,
-            begun: Vec::new(),
-            tails: None,
-            since: Instant::now(),
-        }
+        Self { share, boot: None, begun: Vec::new(), tails: None, since: Instant::now() }
     }
 
     /// Takes in what is new, and hands on what the commands printed.
@@ -74,16 +68,8 @@ impl Watch {
                     return Ok(());
                 }
                 self.since = Instant::now();
-                self.tails = Some([
-                    Tail::new(self.file(index, "out")),
-                    Tail::new(self.file(index, "err")),
-                ]);
-                self.begun.push(Begun {
-                    index,
-                    code: None,
-                    took: Duration::ZERO,
-                    last_line: String::new(),
-                });
+                self.tails = Some([Tail::new(self.file(index, "out")), Tail::new(self.file(index, "err"))]);
+                self.begun.push(Begun { index, code: None, took: Duration::ZERO, last_line: String::new() });
             }
             let (Some(tails), Some(current)) = (&mut self.tails, self.begun.last_mut()) else {
                 return Ok(());
@@ -95,9 +81,8 @@ impl Watch {
             }
             current.took = self.since.elapsed();
             let [out, err] = &tails;
-            current.last_line = Some(err.last_line())
-                .filter(|line| !line.is_empty())
-                .unwrap_or_else(|| out.last_line());
+            current.last_line =
+                Some(err.last_line()).filter(|line| !line.is_empty()).unwrap_or_else(|| out.last_line());
             let Some(exit) = exit else { return Ok(()) };
             current.code = exit.trim().parse().ok();
             self.tails = None;
@@ -123,11 +108,7 @@ const LAST_LINE: usize = 400;
 
 impl Tail {
     fn new(path: PathBuf) -> Self {
-        Self {
-            path,
-            offset: 0,
-            end: Vec::new(),
-        }
+        Self { path, offset: 0, end: Vec::new() }
     }
 
     fn read(&mut self, mut each: impl FnMut(&[u8])) -> Result<()> {
@@ -137,13 +118,11 @@ impl Tail {
         };
         file.seek(SeekFrom::Start(self.offset))?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)
-            .with_context(|| format!("cannot read {}", self.path.display()))?;
+        file.read_to_end(&mut bytes).with_context(|| format!("cannot read {}", self.path.display()))?;
         if !bytes.is_empty() {
             self.offset += bytes.len() as u64;
             each(&bytes);
-            self.end
-                .extend_from_slice(&bytes[bytes.len().saturating_sub(LAST_LINE)..]);
+            self.end.extend_from_slice(&bytes[bytes.len().saturating_sub(LAST_LINE)..]);
             self.end.drain(..self.end.len().saturating_sub(LAST_LINE));
         }
         Ok(())
@@ -151,12 +130,7 @@ impl Tail {
 
     fn last_line(&self) -> String {
         let text = String::from_utf8_lossy(&self.end);
-        text.lines()
-            .rev()
-            .map(str::trim)
-            .find(|line| !line.is_empty())
-            .unwrap_or_default()
-            .to_owned()
+        text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
     }
 }
 

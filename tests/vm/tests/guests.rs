@@ -36,12 +36,7 @@ fn run(lines: &[&str], out: Option<&Path>) -> Option<(Session, Vec<String>)> {
     let run = || -> anyhow::Result<(Session, Vec<String>)> {
         let tools = deps::tools()?;
         let kernel = kernel::fetch(&Cache::from_env(), Series::V6_1, false)?;
-        let machine = Machine {
-            tier: Tier::Stock,
-            cpus: 2,
-            memory_mib: 1024,
-            append: vec![],
-        };
+        let machine = Machine { tier: Tier::Stock, cpus: 2, memory_mib: 1024, append: vec![] };
         let job = |line: &&str| Job::new(["/bin/sh", "-c", line].map(str::to_owned).to_vec(), &[]);
         let jobs = lines.iter().map(job).collect::<anyhow::Result<Vec<_>>>()?;
         let plan = Plan {
@@ -64,10 +59,7 @@ fn run(lines: &[&str], out: Option<&Path>) -> Option<(Session, Vec<String>)> {
     };
     match run() {
         Ok(ran) => Some(ran),
-        Err(error)
-            if error.downcast_ref::<Unavailable>().is_some()
-                && std::env::var_os(REQUIRE).is_none() =>
-        {
+        Err(error) if error.downcast_ref::<Unavailable>().is_some() && std::env::var_os(REQUIRE).is_none() => {
             eprintln!("SKIPPED, no guest was run: {error:#}");
             None
         }
@@ -98,11 +90,7 @@ fn what_happens_in_a_guest_is_seen() {
     let Some((session, printed)) = run(&lines, Some(out.path())) else {
         return;
     };
-    let outcomes: Vec<&Outcome> = session
-        .judged
-        .iter()
-        .map(|judged| &judged.outcome)
-        .collect();
+    let outcomes: Vec<&Outcome> = session.judged.iter().map(|judged| &judged.outcome).collect();
     let panic = "Kernel panic - not syncing: sysrq triggered crash".to_owned();
     let expected = [
         &Outcome::Passed,
@@ -120,32 +108,15 @@ fn what_happens_in_a_guest_is_seen() {
     assert_eq!(outcomes, expected, "{}", session.log);
     assert_eq!(printed[2], "kept\n2\n");
     assert_eq!(printed[9], "begun\n");
-    assert_eq!(
-        session.guests, 3,
-        "one, one after the crash, one after the hang"
-    );
+    assert_eq!(session.guests, 3, "one, one after the crash, one after the hang");
     assert!(!Path::new(marker).exists(), "a guest wrote to the host");
-    assert_eq!(
-        std::fs::read_to_string(out.path().join("file")).unwrap(),
-        "result\n"
-    );
-    assert!(
-        session.log.contains("NMI"),
-        "a hanging guest is asked where it is"
-    );
+    assert_eq!(std::fs::read_to_string(out.path().join("file")).unwrap(), "result\n");
+    assert!(session.log.contains("NMI"), "a hanging guest is asked where it is");
 }
 
 #[test]
 fn output_and_exit_code_are_the_commands_own() {
-    let output = topstat_vm(&[
-        "run",
-        "--kernel",
-        "6.1",
-        "--",
-        "sh",
-        "-c",
-        "echo out; echo err >&2; pwd; exit 3",
-    ]);
+    let output = topstat_vm(&["run", "--kernel", "6.1", "--", "sh", "-c", "echo out; echo err >&2; pwd; exit 3"]);
     let output = { output }.output().unwrap();
     if output.status.code() == Some(EXIT_SKIPPED) && stderr(&output).contains("no guest was run") {
         eprintln!("{}", stderr(&output));
@@ -153,73 +124,35 @@ fn output_and_exit_code_are_the_commands_own() {
     }
     let here = std::env::current_dir().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    assert_eq!(
-        String::from_utf8_lossy(&output.stdout),
-        format!("out\n{}\n", here.display())
-    );
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("out\n{}\n", here.display()));
     assert_eq!(stderr(&output), "err\n");
 }
 
 #[test]
 fn where_nothing_can_be_run_it_is_skipped_unless_required() {
     let folder = tempfile::tempdir().unwrap();
-    let run = |arguments: &[&str]| {
-        topstat_vm(arguments)
-            .env("PATH", folder.path())
-            .output()
-            .unwrap()
-    };
+    let run = |arguments: &[&str]| topstat_vm(arguments).env("PATH", folder.path()).output().unwrap();
     let output = run(&["run", "--", "true"]);
     assert_eq!(output.status.code(), Some(EXIT_SKIPPED));
-    assert!(
-        stderr(&output).contains("SKIPPED, no guest was run: programs are missing: qemu"),
-        "{}",
-        stderr(&output)
-    );
-    assert_eq!(
-        run(&["--require", "run", "--", "true"]).status.code(),
-        Some(EXIT_GUEST)
-    );
-    assert_eq!(
-        run(&["matrix", "--", "true"]).status.code(),
-        Some(EXIT_SKIPPED)
-    );
-    assert_eq!(
-        run(&["matrix", "--require", "--", "true"]).status.code(),
-        Some(1)
-    );
+    assert!(stderr(&output).contains("SKIPPED, no guest was run: programs are missing: qemu"), "{}", stderr(&output));
+    assert_eq!(run(&["--require", "run", "--", "true"]).status.code(), Some(EXIT_GUEST));
+    assert_eq!(run(&["matrix", "--", "true"]).status.code(), Some(EXIT_SKIPPED));
+    assert_eq!(run(&["matrix", "--require", "--", "true"]).status.code(), Some(1));
 }
 
 #[test]
 fn wrong_usage_is_told_apart() {
-    for arguments in [
-        &["run"][..],
-        &["run", "--kernel", "2.6", "--", "true"],
-        &["frobnicate"],
-    ] {
-        assert_eq!(
-            topstat_vm(arguments).output().unwrap().status.code(),
-            Some(2),
-            "{arguments:?}"
-        );
+    for arguments in [&["run"][..], &["run", "--kernel", "2.6", "--", "true"], &["frobnicate"]] {
+        assert_eq!(topstat_vm(arguments).output().unwrap().status.code(), Some(2), "{arguments:?}");
     }
-    let output = topstat_vm(&["run", "--kernel", "6.12", "--tier", "debug", "--", "true"])
-        .output()
-        .unwrap();
-    assert!(
-        stderr(&output).contains("the debug tier has no kernel 6.12"),
-        "{}",
-        stderr(&output)
-    );
+    let output = topstat_vm(&["run", "--kernel", "6.12", "--tier", "debug", "--", "true"]).output().unwrap();
+    assert!(stderr(&output).contains("the debug tier has no kernel 6.12"), "{}", stderr(&output));
 }
 
 #[test]
 fn what_is_needed_is_printed_for_apt() {
     let output = topstat_vm(&["deps", "--debug"]).output().unwrap();
     let packages = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(
-        packages.contains("qemu-system-x86 ") && packages.contains(" dwarves"),
-        "{packages}"
-    );
+    assert!(packages.contains("qemu-system-x86 ") && packages.contains(" dwarves"), "{packages}");
     assert_eq!(packages.lines().count(), 1);
 }
