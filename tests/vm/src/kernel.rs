@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
+use crate::Unavailable;
 use crate::apt::{self, Apt, Package};
 use crate::cache::{Cache, Work};
 
@@ -182,8 +183,9 @@ fn resolve(apt: &Apt, series: Series) -> Result<Package> {
             images.extend(apt.show(&name)?.into_iter().filter(|package| series.has(&package.version)));
         }
     }
-    apt::newest(images)?.with_context(|| {
-        format!("no suite on this host's Debian mirror has a cloud kernel {series}; was it removed there?")
+    apt::newest(images)?.ok_or_else(|| {
+        let why = format!("no suite on this host's Debian mirror has a cloud kernel {series} (any more)");
+        Unavailable(why).into()
     })
 }
 

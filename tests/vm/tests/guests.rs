@@ -12,7 +12,7 @@ use topstat_vm::klog::AllowList;
 use topstat_vm::qemu::{Cgroup, Machine, Tier};
 use topstat_vm::session::{self, Outcome, Plan, Session};
 use topstat_vm::watch::Stream;
-use topstat_vm::{EXIT_GUEST, EXIT_SKIPPED, Unavailable, deps};
+use topstat_vm::{EXIT_GUEST, EXIT_SKIPPED, Unavailable, debug, deps};
 
 /// Long enough for any command here, short enough to wait for one that hangs.
 const LIMIT: Duration = Duration::from_secs(8);
@@ -33,9 +33,18 @@ fn stderr(output: &Output) -> String {
 /// Runs shell command lines on one kernel, and returns what came of them and what they printed; nothing where no guest
 /// can be run.
 fn run(lines: &[&str], out: Option<&Path>) -> Option<(Session, Vec<String>)> {
+    run_on(lines, out, Tier::Stock)
+}
+
+fn run_on(lines: &[&str], out: Option<&Path>, tier: Tier) -> Option<(Session, Vec<String>)> {
     let run = || -> anyhow::Result<(Session, Vec<String>)> {
         let tools = deps::tools()?;
-        let kernel = kernel::fetch(&Cache::from_env(), Series::V6_1, false)?;
+        let cache = Cache::from_env();
+        let kernel = match tier {
+            Tier::Debug => debug::cached(&cache)
+                .ok_or_else(|| Unavailable("the debug kernel is not built: topstat-vm fetch --debug".into()))?,
+            _ => kernel::fetch(&cache, Series::V6_1, false)?,
+        };
         let machine = Machine { tier: Tier::Stock, cpus: 2, memory_mib: 1024, append: vec![] };
         let job = |line: &&str| Job::new(["/bin/sh", "-c", line].map(str::to_owned).to_vec(), &[]);
         let jobs = lines.iter().map(job).collect::<anyhow::Result<Vec<_>>>()?;
@@ -45,7 +54,7 @@ fn run(lines: &[&str], out: Option<&Path>) -> Option<(Session, Vec<String>)> {
             machine: &machine,
             cgroup: Cgroup::V2,
             jobs: &jobs,
-            limit: LIMIT,
+            limit: LIMIT * tier.patience(),
             allow: &AllowList::built_in()?,
             out: out.map(Path::to_owned),
         };
@@ -112,6 +121,24 @@ fn what_happens_in_a_guest_is_seen() {
     assert!(!Path::new(marker).exists(), "a guest wrote to the host");
     assert_eq!(std::fs::read_to_string(out.path().join("file")).unwrap(), "result\n");
     assert!(session.log.contains("NMI"), "a hanging guest is asked where it is");
+}
+
+#[test]
+fn the_debug_kernel_finds_what_others_do_not() {
+    let provoke = |what| format!("echo {what} > /sys/kernel/debug/provoke-crash/DIRECT");
+    let lines = [provoke("READ_AFTER_FREE"), provoke("SPINLOCKUP"), "true".to_owned()];
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let Some((session, _)) = run_on(&lines, None, Tier::Debug) else {
+        return;
+    };
+    let said = |index: usize| {
+        let reports = session.judged[index].reports.iter();
+        reports.map(|report| report.text.as_str()).collect::<String>()
+    };
+    assert!(said(0).contains("KASAN: use-after-free"), "{}", session.log);
+    assert!(said(1).contains("lock held when returning to user space"), "{}", session.log);
+    assert!(session.judged[0].outcome.is_failure() && session.judged[1].outcome.is_failure());
+    assert_eq!(session.judged[2].outcome, Outcome::Passed);
 }
 
 #[test]
