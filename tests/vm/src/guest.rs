@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use fs4::FileExt;
 
 use crate::Unavailable;
 use crate::deps::Tools;
@@ -32,6 +33,10 @@ const SERVER_LIMIT: Duration = Duration::from_secs(10);
 /// The icount tier waits so long before the first command. Until 3 s after boot the kernel has work of its own, which
 /// doubled the cost of a request over loopback; virtual time in which nothing is executed passes at once.
 const SETTLE_S: u32 = 5;
+
+/// Where guests' files are while they run. Not below TMPDIR: the path of a socket must be short.
+const RUN_PARENT: &str = "/tmp";
+const RUN_PREFIX: &str = "topstat-vm-";
 
 /// Variables of the environment that a command in the guest gets, beside those asked for.
 const ENVIRONMENT: &[&str] = &["PATH", "HOME", "USER", "LANG", "LC_ALL", "TERM", "SHELL"];
@@ -139,6 +144,8 @@ pub struct Guest<'a> {
     kernel: &'a Kernel,
     machine: &'a Machine,
     run: tempfile::TempDir,
+    /// Held while the guest lives; see [`sweep`].
+    _lock: File,
 }
 
 /// A process that is ended with this value.
@@ -160,12 +167,14 @@ impl<'a> Guest<'a> {
                 "guests share the host's root, and only root may serve all of it; run as root".to_owned()
             ));
         }
-        // Not below TMPDIR: the socket's path must be short.
+        sweep();
         let run = tempfile::Builder::new()
-            .prefix("topstat-vm-")
-            .tempdir_in("/tmp")
-            .context("cannot create a folder in /tmp")?;
-        let guest = Self { tools, kernel, machine, run };
+            .prefix(RUN_PREFIX)
+            .tempdir_in(RUN_PARENT)
+            .with_context(|| format!("cannot create a folder in {RUN_PARENT}"))?;
+        let lock = File::create(run.path().join("lock"))?;
+        FileExt::lock(&lock).context("cannot lock a guest's folder")?;
+        let guest = Self { tools, kernel, machine, run, _lock: lock };
         fs::create_dir_all(guest.share().join("out"))?;
         let modules = kernel.modules().map(|dir| dir.display().to_string()).unwrap_or_default();
         let settle = if machine.tier == Tier::Icount { SETTLE_S } else { 0 };
@@ -324,6 +333,20 @@ impl<'a> Guest<'a> {
         for request in ["", r#"{"execute":"qmp_capabilities"}"#, r#"{"execute":"inject-nmi"}"#] {
             let _ = socket.write_all(request.as_bytes());
             let _ = socket.read(&mut answer);
+        }
+    }
+}
+
+/// Removes the files of guests whose runner was killed: those whose lock is free. What cannot be removed stays.
+fn sweep() {
+    for entry in fs::read_dir(RUN_PARENT).into_iter().flatten().flatten() {
+        let ours = entry.file_name().to_string_lossy().starts_with(RUN_PREFIX);
+        // Without a lock it is only just being made.
+        if ours
+            && let Ok(lock) = File::open(entry.path().join("lock"))
+            && FileExt::try_lock(&lock).is_ok()
+        {
+            let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
