@@ -3,6 +3,7 @@
 //! the same run, in interleaved rounds; medians are quoted, with their spread.
 
 mod holders;
+mod overhead;
 mod push;
 mod stats;
 
@@ -19,6 +20,8 @@ struct Args {
 enum What {
     /// What a push costs, in nanoseconds, beside other ways to count a packet.
     Push(push::Options),
+    /// What topstat takes from a host that answers requests.
+    Overhead(overhead::Options),
     /// Holds sockets open for another one's measurement.
     #[command(hide = true)]
     Hold(holders::Hold),
@@ -27,6 +30,7 @@ enum What {
 fn main() -> anyhow::Result<()> {
     match Args::parse().what {
         What::Push(options) => push::run(&options),
+        What::Overhead(options) => overhead::run(&options),
         What::Hold(hold) => holders::hold(&hold),
     }
 }
