@@ -5,6 +5,7 @@
 mod holders;
 mod overhead;
 mod push;
+mod scale;
 mod stats;
 
 use clap::{Parser, Subcommand};
@@ -22,6 +23,12 @@ enum What {
     Push(push::Options),
     /// What topstat takes from a host that answers requests.
     Overhead(overhead::Options),
+    /// How long a snapshot takes, with few and with many sockets.
+    Read(scale::Options),
+    /// Kernel memory per object and per table.
+    Memory(scale::Options),
+    /// Recall and precision of the top 128, up to 100,000 sockets.
+    Exact(scale::Options),
     /// Holds sockets open for another one's measurement.
     #[command(hide = true)]
     Hold(holders::Hold),
@@ -31,6 +38,9 @@ fn main() -> anyhow::Result<()> {
     match Args::parse().what {
         What::Push(options) => push::run(&options),
         What::Overhead(options) => overhead::run(&options),
+        What::Read(options) => scale::read(&options),
+        What::Memory(options) => scale::memory(&options),
+        What::Exact(options) => scale::exact(&options),
         What::Hold(hold) => holders::hold(&hold),
     }
 }
