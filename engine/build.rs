@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The C headers are the one source of every structure: the Rust side is generated from
+//! them, with layout tests, and the functions are those that the kernel runs.
+
+use std::env;
+use std::path::PathBuf;
+
+/// The same for the compiler and for bindgen, or structures could differ in silence.
+const C_FLAGS: [&str; 2] = ["-Iinclude", "-std=gnu11"];
+
+fn main() {
+    println!("cargo:rerun-if-changed=include");
+    println!("cargo:rerun-if-changed=src/shim.c");
+    println!("cargo:rerun-if-changed=src/shim.h");
+
+    let mut build = cc::Build::new();
+    build.file("src/shim.c").opt_level(2).warnings(true).extra_warnings(true);
+    for flag in C_FLAGS {
+        build.flag(flag);
+    }
+    build.compile("topstat_engine_shim");
+
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    bindgen::Builder::default()
+        .header("src/shim.h")
+        .clang_args(C_FLAGS)
+        .allowlist_type("ts_.*")
+        .allowlist_var("TS_.*")
+        .allowlist_function("topstat_.*")
+        .prepend_enum_name(false)
+        .derive_default(true)
+        .derive_debug(true)
+        .layout_tests(true)
+        .generate_comments(false)
+        .rust_edition(bindgen::RustEdition::Edition2024)
+        .parse_callbacks(Box::new(bindgen::CargoCallbacks::new()))
+        .generate()
+        .unwrap_or_else(|error| panic!("cannot generate bindings of include/topstat/push.h: {error}"))
+        .write_to_file(out.join("bindings.rs"))
+        .expect("cargo's OUT_DIR can be written");
+}
