@@ -101,7 +101,8 @@ struct ts_entry {
 	u16 next; /* slot: next of the chain */
 	u16 head[2]; /* buckets */
 	u16 pad;
-	u64 spare[2];
+	u64 slide; /* of `time`, with its epoch: times of two clocks can't be compared */
+	u64 spare;
 };
 
 struct ts_table {
@@ -451,6 +452,7 @@ TS_INLINE int ts_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slo
 		look = TS_LOOK_GONE;
 	if (look == TS_LOOK_OK) {
 		e->time = tick->now;
+		e->slide = tick->slide;
 		ts_rekey(t, e->pos, v->value, ts_view_mask(view));
 	} else if (look == TS_LOOK_GONE) {
 		ts_remove_node(t, e->pos, ts_view_mask(view));
@@ -467,7 +469,7 @@ TS_NOINLINE int ts_look_again(struct ts_table *t, const struct ts_tick *tick, u3
 	if (!t || !tick)
 		return 0;
 	e = ts_entry(t, slot, ts_view_mask(view));
-	if (e->obj && e->time < tick->start)
+	if (e->obj && e->slide != tick->slide)
 		ts_refresh(t, tick, slot, view, &v);
 	return 0;
 }
@@ -513,6 +515,7 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	ts_link(t, slot, obj, id, bucket, mask);
 	e = ts_entry(t, slot, mask);
 	e->time = tick->now;
+	e->slide = tick->slide;
 	e->count = 1;
 	if (pos)
 		ts_sift_up(t, pos, value, slot, mask);
@@ -559,6 +562,7 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		e = ts_entry(t, slot - 1, mask);
 		e->id = id; /* a successor at the same address, perhaps */
 		e->time = tick->now;
+		e->slide = tick->slide;
 		e->count++;
 		node = ts_entry(t, e->pos, mask);
 		/* Mostly the key grows a little and stays below its children. */
