@@ -31,6 +31,8 @@ fn main() {
         .derive_default(true)
         .derive_debug(true)
         .layout_tests(true)
+        .default_enum_style(bindgen::EnumVariation::Consts)
+        .use_core()
         .generate_comments(false)
         .rust_edition(bindgen::RustEdition::Edition2024)
         .parse_callbacks(Box::new(bindgen::CargoCallbacks::new()))

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a table is set to: from milliseconds to what the kernel computes with.
 
-use crate::sys::{
-    TS_DYNAMIC, TS_ENTRIES_MAX, TS_EPOCH_SHIFT, TS_SLIDES, TS_SPARE, TS_STATIC, TS_TOP_MAX, TS_TOP_MIN, ts_config,
-};
+use crate::abi::{TS_DYNAMIC, TS_EPOCH_SHIFT, TS_SLIDES, TS_SPARE, TS_STATIC, TS_TOP_MAX, TS_TOP_MIN, ts_config};
 
 /// The longest period and the longest delay, in milliseconds: an hour.
 pub const MS_MAX: u32 = 3_600_000;
@@ -21,25 +19,6 @@ const FRACTION_ONE: u64 = 1 << 56;
 const NS_PER_MS: u64 = 1_000_000;
 const MS_PER_S: u64 = 1000;
 
-/// What a table's value is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TableType {
-    /// The sum of the pushes of the last period.
-    Dynamic,
-    /// The sum of all pushes.
-    Static,
-}
-
-impl TableType {
-    /// As in `ts_config.type`.
-    pub fn number(self) -> u32 {
-        match self {
-            Self::Dynamic => TS_DYNAMIC,
-            Self::Static => TS_STATIC,
-        }
-    }
-}
-
 /// A setting that a table can't have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -52,12 +31,12 @@ pub enum Error {
     /// The number of rows is out of range.
     #[error("a table of {0} rows is out of range: {TS_TOP_MIN} to {TS_TOP_MAX} rows are allowed")]
     Top(u32),
-    /// The number of entries is none that a table can have.
-    #[error("a table of {0} entries: a power of two from {TS_SPARE} to {TS_ENTRIES_MAX} is needed")]
-    Entries(u32),
-    /// Epoch 0 stands for no table.
-    #[error("epoch 0 stands for no table: 1 to 65535 are allowed")]
-    Epoch,
+    /// The type is neither.
+    #[error("type {0} of a table: {TS_DYNAMIC} (dynamic) and {TS_STATIC} (static) are allowed")]
+    Type(u32),
+    /// Epochs have 16 bits, and 0 stands for no table.
+    #[error("epoch {0}: 1 to 65535 are allowed")]
+    Epoch(u32),
     /// The kernel's tick rate is not known.
     #[error("a kernel of {0} jiffies a second: 1 to {HZ_MAX} are allowed")]
     Hz(u32),
@@ -72,9 +51,9 @@ pub enum Error {
 pub fn config(
     period_ms: u32,
     delay_ms: u32,
-    table_type: TableType,
+    table_type: u32,
     enabled: bool,
-    epoch: u16,
+    epoch: u32,
     hz: u32,
 ) -> Result<ts_config, Error> {
     if !(1..=MS_MAX).contains(&period_ms) {
@@ -83,8 +62,11 @@ pub fn config(
     if delay_ms > MS_MAX {
         return Err(Error::Delay(delay_ms));
     }
-    if epoch == 0 {
-        return Err(Error::Epoch);
+    if table_type != TS_DYNAMIC && table_type != TS_STATIC {
+        return Err(Error::Type(table_type));
+    }
+    if !(1..1 << (u64::BITS - TS_EPOCH_SHIFT)).contains(&epoch) {
+        return Err(Error::Epoch(epoch));
     }
     if !(1..=HZ_MAX).contains(&hz) {
         return Err(Error::Hz(hz));
@@ -102,8 +84,8 @@ pub fn config(
     };
     Ok(ts_config {
         enabled: u32::from(enabled),
-        type_: table_type.number(),
-        epoch: u32::from(epoch),
+        type_: table_type,
+        epoch,
         precise: u32::from(precise),
         slide,
         fraction: FRACTION_ONE / slide,
@@ -122,21 +104,17 @@ pub fn entries_for(top: u32) -> Result<u32, Error> {
     Ok((top * TS_SPARE).next_power_of_two())
 }
 
-/// The bytes of a table of so many entries (see [`entries_for`]).
-pub fn table_size(entries: u32) -> Result<u64, Error> {
-    if !entries.is_power_of_two() || !(TS_SPARE..=TS_ENTRIES_MAX).contains(&entries) {
-        return Err(Error::Entries(entries));
-    }
+/// The bytes of a table of so many entries (see [`entries_for`]); they are a multiple of a
+/// cache line, so that tables can stand one behind the other.
+pub fn table_size(entries: u32) -> usize {
     // SAFETY: computes with its argument alone.
-    Ok(unsafe { crate::sys::topstat_table_size(entries) })
+    let bytes = unsafe { crate::abi::topstat_table_size(entries) };
+    usize::try_from(bytes).expect("a table fits in memory")
 }
-
-const _: () = assert!(TS_EPOCH_SHIFT == 48, "epochs are 16 bit");
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use TableType::{Dynamic, Static};
 
     #[test]
     fn jiffies_where_ten_make_a_slide() {
@@ -153,7 +131,7 @@ mod tests {
             (1050, 100, 1, 105_000_000),
             (1005, 250, 0, 25),
         ] {
-            let c = config(period, 0, Dynamic, true, 1, hz).unwrap();
+            let c = config(period, 0, TS_DYNAMIC, true, 1, hz).unwrap();
             assert_eq!((c.precise, c.slide), (precise, slide), "{period} ms at {hz} Hz");
             assert_eq!(c.fraction, (1 << 56) / slide);
         }
@@ -172,7 +150,7 @@ mod tests {
             (10, 2, 250, 2, 20),
             (10, 3_600_000, 250, 3_433_228, 20),
         ] {
-            let c = config(period, delay, Static, false, 7, hz).unwrap();
+            let c = config(period, delay, TS_STATIC, false, 7, hz).unwrap();
             assert_eq!((c.delay, c.delay_shift), (units, shift), "{delay} ms at {hz} Hz");
             assert_eq!((c.period_ms, c.delay_ms, c.epoch, c.enabled), (period, delay, 7, 0));
         }
@@ -184,10 +162,11 @@ mod tests {
             (0, 0, 1, 250, "period of 0 ms is out of range: 1 to 3600000 ms are allowed"),
             (3_600_001, 0, 1, 250, "period of 3600001 ms is out of range: 1 to 3600000 ms are allowed"),
             (1, 3_600_001, 1, 250, "delay of 3600001 ms is out of range: 0 to 3600000 ms are allowed"),
-            (1, 0, 0, 250, "epoch 0 stands for no table: 1 to 65535 are allowed"),
+            (1, 0, 0, 250, "epoch 0: 1 to 65535 are allowed"),
+            (1, 0, 65_536, 250, "epoch 65536: 1 to 65535 are allowed"),
             (1, 0, 1, 0, "a kernel of 0 jiffies a second: 1 to 10000 are allowed"),
         ] {
-            let error = config(period, delay, Dynamic, true, epoch, hz).unwrap_err();
+            let error = config(period, delay, TS_DYNAMIC, true, epoch, hz).unwrap_err();
             assert_eq!(error.to_string(), message);
         }
     }
@@ -196,14 +175,12 @@ mod tests {
     fn entries_are_a_power_of_two() {
         for (top, entries) in [(1, 2), (2, 4), (3, 8), (100, 256), (128, 256), (1000, 2048), (1024, 2048)] {
             assert_eq!(entries_for(top), Ok(entries));
-            assert!(table_size(entries).unwrap() > 64 * u64::from(entries));
+            assert!(table_size(entries) > 64 * entries as usize);
+            assert_eq!(table_size(entries) % 64, 0);
         }
         for top in [0, 1025, u32::MAX] {
             let error = entries_for(top).unwrap_err();
             assert_eq!(error.to_string(), format!("a table of {top} rows is out of range: 1 to 1024 rows are allowed"));
-        }
-        for entries in [0, 1, 3, 4096] {
-            assert_eq!(table_size(entries), Err(Error::Entries(entries)));
         }
     }
 }

@@ -8,16 +8,16 @@ void topstat_set_precise(u64 ns)
 	ts_precise_now = ns;
 }
 
-int topstat_window_eval(const struct ts_window *w, u64 slide, u32 fraction, struct ts_value *v)
+int topstat_window_eval(const struct ts_window *w, const struct ts_tick *tick, struct ts_value *v)
 {
 	struct ts_window copy = *w;
 
-	return ts_window_eval(&copy, slide, fraction, v);
+	return ts_window_eval(&copy, tick, v);
 }
 
-void topstat_window_begin(struct ts_window *w, u64 slide, u32 fraction)
+void topstat_window_begin(struct ts_window *w, const struct ts_tick *tick)
 {
-	ts_window_begin(w, slide, fraction);
+	ts_window_begin(w, tick);
 }
 
 void topstat_window_add(struct ts_window *w, u32 part, u64 amount, u32 fraction)

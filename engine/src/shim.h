@@ -11,8 +11,8 @@
 /* What ts_precise() says, to the thread that sets it. */
 void topstat_set_precise(u64 ns);
 
-int topstat_window_eval(const struct ts_window *w, u64 slide, u32 fraction, struct ts_value *v);
-void topstat_window_begin(struct ts_window *w, u64 slide, u32 fraction);
+int topstat_window_eval(const struct ts_window *w, const struct ts_tick *tick, struct ts_value *v);
+void topstat_window_begin(struct ts_window *w, const struct ts_tick *tick);
 void topstat_window_add(struct ts_window *w, u32 part, u64 amount, u32 fraction);
 u64 topstat_window_now(struct ts_window *w, u32 fraction);
 

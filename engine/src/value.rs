@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a window is worth at a moment.
 
-use crate::sys::{self, TS_PARTS, ts_config, ts_count, ts_tick, ts_value, ts_window};
+use crate::abi::{self, TS_PARTS, ts_config, ts_count, ts_tick, ts_value, ts_window};
 
 /// The value of a window or a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,14 +18,14 @@ impl From<ts_value> for Value {
     }
 }
 
-/// The value at `fraction` of `slide` (see [`tick_at`]) of a window copied from the kernel.
+/// The value at a moment (see [`tick_at`]) of a window copied from the kernel.
 ///
 /// `None` when the copy was taken while the window's marks were written, or when the window
 /// has gone on by two slides or more: take another copy, or ask for a later moment.
-pub fn window_value(window: &ts_window, slide: u64, fraction: u32) -> Option<Value> {
+pub fn window_value(window: &ts_window, tick: &ts_tick) -> Option<Value> {
     let mut value = ts_value::default();
-    // SAFETY: both are whole and stay put for the call, which only reads `window`.
-    let busy = unsafe { sys::topstat_window_eval(window, slide, fraction, &mut value) };
+    // SAFETY: all are whole and stay put for the call, which only reads `window` and `tick`.
+    let busy = unsafe { abi::topstat_window_eval(window, tick, &mut value) };
     (busy == 0).then(|| value.into())
 }
 
@@ -40,6 +40,6 @@ pub fn tick_at(config: &ts_config, now: u64) -> ts_tick {
     let mut tick = ts_tick::default();
     // SAFETY: both are whole and stay put for the call. A tick of all zeroes is out of date
     // for every moment, so all of it is computed.
-    unsafe { sys::topstat_tick_to(&mut tick, config, now) };
+    unsafe { abi::topstat_tick_to(&mut tick, config, now) };
     tick
 }

@@ -47,7 +47,7 @@ TS_NOINLINE int ts_bank_roll(struct ts_bank *bank, u64 stride, struct ts_config 
 		if (c[k].type == TS_STATIC)
 			continue;
 		ts_miss_begin(t, tick);
-		ts_window_begin(&t->total, tick->slide, tick->fraction);
+		ts_window_begin(&t->total, tick);
 	}
 	ts_barrier();
 	bank->generation = generation;
@@ -123,7 +123,7 @@ TS_INLINE void ts_push_quiet(struct ts_table *t, const struct ts_tick *tick, str
 {
 	ts_window_add(&t->total, part, amount, tick->fraction);
 	if (ts_unlikely(w->slide != tick->slide))
-		ts_window_begin(w, tick->slide, tick->fraction);
+		ts_window_begin(w, tick);
 	ts_window_add(w, part, amount, tick->fraction);
 }
 
@@ -142,7 +142,7 @@ TS_INLINE u64 ts_push(struct ts_table *t, const struct ts_tick *tick, const stru
 
 	ts_window_add(&t->total, part, amount, tick->fraction);
 	if (ts_unlikely(w->slide != tick->slide))
-		ts_window_begin(w, tick->slide, tick->fraction);
+		ts_window_begin(w, tick);
 	ts_window_add(w, part, amount, tick->fraction);
 	value = ts_window_now(w, tick->fraction);
 	if (!ts_due(&w->ordered, c, tick->now))

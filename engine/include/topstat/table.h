@@ -25,7 +25,8 @@
  *   T3  an object is in at most one slot; it is found by hash(obj) within
  *       TS_CHAIN steps, or else it is not put in.
  *   T4  key is the object's value when it was last looked at: pushed on this CPU,
- *       or re-evaluated, which happens to every entry at most once a slide.
+ *       or re-evaluated, which happens to every entry at most once a slide. It may
+ *       be too large for a slide, when the object fades, but never too small.
  *   T5  missed[] bounds the value of every object that is not in the table and was
  *       pushed on this CPU: no such object was larger, when last pushed, than the
  *       greatest missed[] of the last period. Hence the proof: rows that are at
@@ -78,36 +79,31 @@ struct ts_config {
 	u32 delay_ms;
 };
 
-/* A table's clock: in which slide a moment lies, and where inside it. */
-struct ts_tick {
-	u64 now;
-	u64 slide; /* with its epoch */
-	u64 start; /* of the slide, ticks */
-	u64 end;
-	u32 fraction;
-	u32 epoch;
-};
-
 struct ts_entry {
 	/* heap node */
 	u64 key;
 	/* slot */
 	u64 obj; /* address of the object */
 	u64 id; /* its id, to tell it from a later one at the same address */
-	u64 time; /* ticks, when key was evaluated */
+	u64 pushed; /* ticks, when last pushed here */
+	/* Slides with their epochs, for ticks of two clocks can't be compared: */
+	u64 slide; /* in which last pushed here */
+	u64 seen; /* in which last evaluated here without a push */
 	u32 count; /* how often ordered here; for `dump` */
 	u16 order; /* heap node: its slot */
 	u16 pos; /* slot: its heap node */
 	u16 next; /* slot: next of the chain */
 	u16 head[2]; /* buckets */
 	u16 pad;
-	u64 slide; /* of `time`, with its epoch: times of two clocks can't be compared */
-	u64 spare;
 };
 
 struct ts_table {
 	u32 n; /* entries in use */
 	u32 hand; /* the slot to look at again next */
+	u64 settled; /* the slide in which the hand has been everywhere */
+	u64 round; /* the slide in which the hand set out … */
+	u32 round_left; /* … and how many slots it has still to see */
+	u32 pad2;
 	u32 launder; /* see ts_launder() */
 	u32 where; /* bank << 8 | number in the bank: for ts_order_apart() */
 	u64 contended; /* pushes summed but not ordered, for the claim was taken */
@@ -202,6 +198,7 @@ TS_INLINE void ts_tick_to(struct ts_tick *tick, const struct ts_config *c, u64 n
 		tick->start = slide * length;
 		tick->end = tick->start + length;
 		tick->epoch = epoch;
+		tick->mark = slide % TS_MARKS;
 	}
 	tick->now = now;
 	tick->fraction = (((now - tick->start) * ts_read(c->fraction)) >> 48) & 255;
@@ -376,7 +373,7 @@ TS_NOINLINE int ts_remove_node(struct ts_table *t, u32 pos, u32 mask)
 /* T5: an object of this value is not in the table. */
 TS_INLINE void ts_miss(u64 *missed, const struct ts_tick *tick, u64 value, u32 type)
 {
-	u32 i = type == TS_STATIC ? 0 : ts_mark_index(tick->slide);
+	u32 i = type == TS_STATIC ? 0 : ts_mark_index(tick, 0);
 
 	if (value > missed[i])
 		missed[i] = value;
@@ -395,7 +392,7 @@ TS_INLINE void ts_miss_begin(struct ts_table *t, const struct ts_tick *tick)
 	}
 	t->missed_slide = slide;
 	for (i = 0; i < TS_MARKS; i++) {
-		u32 k = ts_mark_index(slide - i);
+		u32 k = ts_mark_index(tick, i);
 
 		if (i >= gap)
 			break;
@@ -435,7 +432,7 @@ TS_INLINE int ts_evaluate(struct ts_table *t, const struct ts_tick *tick, u32 sl
 		v->value = v->part[0] + v->part[1];
 		return TS_LOOK_OK;
 	}
-	if (ts_window_eval(w, tick->slide, tick->fraction, v))
+	if (ts_window_eval(w, tick, v))
 		return TS_LOOK_BUSY;
 	return TS_LOOK_OK;
 }
@@ -451,8 +448,7 @@ TS_INLINE int ts_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slo
 	if (look == TS_LOOK_OK && !v->value && ts_view_type(view) != TS_STATIC)
 		look = TS_LOOK_GONE;
 	if (look == TS_LOOK_OK) {
-		e->time = tick->now;
-		e->slide = tick->slide;
+		e->seen = tick->slide;
 		ts_rekey(t, e->pos, v->value, ts_view_mask(view));
 	} else if (look == TS_LOOK_GONE) {
 		ts_remove_node(t, e->pos, ts_view_mask(view));
@@ -469,7 +465,7 @@ TS_NOINLINE int ts_look_again(struct ts_table *t, const struct ts_tick *tick, u3
 	if (!t || !tick)
 		return 0;
 	e = ts_entry(t, slot, ts_view_mask(view));
-	if (e->obj && e->slide != tick->slide)
+	if (e->obj && e->slide != tick->slide && e->seen != tick->slide)
 		ts_refresh(t, tick, slot, view, &v);
 	return 0;
 }
@@ -483,11 +479,17 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	u64 root;
 
 	if (pos >= entries) {
-		if (value <= t->entry[0].key) {
+		if (value <= t->entry[0].key && t->settled != tick->slide) {
 			/* The smallest may have faded since; so may any other. */
 			ts_look_again(t, tick, t->entry[0].order, view);
 			t->hand = ts_bound(t->hand + 1, mask);
 			ts_look_again(t, tick, t->hand, view);
+			if (t->round != tick->slide) {
+				t->round = tick->slide;
+				t->round_left = entries;
+			}
+			if (!--t->round_left)
+				t->settled = tick->slide;
 		}
 		pos = t->n;
 	}
@@ -514,8 +516,9 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	}
 	ts_link(t, slot, obj, id, bucket, mask);
 	e = ts_entry(t, slot, mask);
-	e->time = tick->now;
+	e->pushed = tick->now;
 	e->slide = tick->slide;
+	e->seen = 0;
 	e->count = 1;
 	if (pos)
 		ts_sift_up(t, pos, value, slot, mask);
@@ -558,26 +561,39 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	int slot;
 
 	slot = ts_find(t, obj, ts_bucket(obj, mask), mask);
-	if (ts_likely(slot > 0)) {
+	if (slot > 0) {
 		e = ts_entry(t, slot - 1, mask);
 		e->id = id; /* a successor at the same address, perhaps */
-		e->time = tick->now;
+		e->pushed = tick->now;
 		e->slide = tick->slide;
 		e->count++;
-		node = ts_entry(t, e->pos, mask);
-		/* Mostly the key grows a little and stays below its children. */
-		if (ts_likely(value >= node->key)) {
-			pos = 2 * e->pos + 1;
+		pos = e->pos;
+		node = ts_entry(t, pos, mask);
+		/* Mostly the key grows or fades a little and stays between its parent and its
+		 * children. */
+		if (value >= node->key) {
 			least = ~0ULL;
-			if (pos < t->n)
-				least = ts_entry(t, pos, mask)->key;
-			if (pos + 1 < t->n && ts_entry(t, pos + 1, mask)->key < least)
-				least = ts_entry(t, pos + 1, mask)->key;
-			if (ts_likely(value <= least)) {
+			if (2 * pos + 1 < t->n)
+				least = ts_entry(t, 2 * pos + 1, mask)->key;
+			if (2 * pos + 2 < t->n && ts_entry(t, 2 * pos + 2, mask)->key < least)
+				least = ts_entry(t, 2 * pos + 2, mask)->key;
+			if (value <= least) {
 				node->key = value;
 				return;
 			}
+		} else if (!pos || ts_entry(t, (pos - 1) >> 1, mask)->key <= value) {
+			node->key = value;
+			return;
+		} else if (e->seen == tick->slide) {
+			/* It has faded since this slide began: once a slide is enough (T4). */
+			return;
+		} else {
+			e->seen = tick->slide;
 		}
+	} else if (!slot && t->n > mask && value <= t->entry[0].key && t->settled == tick->slide) {
+		/* Too small, and nothing in the table can have faded unseen. */
+		ts_miss(t->missed, tick, value, ts_view_type(view));
+		return;
 	}
 	ts_order_apart(t, tick, obj, id, value, view);
 }

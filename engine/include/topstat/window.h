@@ -52,6 +52,18 @@
 /* Positions inside a slide are 8 bit fractions. */
 #define TS_FRACTIONS 256
 
+/* A table's clock: in which slide a moment lies, and where inside it. */
+struct ts_tick {
+	u64 now;
+	u64 slide; /* with its epoch */
+	u64 start; /* of the slide, ticks */
+	u64 end;
+	u32 fraction;
+	u32 epoch;
+	u32 mark; /* slide % TS_MARKS: dividing is dear, so once a slide */
+	u32 pad;
+};
+
 /* sum[0] << 8 | fraction of the first push, sum[1] << 8 | fraction of the last. */
 struct ts_mark {
 	u64 sum[TS_PARTS];
@@ -91,16 +103,19 @@ TS_INLINE int ts_same_epoch(u64 a, u64 b)
 	return a >> TS_EPOCH_SHIFT == b >> TS_EPOCH_SHIFT;
 }
 
-/* Below TS_MARKS; all that the verifier can tell is that it is below 16, so there must be
- * 16 - TS_MARKS marks' worth of other fields behind a window, which are not touched. */
-TS_INLINE u32 ts_mark_index(u64 slide)
+/* Where the mark of an older slide is: below TS_MARKS, for age up to TS_MARKS. All that the
+ * verifier can tell is that it is below 16, so there must be 16 - TS_MARKS marks' worth of
+ * other fields behind a window, which are not touched. */
+TS_INLINE u32 ts_mark_index(const struct ts_tick *tick, u32 age)
 {
-	return ts_bound(slide % TS_MARKS, 15);
+	u32 i = tick->mark + TS_MARKS - age;
+
+	return ts_bound(i >= TS_MARKS ? i - TS_MARKS : i, 15);
 }
 
-TS_INLINE struct ts_mark *ts_window_mark(struct ts_window *w, u64 slide)
+TS_INLINE struct ts_mark *ts_window_mark(struct ts_window *w, const struct ts_tick *tick, u32 age)
 {
-	return &w->mark[ts_mark_index(slide)];
+	return &w->mark[ts_mark_index(tick, age)];
 }
 
 /* a - b for the sums in two marks, which hold the low 56 bits of each. */
@@ -110,21 +125,22 @@ TS_INLINE u64 ts_mark_diff(u64 a, u64 b)
 }
 
 /*
- * Begin `slide` in the window: write the marks of all slides since the latest
- * push. Once per slide and window; at most TS_MARKS steps.
+ * Begin the tick's slide in the window: write the marks of all slides since the latest push.
+ * Once per slide and window; at most TS_MARKS steps.
  *
  * The sums, and the place of the last push, are read before the swap of `slide`: until
  * then no push of the new slide can have been added, so none of them is ever taken for
  * an older one.
  */
-TS_NOINLINE int ts_window_begin(struct ts_window *w, u64 slide, u32 fraction)
+TS_NOINLINE int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
 {
-	u64 gap = TS_MARKS, recent0, recent1, fading, old, sum0, sum1;
+	u64 gap = TS_MARKS, slide, recent0, recent1, fading, old, sum0, sum1;
 	struct ts_mark *mark, *oldest;
 	u32 i, spread, last;
 
-	if (!w)
+	if (!w || !tick)
 		return 0;
+	slide = tick->slide;
 	old = ts_read(w->slide);
 	sum0 = ts_read(w->sum[0]) << 8;
 	sum1 = ts_read(w->sum[1]) << 8;
@@ -137,18 +153,18 @@ TS_NOINLINE int ts_window_begin(struct ts_window *w, u64 slide, u32 fraction)
 	if (!ts_cas(&w->slide, old, slide))
 		return 0;
 	if (gap < TS_MARKS) {
-		mark = ts_window_mark(w, old);
+		mark = ts_window_mark(w, tick, gap);
 		mark->sum[1] = (mark->sum[1] & ~255ULL) | last;
 	}
 	for (i = 0; i < TS_MARKS; i++) {
 		if (i >= gap)
 			break;
-		mark = ts_window_mark(w, slide - i);
-		mark->sum[0] = sum0 | (i ? 0 : fraction & 255);
+		mark = ts_window_mark(w, tick, i);
+		mark->sum[0] = sum0 | (i ? 0 : tick->fraction & 255);
 		mark->sum[1] = sum1;
 	}
-	mark = ts_window_mark(w, slide - (TS_SLIDES - 1));
-	oldest = ts_window_mark(w, slide - TS_SLIDES);
+	mark = ts_window_mark(w, tick, TS_SLIDES - 1);
+	oldest = ts_window_mark(w, tick, TS_SLIDES);
 	recent0 = ts_mark_diff(sum0, mark->sum[0]);
 	recent1 = ts_mark_diff(sum1, mark->sum[1]);
 	fading = ts_mark_diff(mark->sum[0], oldest->sum[0]) +
@@ -202,13 +218,13 @@ TS_INLINE u64 ts_fade(u64 sum, u32 fraction, u32 first, u32 last)
 }
 
 /*
- * The value at `fraction` of `slide`, from a copy of a window. Returns non-zero when
+ * The value at the tick's moment, from a copy of a window. Returns non-zero when
  * the copy was taken while its marks were written, or when the window has gone on by
  * two slides or more: take another copy, or ask for a later moment.
  */
-TS_INLINE int ts_window_eval(struct ts_window *w, u64 slide, u32 fraction, struct ts_value *v)
+TS_INLINE int ts_window_eval(struct ts_window *w, const struct ts_tick *tick, struct ts_value *v)
 {
-	u64 at = w->slide, ahead = 0, fading, fading_all = 0;
+	u64 at = w->slide, slide = tick->slide, fading, fading_all = 0;
 	struct ts_mark *mark, *oldest;
 	u32 part, first, last;
 
@@ -218,14 +234,13 @@ TS_INLINE int ts_window_eval(struct ts_window *w, u64 slide, u32 fraction, struc
 	if (w->done != at)
 		return 1;
 	if (at > slide) {
-		ahead = at - slide;
-		if (ahead > TS_MARKS - 1 - TS_SLIDES)
+		if (at - slide > TS_MARKS - 1 - TS_SLIDES)
 			return 1;
 	} else if (slide - at > TS_SLIDES) {
 		return 0;
 	}
-	mark = ts_window_mark(w, slide - (TS_SLIDES - 1));
-	oldest = ts_window_mark(w, slide - TS_SLIDES);
+	mark = ts_window_mark(w, tick, TS_SLIDES - 1);
+	oldest = ts_window_mark(w, tick, TS_SLIDES);
 	first = oldest->sum[0] & 255;
 	last = slide - TS_SLIDES == at ? w->last : (u32)(oldest->sum[1] & 255);
 	for (part = 0; part < TS_PARTS; part++) {
@@ -237,10 +252,10 @@ TS_INLINE int ts_window_eval(struct ts_window *w, u64 slide, u32 fraction, struc
 		fading_all += fading;
 		v->value += ts_mark_diff(sum, since);
 		if (!part)
-			v->part[0] = v->value + ts_fade(fading, fraction, first, last);
+			v->part[0] = v->value + ts_fade(fading, tick->fraction, first, last);
 	}
 	/* Both parts fade as one, so that the value is rounded once. */
-	v->value += ts_fade(fading_all, fraction, first, last);
+	v->value += ts_fade(fading_all, tick->fraction, first, last);
 	v->part[1] = v->value - v->part[0];
 	return 0;
 }

@@ -2,7 +2,7 @@
 //! The invariants of a table (see table.h).
 
 use super::Engine;
-use crate::sys::{self, TS_CHAIN};
+use crate::abi::{self, TS_CHAIN};
 
 impl Engine {
     /// Check T1, T2 and T3 of a CPU's table. The error says which one is broken, and how.
@@ -48,7 +48,7 @@ impl Engine {
                 }
                 let e = bank.entry(table, slot);
                 // SAFETY: computes with its arguments alone.
-                let right = unsafe { sys::topstat_bucket(e.obj, mask) };
+                let right = unsafe { abi::topstat_bucket(e.obj, mask) };
                 if e.obj == 0 || right != bucket {
                     return Err(format!("T3: slot {slot} of {:#x} is in the chain of bucket {bucket}", e.obj));
                 }
@@ -81,7 +81,7 @@ impl Engine {
     /// What bounds the objects that were last pushed on this CPU and aren't in its table (T5).
     pub fn missed(&self, cpu: usize, table: usize) -> u64 {
         // SAFETY: only reads the table.
-        unsafe { sys::topstat_missed(self.table(cpu, table)) }
+        unsafe { abi::topstat_missed(self.table(cpu, table)) }
     }
 
     /// Whether the object in this memory is in a CPU's table, and the key it has there.

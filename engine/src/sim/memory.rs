@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What maps and local storage are in the kernel.
 
-use crate::sys::{self, TS_BANK_TABLES, ts_bank, ts_count, ts_entry, ts_table, ts_tick, ts_window};
+use crate::abi::{self, TS_BANK_TABLES, ts_bank, ts_count, ts_entry, ts_table, ts_tick, ts_window};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
@@ -97,14 +97,13 @@ pub(super) struct Bank {
 
 impl Bank {
     pub(super) fn new(cpu: usize, entries: u32) -> Self {
-        let table = crate::config::table_size(entries).expect("entries of a table");
-        let stride = table.next_multiple_of(LINE as u64);
-        let bytes = size_of::<ts_bank>() + TABLES * usize::try_from(stride).expect("a table fits in memory");
-        let mut bank = Self { memory: Memory::new(bytes), stride, mask: entries - 1 };
+        let table = crate::config::table_size(entries);
+        let bytes = size_of::<ts_bank>() + TABLES * table;
+        let mut bank = Self { memory: Memory::new(bytes), stride: table as u64, mask: entries - 1 };
         for number in 0..TABLES {
             let place = u32::try_from(cpu << 8 | number).expect("few CPUs");
             // SAFETY: all zeroes, and of so many entries.
-            unsafe { sys::topstat_table_init(bank.table_mut(number), entries, place) };
+            unsafe { abi::topstat_table_init(bank.table_mut(number), entries, place) };
         }
         bank
     }
@@ -121,7 +120,7 @@ impl Bank {
         assert!(table < TABLES);
         let bank = self.memory.start.as_ptr().cast();
         // SAFETY: computes an address inside of the allocation.
-        unsafe { sys::topstat_bank_table(bank, u32::try_from(table).expect("few tables"), self.stride) }
+        unsafe { abi::topstat_bank_table(bank, u32::try_from(table).expect("few tables"), self.stride) }
     }
 
     pub(super) fn table_mut(&mut self, table: usize) -> *mut ts_table {
@@ -144,6 +143,6 @@ impl Bank {
     pub(super) fn entry(&self, table: usize, i: u32) -> &ts_entry {
         assert!(i <= self.mask);
         // SAFETY: the entry is one of the table's; nobody writes while the bank is borrowed.
-        unsafe { &*sys::topstat_entry(self.table_ptr(table), i, self.mask) }
+        unsafe { &*abi::topstat_entry(self.table_ptr(table), i, self.mask) }
     }
 }

@@ -13,8 +13,8 @@ mod snapshot;
 pub use memory::{Object, TABLES};
 pub use snapshot::{Row, Snapshot};
 
-use crate::config::{Error, TableType, entries_for};
-use crate::sys::{self, ts_config, ts_count, ts_table, ts_tick, ts_value, ts_window};
+use crate::abi::{self, ts_config, ts_count, ts_table, ts_tick, ts_value, ts_window};
+use crate::config::{Error, entries_for};
 use memory::{Bank, Objects};
 use std::mem::offset_of;
 
@@ -126,13 +126,13 @@ impl Engine {
         let bank = self.banks[cpu].as_mut_ptr();
         // SAFETY: the bank is this CPU's, whole and initialised; the claim is given back.
         unsafe {
-            if sys::topstat_bank_enter(bank) == 0 {
+            if abi::topstat_bank_enter(bank) == 0 {
                 return;
             }
             for table in 0..TABLES {
-                sys::topstat_forget(self.banks[cpu].table_mut(table), obj, self.entries - 1);
+                abi::topstat_forget(self.banks[cpu].table_mut(table), obj, self.entries - 1);
             }
-            sys::topstat_bank_leave(bank, 1);
+            abi::topstat_bank_leave(bank, 1);
         }
     }
 
@@ -150,10 +150,10 @@ impl Engine {
     pub fn interrupted(&mut self, cpu: usize, pushes: impl FnOnce(&mut Self)) {
         let bank = self.banks[cpu].as_mut_ptr();
         // SAFETY: the bank is this CPU's, whole and initialised.
-        let claimed = unsafe { sys::topstat_bank_enter(bank) };
+        let claimed = unsafe { abi::topstat_bank_enter(bank) };
         pushes(self);
         // SAFETY: as before; `claimed` is what entering said.
-        unsafe { sys::topstat_bank_leave(bank, claimed) };
+        unsafe { abi::topstat_bank_leave(bank, claimed) };
     }
 
     /// Count to the totals alone: there was no memory for an object.
@@ -165,7 +165,7 @@ impl Engine {
             }
             let tick = self.banks[cpu].tick(table);
             // SAFETY: table and tick are of the same bank and up to date.
-            unsafe { sys::topstat_push_total(self.banks[cpu].table_mut(table), &tick, part, amount) };
+            unsafe { abi::topstat_push_total(self.banks[cpu].table_mut(table), &tick, part, amount) };
         }
     }
 
@@ -181,7 +181,7 @@ impl Engine {
         }
         let bank = self.banks[cpu].as_mut_ptr();
         // SAFETY: the bank is this CPU's, whole and initialised.
-        let claimed = unsafe { sys::topstat_bank_enter(bank) };
+        let claimed = unsafe { abi::topstat_bank_enter(bank) };
         let mut values = [0; TABLES];
         for (table, &amount) in amounts.iter().enumerate() {
             if amount != 0 && self.configs[table].enabled != 0 {
@@ -189,7 +189,7 @@ impl Engine {
             }
         }
         // SAFETY: as before; `claimed` is what entering said.
-        unsafe { sys::topstat_bank_leave(bank, claimed) };
+        unsafe { abi::topstat_bank_leave(bank, claimed) };
         self.set_quiet(cpu, object);
         values
     }
@@ -203,12 +203,12 @@ impl Engine {
         // SAFETY: table and tick are of one bank, which is up to date and whose claim
         // `claimed` tells of; `obj` is the object's address, where `view` finds the window.
         unsafe {
-            if self.configs[table].type_ == TableType::Static.number() {
+            if self.configs[table].type_ == abi::TS_STATIC {
                 let count = &mut o.counts[table];
-                sys::topstat_push_static(t, &tick, &config, view, claimed, obj, o.id, count, part, amount)
+                abi::topstat_push_static(t, &tick, &config, view, claimed, obj, o.id, count, part, amount)
             } else {
                 let window = &mut o.windows[table];
-                sys::topstat_push(t, &tick, &config, view, claimed, obj, o.id, window, part, amount)
+                abi::topstat_push(t, &tick, &config, view, claimed, obj, o.id, window, part, amount)
             }
         }
     }
@@ -224,10 +224,10 @@ impl Engine {
             let o = self.objects.get_mut(object);
             // SAFETY: table and tick are of one bank, which is up to date.
             unsafe {
-                if config.type_ == TableType::Static.number() {
-                    sys::topstat_push_static_quiet(t, &mut o.counts[table], part, amount);
+                if config.type_ == abi::TS_STATIC {
+                    abi::topstat_push_static_quiet(t, &mut o.counts[table], part, amount);
                 } else {
-                    sys::topstat_push_quiet(t, &tick, &mut o.windows[table], part, amount);
+                    abi::topstat_push_quiet(t, &tick, &mut o.windows[table], part, amount);
                 }
             }
         }
@@ -237,13 +237,10 @@ impl Engine {
         let mut quiet = u64::MAX;
         for (table, config) in self.configs.iter().enumerate().filter(|(_, config)| config.epoch != 0) {
             let o = self.objects.get(object);
-            let ordered = if config.type_ == TableType::Static.number() {
-                o.counts[table].ordered
-            } else {
-                o.windows[table].ordered
-            };
+            let ordered =
+                if config.type_ == abi::TS_STATIC { o.counts[table].ordered } else { o.windows[table].ordered };
             // SAFETY: only reads its arguments, which are whole.
-            quiet = unsafe { sys::topstat_quiet_until(quiet, &self.banks[cpu].tick(table), config, ordered) };
+            quiet = unsafe { abi::topstat_quiet_until(quiet, &self.banks[cpu].tick(table), config, ordered) };
         }
         let o = self.objects.get_mut(object);
         o.quiet = quiet;
@@ -256,15 +253,15 @@ impl Engine {
         // SAFETY: the bank is whole and initialised, its tables `stride` bytes apart, and
         // there is a configuration for each.
         unsafe {
-            sys::topstat_set_precise(self.now_ns);
+            abi::topstat_set_precise(self.now_ns);
             let configs = self.configs.as_mut_ptr();
-            sys::topstat_bank_to(self.banks[cpu].as_mut_ptr(), stride, configs, self.generation, now);
+            abi::topstat_bank_to(self.banks[cpu].as_mut_ptr(), stride, configs, self.generation, now);
         }
         now
     }
 
     fn view(&self, table: usize) -> u64 {
-        let window = if self.configs[table].type_ == TableType::Static.number() {
+        let window = if self.configs[table].type_ == abi::TS_STATIC {
             offset_of!(Object, counts) + table * size_of::<ts_count>()
         } else {
             offset_of!(Object, windows) + table * size_of::<ts_window>()
@@ -273,7 +270,7 @@ impl Engine {
         // SAFETY: computes with its arguments alone.
         unsafe {
             let id = offset(offset_of!(Object, id));
-            sys::topstat_view_of(self.entries - 1, self.configs[table].type_, offset(window), id)
+            abi::topstat_view_of(self.entries - 1, self.configs[table].type_, offset(window), id)
         }
     }
 
@@ -287,10 +284,10 @@ impl Engine {
         let (view, mut value) = (self.view(table), ts_value::default());
         // SAFETY: the caller has the bank's claim; the slot has an object, whose memory
         // stays although it may be dead.
-        let look = unsafe { sys::topstat_refresh(self.banks[cpu].table_mut(table), tick, slot, view, &mut value) };
+        let look = unsafe { abi::topstat_refresh(self.banks[cpu].table_mut(table), tick, slot, view, &mut value) };
         match look.cast_unsigned() {
-            sys::TS_LOOK_OK => Some((entry.id, value)),
-            sys::TS_LOOK_GONE => None,
+            abi::TS_LOOK_OK => Some((entry.id, value)),
+            abi::TS_LOOK_GONE => None,
             _ => panic!("an object was being written, and nobody writes"),
         }
     }

@@ -2,8 +2,7 @@
 //! Reading a table: every CPU's section, and their merge.
 
 use super::Engine;
-use crate::config::TableType;
-use crate::sys::{self, TS_PARTS, ts_tick};
+use crate::abi::{self, TS_PARTS, ts_tick};
 use crate::value::{Value, count_value, tick_at, window_value};
 use std::collections::HashMap;
 
@@ -73,10 +72,10 @@ impl Engine {
     fn section(&mut self, cpu: usize, table: usize, tick: &ts_tick, rows: &mut HashMap<u64, Row>) {
         let bank = self.banks[cpu].as_mut_ptr();
         // SAFETY: the bank is this CPU's, whole and initialised.
-        assert_ne!(unsafe { sys::topstat_bank_enter(bank) }, 0, "a snapshot doesn't interrupt pushes");
-        if self.configs[table].type_ != TableType::Static.number() {
+        assert_ne!(unsafe { abi::topstat_bank_enter(bank) }, 0, "a snapshot doesn't interrupt pushes");
+        if self.configs[table].type_ != abi::TS_STATIC {
             // SAFETY: under the claim.
-            unsafe { sys::topstat_miss_begin(self.banks[cpu].table_mut(table), tick) };
+            unsafe { abi::topstat_miss_begin(self.banks[cpu].table_mut(table), tick) };
         }
         for slot in 0..self.entries {
             let Some((id, value)) = self.refresh(cpu, table, slot, tick) else { continue };
@@ -87,14 +86,14 @@ impl Engine {
             row.cpus.push(cpu);
         }
         // SAFETY: the claim was taken above.
-        unsafe { sys::topstat_bank_leave(bank, 1) };
+        unsafe { abi::topstat_bank_leave(bank, 1) };
     }
 
     fn cpu_total(&self, cpu: usize, table: usize, tick: &ts_tick) -> Value {
         let total = &self.banks[cpu].table(table).total;
-        if self.configs[table].type_ == TableType::Static.number() {
-            return count_value(&sys::ts_count { sum: total.sum, ..Default::default() });
+        if self.configs[table].type_ == abi::TS_STATIC {
+            return count_value(&abi::ts_count { sum: total.sum, ..Default::default() });
         }
-        window_value(total, tick.slide, tick.fraction).expect("nobody writes to the total")
+        window_value(total, tick).expect("nobody writes to the total")
     }
 }

@@ -4,8 +4,9 @@
 use crate::model::{Model, Push, SLIDES, Sums, Tick};
 use crate::ops::{Op, PushOp, Setup};
 use std::collections::BTreeMap;
+use topstat_engine::abi::{TS_DYNAMIC, TS_STATIC};
 use topstat_engine::sim::{Engine, Snapshot, TABLES};
-use topstat_engine::{TableType, Value, config};
+use topstat_engine::{Value, config};
 
 /// What the model knows of a table besides its pushes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -148,10 +149,10 @@ impl Driver {
     fn set(&mut self, table: usize, period_ms: u32, delay_ms: u32, enabled: bool) {
         let Some((table_type, ..)) = self.setup.tables[table] else { return };
         let old = *self.engine.config(table);
-        let mut epoch = u16::try_from(old.epoch).unwrap();
+        let mut epoch = old.epoch;
         if period_ms != old.period_ms {
-            epoch = epoch % u16::MAX + 1;
-            if table_type == TableType::Dynamic {
+            epoch = epoch % u32::from(u16::MAX) + 1;
+            if table_type == TS_DYNAMIC {
                 self.facts[table].since = self.model.pushes.len();
             }
         }
@@ -167,7 +168,7 @@ impl Driver {
     }
 
     fn is_static(&self, table: usize) -> bool {
-        self.engine.config(table).type_ == TableType::Static.number()
+        self.engine.config(table).type_ == TS_STATIC
     }
 
     fn ticks<'a>(&'a self, table: usize, pushes: impl IntoIterator<Item = &'a Push>) -> Sums {

@@ -4,11 +4,11 @@
 use crate::driver::Driver;
 use crate::ops::{DELAYS, HZ, Op, PERIODS, PushOp, Setup};
 use proptest::prelude::*;
-use topstat_engine::TableType::{self, Dynamic, Static};
+use topstat_engine::abi::{TS_DYNAMIC, TS_STATIC};
 use topstat_engine::config;
 use topstat_engine::sim::{Amounts, Engine, TABLES};
 
-type Tables = [Option<(TableType, u32, u32)>; TABLES];
+type Tables = [Option<(u32, u32, u32)>; TABLES];
 
 fn any_period() -> impl Strategy<Value = u32> {
     prop::sample::select(PERIODS.to_vec())
@@ -61,17 +61,17 @@ fn setup(tables: impl Strategy<Value = Tables>) -> impl Strategy<Value = Setup> 
 /// Two dynamic tables and a static one, ordered on every push.
 fn undelayed() -> impl Strategy<Value = Tables> {
     (any_period(), any_period(), any_period())
-        .prop_map(|(a, b, c)| [Some((Dynamic, a, 0)), Some((Dynamic, b, 0)), None, Some((Static, c, 0))])
+        .prop_map(|(a, b, c)| [Some((TS_DYNAMIC, a, 0)), Some((TS_DYNAMIC, b, 0)), None, Some((TS_STATIC, c, 0))])
 }
 
 fn delayed() -> impl Strategy<Value = Tables> {
     let table = |table_type| (any_period(), delay()).prop_map(move |(period, delay)| Some((table_type, period, delay)));
     prop_oneof![
-        (table(Dynamic), table(Dynamic), table(Static)).prop_map(|(a, b, c)| [a, b, None, c]),
+        (table(TS_DYNAMIC), table(TS_DYNAMIC), table(TS_STATIC)).prop_map(|(a, b, c)| [a, b, None, c]),
         // By jiffies and with the longest delays, so that pushes can be quiet.
         (prop::sample::select(DELAYS.to_vec()), any::<bool>()).prop_map(|(delay, other)| {
             let table = |table_type| Some((table_type, 1000, delay.max(40)));
-            [table(Dynamic), table(Dynamic), None, table(Static).filter(|_| other)]
+            [table(TS_DYNAMIC), table(TS_DYNAMIC), None, table(TS_STATIC).filter(|_| other)]
         }),
     ]
 }
@@ -124,7 +124,7 @@ proptest! {
     ) {
         let setup = Setup {
             cpus, top, objects: 100, hz, quiet: false,
-            tables: [Some((Dynamic, 10_000, 0)), Some((Static, 1000, 0)), None, None],
+            tables: [Some((TS_DYNAMIC, 10_000, 0)), Some((TS_STATIC, 1000, 0)), None, None],
         };
         let mut driver = Driver::new(&setup);
         let mut sums = vec![0; 100];
@@ -155,14 +155,14 @@ proptest! {
     ) {
         let mut engine = Engine::new(2, top, 6 * 100, 250).unwrap();
         let mut now = 0;
-        engine.set_config(0, config(1000, 0, Dynamic, true, 1, 250).unwrap());
+        engine.set_config(0, config(1000, 0, TS_DYNAMIC, true, 1, 250).unwrap());
         for (round, &(scale, read, period, wait)) in rounds.iter().enumerate() {
             let last = round == rounds.len() - 1;
             for object in 0..100 {
                 engine.birth(round * 100 + object);
             }
             let period = if change && !last { period } else { 1000 };
-            engine.set_config(0, config(period, 0, Dynamic, true, 1 + round as u16, 250).unwrap());
+            engine.set_config(0, config(period, 0, TS_DYNAMIC, true, 1 + round as u32, 250).unwrap());
             for step in 0..10u64 {
                 for object in 0..100 {
                     now += 900_000;

@@ -2,7 +2,7 @@
 //! What is done to an engine in a test: from bytes, for the fuzzer, or as proptest likes it.
 //! Every number is taken modulo what there is, so that all inputs mean something.
 
-use topstat_engine::TableType::{self, Dynamic, Static};
+use topstat_engine::abi::{TS_DYNAMIC, TS_STATIC};
 use topstat_engine::sim::{Amounts, TABLES};
 
 /// What an engine is made with.
@@ -13,7 +13,7 @@ pub struct Setup {
     pub objects: usize,
     pub hz: u32,
     /// Type, period and delay of each table; `None`: no such table.
-    pub tables: [Option<(TableType, u32, u32)>; TABLES],
+    pub tables: [Option<(u32, u32, u32)>; TABLES],
     pub quiet: bool,
 }
 
@@ -98,8 +98,8 @@ pub fn decode(bytes: &[u8]) -> (Setup, Vec<Op>) {
     for table in &mut setup.tables {
         let table_type = match b.below(8) {
             0 => continue,
-            1..4 => Static,
-            _ => Dynamic,
+            1..4 => TS_STATIC,
+            _ => TS_DYNAMIC,
         };
         let period = PERIODS[b.below(PERIODS.len())];
         let delay = if b.below(4) == 0 { DELAYS[b.below(DELAYS.len())] } else { 0 };

@@ -3,8 +3,8 @@
 
 use crate::model::{SLIDES, Sums, Tick};
 use proptest::prelude::*;
-use topstat_engine::sys::{topstat_window_add, topstat_window_begin, topstat_window_now};
-use topstat_engine::{TableType, Value, config, tick_at, ts_config, ts_window, window_value};
+use topstat_engine::abi::{TS_DYNAMIC, topstat_window_add, topstat_window_begin, topstat_window_now};
+use topstat_engine::{Value, config, tick_at, ts_config, ts_window, window_value};
 
 const MS: u64 = 1_000_000;
 
@@ -18,7 +18,7 @@ struct Flow {
 
 impl Flow {
     fn new(period_ms: u32, hz: u32) -> Self {
-        let config = config(period_ms, 0, TableType::Dynamic, true, 1, hz).unwrap();
+        let config = config(period_ms, 0, TS_DYNAMIC, true, 1, hz).unwrap();
         Self { config, hz: hz.into(), window: ts_window::default(), pushes: vec![] }
     }
 
@@ -34,7 +34,7 @@ impl Flow {
         // SAFETY: the window is whole and initialised.
         unsafe {
             if w.slide != tick.slide {
-                topstat_window_begin(w, tick.slide, tick.fraction);
+                topstat_window_begin(w, &tick);
             }
             topstat_window_add(w, part as u32, amount, tick.fraction);
             topstat_window_now(w, tick.fraction)
@@ -43,7 +43,7 @@ impl Flow {
 
     fn value(&self, ticks: u64) -> Value {
         let tick = tick_at(&self.config, ticks);
-        window_value(&self.window, tick.slide, tick.fraction).expect("nobody writes to the window")
+        window_value(&self.window, &tick).expect("nobody writes to the window")
     }
 
     fn sums(&self, ticks: u64) -> Sums {
@@ -60,8 +60,8 @@ impl Flow {
     }
 
     fn set_period(&mut self, period_ms: u32) {
-        let epoch = self.config.epoch as u16 % u16::MAX + 1;
-        self.config = config(period_ms, 0, TableType::Dynamic, true, epoch, self.hz as u32).unwrap();
+        let epoch = self.config.epoch % 65_535 + 1;
+        self.config = config(period_ms, 0, TS_DYNAMIC, true, epoch, self.hz as u32).unwrap();
         self.pushes.clear();
     }
 }
@@ -218,7 +218,7 @@ proptest! {
             let behind = (now / slide - 1) * slide + after(&flow.config, place);
             prop_assert_eq!(flow.value(behind), flow.model(behind));
             let tick = tick_at(&flow.config, behind - slide);
-            prop_assert_eq!(window_value(&flow.window, tick.slide, tick.fraction), None);
+            prop_assert_eq!(window_value(&flow.window, &tick), None);
         }
     }
 }
@@ -246,5 +246,5 @@ fn a_torn_copy_is_refused() {
     flow.push(1000, 0, 1);
     flow.window.done -= 1;
     let tick = tick_at(&flow.config, 1000);
-    assert_eq!(window_value(&flow.window, tick.slide, tick.fraction), None);
+    assert_eq!(window_value(&flow.window, &tick), None);
 }

@@ -108,12 +108,17 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 } CORE;
 
+enum cgroup_subsys_id {
+	cpu_cgrp_id,
+	memory_cgrp_id,
+	pids_cgrp_id,
+};
+
 struct task_struct {
 	int tgid;
 	struct task_struct *group_leader;
 	char comm[16];
 	struct css_set *cgroups;
-	unsigned int flags;
 } CORE;
 
 struct seq_file;
@@ -146,6 +151,5 @@ struct bpf_iter__bpf_sk_storage_map {
 #define SOCK_STREAM 1
 #define SOCK_DGRAM 2
 #define SOCK_RAW 3
-#define PF_KTHREAD 0x00200000
 
 #endif /* TOPSTAT_KERNEL_H */

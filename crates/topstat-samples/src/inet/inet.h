@@ -35,14 +35,18 @@ struct inet_owner {
 	u32 pid; /* thread group; 0: not known (yet), or the kernel */
 	u32 sure; /* 0: inherited from the listener, until its user sends */
 	u64 cgroup; /* id in the cgroup v2 hierarchy */
-	u64 cgroup_v1; /* id in the v1 hierarchy that inet_v1_subsys names; 0: none */
+	u64 cgroup_v1; /* id in the v1 hierarchy of enum inet_v1; 0: none */
 	char comm[16]; /* of the thread group's leader */
 };
+
+#define INET_INIT 1
 
 /* An object, in the socket's local storage: it lives as long as the socket. */
 struct inet_object {
 	u64 id; /* the socket's cookie; 0: not (or no longer) an object */
-	u64 self; /* address of this; another's address in a copy made by accept */
+	/* Its own address; 0: new; another's: a copy, made by accept; INET_INIT: some CPU is
+	 * making it an object right now. */
+	u64 self;
 	u64 sock; /* address of the socket */
 	u32 sample; /* enum inet_sample */
 	u32 dead; /* closed: packets that still come make no new object of it */
@@ -54,7 +58,23 @@ struct inet_object {
 	struct inet_owner owner;
 };
 
-/* What users set, at any time; and what is common to all CPUs. */
+/* Set before loading. */
+struct inet_constants {
+	u32 entries_mask; /* entries of a table - 1 */
+	u32 table_stride; /* bytes from one table of a bank to the next */
+	u32 v1_controller; /* enum inet_v1 */
+	u32 pad;
+};
+
+/* The v1 hierarchy that tells a process's cgroup where v2 is empty. */
+enum inet_v1 {
+	INET_V1_NONE,
+	INET_V1_MEMORY,
+	INET_V1_CPU,
+	INET_V1_PIDS,
+};
+
+/* What users set, at any time. */
 struct inet_settings {
 	u32 generation; /* another one whenever a setting was changed */
 	u32 pad;
@@ -75,7 +95,7 @@ struct inet_row {
 	u64 key; /* the value it was ordered by */
 	u32 slot;
 	u32 count;
-	u64 time;
+	u64 pushed; /* ticks, when last pushed on this CPU */
 	struct inet_owner owner;
 	u32 family;
 	u32 netns;
@@ -96,6 +116,14 @@ struct inet_snapshot_args {
 };
 #define INET_SNAPSHOT_READ_ONLY 1 /* leave the table as it is: don't age it */
 
+/* What to order again: the arguments of the refill, and what it did. */
+struct inet_refill {
+	u32 sample;
+	u32 table;
+	u64 objects; /* looked at */
+	u64 skipped; /* not ordered, for the claim was taken */
+};
+
 /* One CPU's part of a snapshot. */
 struct inet_section {
 	struct ts_tick tick; /* the instant */
@@ -107,6 +135,13 @@ struct inet_section {
 	u32 slots; /* in use when it began */
 	struct ts_window scratch;
 	struct inet_row row[];
+};
+
+/* For the benchmark: which sockets its programs go through. */
+struct inet_bench {
+	u32 flows;
+	u32 next;
+	u64 not_found;
 };
 
 #endif /* TOPSTAT_INET_H */

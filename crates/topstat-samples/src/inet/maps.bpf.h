@@ -13,12 +13,12 @@ int inet_order_slow(u32 where, u64 obj, u64 id, u64 value);
 
 #include "inet.h"
 
-/* Set before loading, then constant. */
-const volatile u32 entries_mask = TS_TOP_DEFAULT * TS_SPARE - 1;
-const volatile u32 table_stride = 4096; /* bytes from one table of a sample to the next */
-const volatile s32 v1_subsys = -1; /* see inet_owner.cgroup_v1 */
+/* A section of its own, so that its place is known. */
+const volatile struct inet_constants constants SEC(".rodata.constants") = {
+	.entries_mask = TS_TOP_DEFAULT * TS_SPARE - 1,
+	.table_stride = 4096,
+};
 
-/* Set at any time. */
 struct inet_settings settings SEC(".data.settings");
 struct inet_census census SEC(".data.census");
 
@@ -47,7 +47,7 @@ static __always_inline struct ts_bank *inet_bank(u32 cpu, u32 sample)
 
 static __always_inline struct ts_table *inet_table(struct ts_bank *bank, u32 table)
 {
-	return ts_bank_table(bank, table, table_stride);
+	return ts_bank_table(bank, table, constants.table_stride);
 }
 
 static __always_inline ts_view inet_view(u32 table)
@@ -55,8 +55,8 @@ static __always_inline ts_view inet_view(u32 table)
 	u32 id = offsetof(struct inet_object, id);
 
 	if (table == INET_BYTES)
-		return ts_view_of(entries_mask, TS_STATIC, offsetof(struct inet_object, bytes), id);
-	return ts_view_of(entries_mask, TS_DYNAMIC,
+		return ts_view_of(constants.entries_mask, TS_STATIC, offsetof(struct inet_object, bytes), id);
+	return ts_view_of(constants.entries_mask, TS_DYNAMIC,
 			  offsetof(struct inet_object, window) + table * sizeof(struct ts_window), id);
 }
 

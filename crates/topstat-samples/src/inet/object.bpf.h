@@ -5,6 +5,18 @@
 
 #include "maps.bpf.h"
 
+static __always_inline u32 inet_v1_index(void)
+{
+	switch (constants.v1_controller) {
+	case INET_V1_MEMORY:
+		return bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
+	case INET_V1_CPU:
+		return bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
+	default:
+		return bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id);
+	}
+}
+
 /*
  * Take down the task's process as the socket's user: the name is the process's (its
  * leader's), not the thread's.
@@ -14,30 +26,41 @@ static __always_inline void inet_owner(struct inet_owner *owner, struct task_str
 	struct css_set *css;
 	struct cgroup_subsys_state *subsys;
 
-	if (BPF_CORE_READ(task, flags) & PF_KTHREAD)
-		return;
 	owner->pid = BPF_CORE_READ(task, tgid);
 	BPF_CORE_READ_INTO(&owner->comm, task, group_leader, comm);
 	css = BPF_CORE_READ(task, cgroups);
 	owner->cgroup = BPF_CORE_READ(css, dfl_cgrp, kn, id);
-	if (v1_subsys >= 0) {
-		bpf_probe_read_kernel(&subsys, sizeof(subsys), &css->subsys[v1_subsys]);
+	if (constants.v1_controller) {
+		u32 i = inet_v1_index();
+
+		bpf_probe_read_kernel(&subsys, sizeof(subsys), &css->subsys[i]);
 		owner->cgroup_v1 = BPF_CORE_READ(subsys, cgroup, kn, id);
 	}
 	owner->sure = 1;
 }
 
-/* The storage is new, or a copy of the listener's: make it an object of its own. */
-static __always_inline void inet_object_init(struct inet_object *o, void *sk)
+/*
+ * The storage is new, or a copy of the listener's: make it an object of its own. False
+ * when another CPU is doing so just now.
+ */
+static __always_inline int inet_object_init(struct inet_object *o, void *sk)
 {
-	o->id = 0;
-	o->dead = 0;
-	o->quiet = 0;
-	o->owner.sure = 0;
-	__builtin_memset(&o->bytes, 0, sizeof(o->bytes));
-	__builtin_memset(&o->window, 0, sizeof(o->window));
+	u64 self = ts_read(o->self);
+
+	if (self == INET_INIT || !ts_cas(&o->self, self, INET_INIT))
+		return 0;
+	if (self) { /* the listener's numbers, and its user until the new one is known */
+		o->id = 0;
+		o->dead = 0;
+		o->quiet = 0;
+		o->owner.sure = 0;
+		__builtin_memset(&o->window, 0, sizeof(o->window));
+		__builtin_memset(&o->bytes, 0, sizeof(o->bytes));
+	}
 	o->sock = (u64)sk;
-	o->self = (u64)o;
+	ts_barrier();
+	ts_write(o->self, (u64)o);
+	return 1;
 }
 
 /* The socket is closed: its object leaves all tables; its pushes stay in the totals. */
@@ -57,7 +80,7 @@ static __always_inline void inet_object_end(struct inet_object *o)
 	if (!bank || !ts_bank_enter(bank))
 		return;
 	for (table = 0; table < INET_TABLES; table++)
-		ts_forget(inet_table(bank, table), o->self, entries_mask);
+		ts_forget(inet_table(bank, table), o->self, constants.entries_mask);
 	ts_bank_leave(bank, 1);
 }
 

@@ -11,8 +11,9 @@ static __noinline u32 inet_headers(struct __sk_buff *skb, u32 sample)
 	u32 header, next, i;
 	u8 first = 0, doff = 0;
 
-	if (sample == INET_TCP_V4 || sample == INET_UDP_V4) {
-		bpf_skb_load_bytes(skb, 0, &first, 1);
+	/* The packet tells, not the sample: dual-stack UDP sockets see both. */
+	bpf_skb_load_bytes(skb, 0, &first, 1);
+	if (first >> 4 == 4) {
 		header = (first & 15) * 4;
 		next = sample == INET_TCP_V4 ? IPPROTO_TCP : IPPROTO_UDP;
 	} else {
@@ -41,10 +42,14 @@ static __always_inline u32 inet_payload(struct __sk_buff *skb, u32 sample)
 	u32 len = skb->len, header;
 
 	/* The usual ones: no options, no extension headers. */
-	if (sample == INET_TCP_V4 && data + 40 <= end && (data[0] & 15) == 5)
+	if (sample == INET_TCP_V4 && data + 40 <= end && data[0] == 0x45)
 		header = 20 + (data[32] >> 4 << 2);
 	else if (sample == INET_TCP_V6 && data + 60 <= end && data[6] == IPPROTO_TCP)
 		header = 40 + (data[52] >> 4 << 2);
+	else if (sample == INET_UDP_V4 && data + 20 <= end && data[0] == 0x45)
+		header = 28;
+	else if (sample == INET_UDP_V6 && data + 40 <= end && data[0] >> 4 == 6 && data[6] == IPPROTO_UDP)
+		header = 48;
 	else
 		header = inet_headers(skb, sample);
 	return len > header ? len - header : 0;

@@ -61,16 +61,16 @@ __noinline int inet_snapshot_row(u32 cpu, u32 sample, u32 table, u32 slot, u32 r
 		return 0;
 	view = inet_view(table);
 	t = inet_table(bank, table & (INET_TABLES - 1));
-	e = ts_entry(t, slot, entries_mask);
+	e = ts_entry(t, slot, constants.entries_mask);
 	obj = e->obj;
 	id = e->id;
 	if (!obj)
 		return 0;
-	row = &s->row[ts_bound(s->rows, entries_mask)];
-	row->key = key = ts_entry(t, e->pos, entries_mask)->key;
+	row = &s->row[ts_bound(s->rows, constants.entries_mask)];
+	row->key = key = ts_entry(t, e->pos, constants.entries_mask)->key;
 	row->slot = slot;
 	row->count = e->count;
-	row->time = e->time;
+	row->pushed = e->pushed;
 	if (read_only)
 		look = ts_evaluate(t, &s->tick, slot, view, &s->scratch, &value);
 	else
@@ -127,7 +127,7 @@ int inet_snapshot(struct bpf_raw_tracepoint_args *ctx)
 	s->slots = t->n;
 	if (!read_only && c->type != TS_STATIC)
 		ts_miss_begin(t, &s->tick);
-	for (slot = 0; slot <= entries_mask; slot++)
+	for (slot = 0; slot <= constants.entries_mask; slot++)
 		inet_snapshot_row(cpu, sample, table, slot, read_only);
 	for (i = 0; i < TS_MARKS; i++) {
 		if (t->missed[i] > missed)
@@ -140,5 +140,60 @@ int inet_snapshot(struct bpf_raw_tracepoint_args *ctx)
 	s->unobjected = t->unobjected;
 	s->crowded = t->crowded;
 	ts_bank_leave(bank, !read_only);
+	return 0;
+}
+
+struct inet_refill refill SEC(".data.refill");
+
+/*
+ * Order every object of a sample again, in one table, on whatever CPU this runs. For when a
+ * snapshot can't be proven (T5): many of the top have gone or faded since smaller ones were
+ * turned away. Unlike all else it costs by the object, and it is not needed while traffic
+ * goes on.
+ */
+SEC("iter/bpf_sk_storage_map")
+int inet_refill(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct inet_object *o = ctx->value;
+	u32 sample = refill.sample, table = refill.table;
+	struct ts_value value = {};
+	struct ts_config *c;
+	struct ts_bank *bank;
+	struct ts_tick *tick;
+	struct ts_table *t;
+	u64 self, id;
+	ts_view view;
+
+	if (!o || sample >= INET_SAMPLES || table >= INET_TABLES)
+		return 0;
+	self = o->self;
+	id = o->id;
+	if (o->sample != sample || !id || self <= INET_INIT)
+		return 0;
+	bank = inet_bank(bpf_get_smp_processor_id(), sample);
+	if (!bank)
+		return 0;
+	refill.objects++;
+	c = settings.config[sample];
+	ts_bank_to(bank, constants.table_stride, c, settings.generation, bpf_jiffies64());
+	if (!ts_bank_enter(bank)) {
+		refill.skipped++;
+		return 0;
+	}
+	tick = &bank->tick[table];
+	t = inet_table(bank, table);
+	view = inet_view(table);
+	/* The iterator lends its value for reading at fixed places only: take a copy. */
+	if (table == INET_BYTES) {
+		ts_peek(&t->scratch, sizeof(struct ts_count), self + ts_view_window(view));
+		value.value = t->scratch.sum[0] + t->scratch.sum[1];
+	} else {
+		ts_peek(&t->scratch, sizeof(struct ts_window), self + ts_view_window(view));
+		if (ts_window_eval(&t->scratch, tick, &value))
+			value.value = ts_window_now(&t->scratch, tick->fraction);
+	}
+	if (value.value)
+		ts_order_slow(t, tick, self, id, value.value, view);
+	ts_bank_leave(bank, 1);
 	return 0;
 }

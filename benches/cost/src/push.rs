@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a push costs.
+
+use anyhow::Result;
+use clap::Args;
+use topstat_samples::bench::{Bench, FLOWS_MAX, WAYS};
+use topstat_samples::{TableInfo, find};
+
+use crate::holders::Holders;
+use crate::stats::spread;
+
+#[derive(Args)]
+pub struct Options {
+    /// Numbers of flows.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 100, 1000, 10_000, 100_000])]
+    flows: Vec<u32>,
+    /// Rounds, in each of which every way has its turn.
+    #[arg(long, default_value_t = 9)]
+    rounds: usize,
+    /// Packets to a turn.
+    #[arg(long, default_value_t = 1_000_000)]
+    packets: u32,
+}
+
+/// One line of the table.
+struct Case {
+    label: String,
+    way: &'static str,
+    /// Which tables are on, and the delay; for the other ways all off.
+    tables: &'static [&'static str],
+    delay_ms: u32,
+}
+
+const ONE: &[&str] = &["conns_pps"];
+const ALL: &[&str] = &["conns_pps", "conns_bps", "conns_retrans", "conns_bytes"];
+
+fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = WAYS
+        .iter()
+        .filter(|(way, _)| *way != "bench_topstat")
+        .map(|(way, label)| Case { label: (*label).to_owned(), way, tables: &[], delay_ms: 0 })
+        .collect();
+    for (tables, which) in [(ONE, "one table"), (ALL, "all tables")] {
+        for delay_ms in [0, 100] {
+            let label = format!("topstat, {which}, delay {delay_ms} ms");
+            cases.push(Case { label, way: "bench_topstat", tables, delay_ms });
+        }
+    }
+    cases
+}
+
+fn tables(names: &[&str]) -> Vec<&'static TableInfo> {
+    names.iter().filter_map(|n| find("udp_v4", n)).collect()
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    let cases = cases();
+    let all = tables(ALL);
+    println!("## push: nanoseconds per packet over an empty program ({} rounds, median)\n", options.rounds);
+    print!("| way to count a packet |");
+    for flows in &options.flows {
+        print!(" {flows} flows |");
+    }
+    println!("\n|---|{}", "---:|".repeat(options.flows.len()));
+    let mut columns: Vec<Vec<String>> = vec![Vec::new(); cases.len()];
+    for &flows in &options.flows {
+        // A new observer for each, so that no table remembers the last one's flows.
+        let mut bench = Bench::new(&all, &topstat_samples::Options::default())?;
+        let _holders = Holders::new(flows.min(FLOWS_MAX))?;
+        let mut rounds = vec![Vec::new(); cases.len()];
+        for round in 0..=options.rounds {
+            for (case, rounds) in cases.iter().zip(&mut rounds) {
+                bench.set(&tables(case.tables), case.delay_ms)?;
+                let ns = bench.run(case.way, flows, options.packets)?;
+                // The first round fills maps and caches.
+                if round > 0 {
+                    rounds.push(ns);
+                }
+            }
+        }
+        let empty = rounds[0].clone();
+        for (column, rounds) in columns.iter_mut().zip(&rounds) {
+            // Round by round, so that a slow moment of the machine takes both down.
+            let over: Vec<f64> = rounds.iter().zip(&empty).map(|(ns, empty)| ns - empty).collect();
+            let s = spread(&over);
+            column.push(format!("{:.1} ({:.1}–{:.1})", s.median, s.low, s.high));
+        }
+    }
+    for (case, column) in cases.iter().zip(columns) {
+        println!("| {} | {} |", case.label, column.join(" | "));
+    }
+    Ok(())
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Compiles the eBPF programs and generates the Rust side of the headers they share with this
+//! crate. Every folder `src/<family>` that holds a `*.bpf.c` is a family of samples; it has a
+//! header `<family>.h` and a `mod.rs` with a `FAMILY`. Nothing has to be entered anywhere.
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use libbpf_cargo::SkeletonBuilder;
+
+/// The oldest clang that compiles the programs as they are meant: atomics that return what
+/// was there need BPF's third instruction set.
+const CLANG_MIN: u32 = 14;
+
+fn main() -> Result<()> {
+    let src = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("src");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let engine = src.join("../../../engine/include").canonicalize().context("engine/include is missing")?;
+    let clang = find_clang()?;
+    let flags = flags(&engine)?;
+    println!("cargo:rerun-if-changed=src");
+    println!("cargo:rerun-if-changed={}", engine.display());
+    println!("cargo:rerun-if-env-changed=CLANG");
+
+    let mut list = String::new();
+    let mut names = Vec::new();
+    for family in folders(&src)? {
+        let programs = files(&family, ".bpf.c")?;
+        if programs.is_empty() {
+            continue;
+        }
+        let name = family.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let family_out = out.join(&name);
+        fs::create_dir_all(&family_out)?;
+        for program in programs {
+            let stem = program.file_name().unwrap_or_default().to_string_lossy().replace(".bpf.c", ".bpf.o");
+            SkeletonBuilder::new()
+                .source(&program)
+                .obj(family_out.join(stem))
+                .clang(&clang)
+                .clang_args(&flags)
+                .build()
+                .with_context(|| format!("cannot compile {}", program.display()))?;
+        }
+        bindings(&family.join(format!("{name}.h")), &engine, &family_out.join("abi.rs"))?;
+        writeln!(list, "#[path = {:?}]\npub mod {name};", family.join("mod.rs"))?;
+        names.push(name);
+    }
+    let members: String = names.iter().map(|n| format!("&{n}::FAMILY, ")).collect();
+    writeln!(list, "/// All families, by the names of their folders.\npub static FAMILIES: &[&dyn Family] = &[{members}];")?;
+    fs::write(out.join("families.rs"), list)?;
+    Ok(())
+}
+
+/// `CLANG`, or the newest of those installed.
+fn find_clang() -> Result<PathBuf> {
+    if let Some(clang) = env::var_os("CLANG") {
+        return Ok(clang.into());
+    }
+    let versioned = (CLANG_MIN..=30).rev().map(|v| format!("clang-{v}"));
+    for clang in versioned.chain(["clang".to_owned()]) {
+        if Command::new(&clang).arg("--version").output().is_ok_and(|o| o.status.success()) {
+            return Ok(clang.into());
+        }
+    }
+    bail!("clang is not installed (version {CLANG_MIN} or later); on Debian: apt-get install clang-19")
+}
+
+fn flags(engine: &Path) -> Result<Vec<String>> {
+    let arch = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
+        "x86_64" => "x86",
+        "aarch64" => "arm64",
+        "riscv64" => "riscv",
+        "s390x" => "s390",
+        "powerpc64" => "powerpc",
+        other => bail!("no eBPF programs for architecture {other} yet"),
+    };
+    let mut flags = vec![
+        format!("-I{}", engine.display()),
+        format!("-D__TARGET_ARCH_{arch}"),
+        "-mcpu=v3".to_owned(),
+        "-Wall".to_owned(),
+        "-Wextra".to_owned(),
+        "-Werror".to_owned(),
+        "-Wno-unused-parameter".to_owned(),
+    ];
+    // Debian keeps <asm/types.h>, which <linux/bpf.h> includes, in the host's own folder.
+    let target = env::var("CARGO_CFG_TARGET_ARCH")?;
+    let multiarch = PathBuf::from(format!("/usr/include/{target}-linux-gnu"));
+    if multiarch.exists() {
+        flags.push(format!("-I{}", multiarch.display()));
+    }
+    Ok(flags)
+}
+
+/// The structures and constants of a shared header. The engine's own come from its crate, so
+/// that there is one Rust type for each.
+fn bindings(header: &Path, engine: &Path, out: &Path) -> Result<()> {
+    bindgen::Builder::default()
+        .header(header.to_string_lossy())
+        .clang_arg(format!("-I{}", engine.display()))
+        .allowlist_file(header.to_string_lossy())
+        .blocklist_item("ts_.*")
+        .blocklist_item("TS_.*")
+        .raw_line("pub use topstat_engine::abi::*;")
+        .derive_default(true)
+        .derive_debug(true)
+        .default_enum_style(bindgen::EnumVariation::Consts)
+        .prepend_enum_name(false)
+        .use_core()
+        .wrap_unsafe_ops(true)
+        .generate()
+        .with_context(|| format!("cannot generate the Rust side of {}", header.display()))?
+        .write_to_file(out)?;
+    Ok(())
+}
+
+fn folders(src: &Path) -> Result<Vec<PathBuf>> {
+    let mut all: Vec<PathBuf> =
+        fs::read_dir(src)?.filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.is_dir()).collect();
+    all.sort();
+    Ok(all)
+}
+
+fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
+    let mut all: Vec<PathBuf> = fs::read_dir(folder)?
+        .filter_map(|e| e.ok().map(|e| e.path()))
+        .filter(|p| p.to_string_lossy().ends_with(ending))
+        .collect();
+    all.sort();
+    Ok(all)
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Loading eBPF objects and getting at their maps.
+
+use std::ffi::OsStr;
+use std::mem::size_of;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, Once};
+
+use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel};
+use memmap2::{MmapOptions, MmapRaw};
+
+use crate::Error;
+
+/// What libbpf said last; it is the kernel's reason when a program does not load.
+static LIBBPF_SAYS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+const LIBBPF_LINES: usize = 40;
+
+fn listen() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
+            let mut said = LIBBPF_SAYS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            said.extend(text.lines().map(str::to_owned));
+            let excess = said.len().saturating_sub(LIBBPF_LINES);
+            said.drain(..excess);
+        })));
+    });
+}
+
+/// What libbpf has said since the last call.
+pub fn libbpf_said() -> Vec<String> {
+    std::mem::take(&mut *LIBBPF_SAYS.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+}
+
+fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
+    let said = libbpf_said();
+    let mut why = why.to_string();
+    if let Some(line) = said.iter().rev().find(|l| l.contains("failed to load") || l.contains("BPF program load failed")) {
+        why = format!("{why} ({})", line.trim_start_matches("libbpf: "));
+    }
+    Error::Kernel { what: what.into(), why }
+}
+
+/// Opens an eBPF object that was compiled into this program.
+pub fn open(name: &str, bytes: &[u8]) -> Result<OpenObject, Error> {
+    listen();
+    libbpf_said();
+    ObjectBuilder::default()
+        .name(name)
+        .and_then(|b| b.open_memory(bytes))
+        .map_err(|e| kernel(format!("open the eBPF object {name}"), &e))
+}
+
+/// Creates the maps and has the kernel verify the programs.
+pub fn load(name: &str, object: OpenObject) -> Result<Object, Error> {
+    object.load().map_err(|e| kernel(format!("load the eBPF programs of {name}"), &e))
+}
+
+/// Sets the size of a map before it is created.
+pub fn resize(object: &mut OpenObject, map: &str, value_size: usize, entries: u32) -> Result<(), Error> {
+    let mut map = object
+        .maps_mut()
+        .find(|m| m.name() == OsStr::new(map))
+        .ok_or_else(|| kernel(format!("size the map {map}"), &"no such map"))?;
+    let value_size = u32::try_from(value_size).map_err(|e| kernel("size a map", &e))?;
+    map.set_value_size(value_size).and_then(|()| map.set_max_entries(entries)).map_err(|e| kernel("size a map", &e))
+}
+
+/// Sets constants (a section of their own) before the programs are verified.
+pub fn set_constants<T: Plain>(object: &mut OpenObject, section: &str, value: &T) -> Result<(), Error> {
+    let mut map = object
+        .maps_mut()
+        .find(|m| m.name().to_string_lossy().ends_with(section))
+        .ok_or_else(|| kernel(format!("set {section}"), &"no such section"))?;
+    let bytes = map.initial_value_mut().ok_or_else(|| kernel(format!("set {section}"), &"it has no value"))?;
+    let value = as_bytes(value);
+    bytes
+        .get_mut(..value.len())
+        .ok_or_else(|| kernel(format!("set {section}"), &"it is smaller than its type"))?
+        .copy_from_slice(value);
+    Ok(())
+}
+
+/// Has an object use a map that exists already.
+pub fn reuse(object: &mut OpenObject, map: &str, with: &MapHandle) -> Result<(), Error> {
+    let mut open = object
+        .maps_mut()
+        .find(|m| m.name().to_string_lossy().ends_with(map))
+        .ok_or_else(|| kernel(format!("share the map {map}"), &"no such map"))?;
+    open.reuse_fd(with.as_fd()).map_err(|e| kernel(format!("share the map {map}"), &e))
+}
+
+/// A handle to a map of a loaded object, by the end of its name.
+pub fn map(object: &Object, name: &str) -> Result<MapHandle, Error> {
+    let found = object
+        .maps()
+        .find(|m| m.name().to_string_lossy().ends_with(name))
+        .ok_or_else(|| kernel(format!("find the map {name}"), &"no such map"))?;
+    MapHandle::try_from(&found).map_err(|e| kernel(format!("open the map {name}"), &e))
+}
+
+/// A type whose every bit pattern is a value: the plain structures of the shared headers.
+///
+/// # Safety
+/// The type must be `repr(C)`, without padding that matters, pointers or invalid patterns.
+pub unsafe trait Plain: Copy {}
+
+fn as_bytes<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: the value is plain data, and the slice covers just it.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// The memory of an array map, shared with the kernel: read and written without system calls.
+pub struct Shared {
+    memory: MmapRaw,
+    stride: usize,
+    entries: usize,
+}
+
+impl Shared {
+    /// Maps the memory of a map that was created with `BPF_F_MMAPABLE`.
+    pub fn new(map: &MapHandle) -> Result<Self, Error> {
+        // The kernel rounds every value up to eight bytes.
+        let stride = (map.value_size() as usize).next_multiple_of(8);
+        let entries = map.max_entries() as usize;
+        let memory = MmapOptions::new()
+            .len(stride * entries)
+            .map_raw(&map.as_fd())
+            .map_err(|e| kernel(format!("map the memory of {}", map.name().to_string_lossy()), &e))?;
+        Ok(Self { memory, stride, entries })
+    }
+
+    fn at<T>(&self, entry: usize, offset: usize) -> *mut T {
+        assert!(
+            entry < self.entries && offset + size_of::<T>() <= self.stride,
+            "entry {entry}, offset {offset} is outside of the map"
+        );
+        // SAFETY: inside the mapping, as just asserted.
+        unsafe { self.memory.as_mut_ptr().add(entry * self.stride + offset).cast() }
+    }
+
+    /// Copies a value out. Another CPU may be writing it: words are whole, the value as such
+    /// need not be of one moment.
+    pub fn read<T: Plain>(&self, entry: usize, offset: usize) -> T {
+        // SAFETY: inside the mapping and plain; volatile, since the kernel writes it too.
+        unsafe { self.at::<T>(entry, offset).read_volatile() }
+    }
+
+    /// Writes a value.
+    pub fn write<T: Plain>(&self, entry: usize, offset: usize, value: T) {
+        // SAFETY: inside the mapping and plain; volatile, since the kernel reads it too.
+        unsafe { self.at::<T>(entry, offset).write_volatile(value) }
+    }
+}
+
+// SAFETY: plain integers.
+unsafe impl Plain for u16 {}
+// SAFETY: plain integers.
+unsafe impl Plain for u32 {}
+// SAFETY: plain integers.
+unsafe impl Plain for u64 {}

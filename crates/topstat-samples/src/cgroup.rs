@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The cgroup hierarchies: where to attach, and which path belongs to an id.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use procfs::process::{MountInfo, Process};
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+
+/// A v1 controller whose hierarchy tells where a process belongs, on hosts where v2 does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum V1Controller {
+    /// `memory`
+    Memory,
+    /// `cpu`
+    Cpu,
+    /// `pids`
+    Pids,
+}
+
+impl V1Controller {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Cpu => "cpu",
+            Self::Pids => "pids",
+        }
+    }
+}
+
+fn mounts() -> Vec<MountInfo> {
+    Process::myself().and_then(|p| p.mountinfo()).map(|m| m.0).unwrap_or_default()
+}
+
+fn v2_mount() -> Option<MountInfo> {
+    let mut found: Vec<MountInfo> = mounts().into_iter().filter(|m| m.fs_type == "cgroup2").collect();
+    // One that shows the whole hierarchy, if there is one.
+    found.sort_by_key(|m| m.root != "/");
+    found.into_iter().next()
+}
+
+fn v1_mount(controller: V1Controller) -> Option<MountInfo> {
+    mounts().into_iter().find(|m| m.fs_type == "cgroup" && m.super_options.contains_key(controller.name()))
+}
+
+/// The v1 controller to ask, where any is mounted.
+pub fn v1_controller() -> Option<V1Controller> {
+    [V1Controller::Memory, V1Controller::Cpu, V1Controller::Pids].into_iter().find(|c| v1_mount(*c).is_some())
+}
+
+fn open_directory(path: impl rustix::path::Arg) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// The root of the v2 hierarchy. The kernel always has one; where nobody has mounted it (v1
+/// only), this mounts it for itself alone, where no path leads to.
+///
+/// # Errors
+/// When it can be neither found nor mounted.
+pub fn root() -> io::Result<OwnedFd> {
+    if let Some(mount) = v2_mount() {
+        return open_directory(mount.mount_point);
+    }
+    let fs = rustix::mount::fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_create(fs.as_fd())?;
+    let mount = rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    Ok(rustix::fs::openat(mount.as_fd(), ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Which hierarchies there are, in words.
+pub fn describe() -> String {
+    let v2 = v2_mount().map_or_else(
+        || "not mounted: topstat mounts it for itself".to_owned(),
+        |m| {
+            let part = if m.root == "/" { "" } else { " (of a cgroup namespace: only sockets below it are counted)" };
+            format!("{}{part}", m.mount_point.display())
+        },
+    );
+    match v1_controller() {
+        Some(c) => format!("{v2}; paths from v1's {} hierarchy where v2 has none", c.name()),
+        None => v2,
+    }
+}
+
+/// Paths of cgroups by their ids.
+pub struct Paths {
+    v2: Option<Hierarchy>,
+    v1: Option<Hierarchy>,
+}
+
+struct Hierarchy {
+    mount: PathBuf,
+    root: OwnedFd,
+    /// What was asked for; `None`: gone before it was asked for.
+    known: HashMap<u64, Option<String>>,
+}
+
+/// Ids that are remembered; beyond that all are asked for again.
+const KNOWN_MAX: usize = 10_000;
+/// A file handle of the kernel's kernfs: `FILEID_KERNFS`, then the id (since 5.5).
+const FILEID_KERNFS: i32 = 0xfe;
+
+impl Hierarchy {
+    fn new(mount: MountInfo) -> Option<Self> {
+        let root = open_directory(&mount.mount_point).ok()?;
+        Some(Self { mount: mount.mount_point, root, known: HashMap::new() })
+    }
+
+    fn path(&mut self, id: u64) -> Option<String> {
+        if self.known.len() > KNOWN_MAX {
+            self.known.clear();
+        }
+        if let Some(known) = self.known.get(&id) {
+            return known.clone();
+        }
+        let found = self.ask(id).ok();
+        self.known.insert(id, found.clone());
+        found
+    }
+
+    fn ask(&self, id: u64) -> io::Result<String> {
+        #[repr(C)]
+        struct Handle {
+            bytes: u32,
+            kind: i32,
+            id: u64,
+        }
+        let mut handle = Handle { bytes: 8, kind: FILEID_KERNFS, id };
+        // SAFETY: the handle is as the kernel wants it: a length, a type, and that many bytes.
+        let fd = unsafe {
+            libc::open_by_handle_at(
+                self.root.as_raw_fd(),
+                std::ptr::from_mut(&mut handle).cast(),
+                libc::O_PATH | libc::O_CLOEXEC,
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: just opened, and nobody else's.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let link = rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())?;
+        let path = PathBuf::from(String::from_utf8_lossy(CString::as_bytes(&link)).into_owned());
+        let below = path.strip_prefix(&self.mount).unwrap_or(&path);
+        Ok(Path::new("/").join(below).to_string_lossy().into_owned())
+    }
+}
+
+impl Paths {
+    /// Paths in the hierarchies that are mounted now.
+    pub fn new() -> Self {
+        Self {
+            v2: v2_mount().and_then(Hierarchy::new),
+            v1: v1_controller().and_then(v1_mount).and_then(Hierarchy::new),
+        }
+    }
+
+    /// The path of a process's cgroup: in v2, or where that is the root and v1 knows more, in v1.
+    pub fn of(&mut self, v2_id: u64, v1_id: u64) -> Option<String> {
+        let v2 = self.v2.as_mut().filter(|_| v2_id != 0).and_then(|h| h.path(v2_id));
+        if v2.as_deref().is_some_and(|p| p != "/") {
+            return v2;
+        }
+        let v1 = self.v1.as_mut().filter(|_| v1_id != 0).and_then(|h| h.path(v1_id));
+    v1.or(v2)
+    }
+}
+
+/// The id of the container that a cgroup's path names: 64 hexadecimal digits, as Docker,
+/// containerd, CRI-O and Podman have it.
+pub fn container(path: &str) -> Option<&str> {
+    const DIGITS: usize = 64;
+    path.split(|c: char| !c.is_ascii_hexdigit()).rev().find(|run| run.len() == DIGITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::container;
+
+    #[test]
+    fn containers_are_found_in_the_paths_of_all_runtimes() {
+        let id = "3b5e1c9f0a2d4c6e8f7a9b0c1d2e3f405162738495a6b7c8d9e0f1a2b3c4d5e6";
+        for path in [
+            format!("/docker/{id}"),
+            format!("/system.slice/docker-{id}.scope"),
+            format!("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{id}.scope"),
+            format!("/machine.slice/libpod-{id}.scope/container"),
+        ] {
+            assert_eq!(container(&path), Some(id), "{path}");
+        }
+        assert_eq!(container("/system.slice/nginx.service"), None);
+        assert_eq!(container(&format!("/x/{id}0")), None);
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What this kernel and this user allow.
+
+use crate::families::FAMILIES;
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is there.
+    Ok,
+    /// It is missing; a fallback is used, or a part is left out.
+    Degraded,
+    /// It is missing, and nothing works without.
+    Missing,
+}
+
+/// One line of `topstat check`.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// What was looked for: `BTF`, `cgroup v2`, `sample tcp_v4` …
+    pub name: String,
+    /// How it came out.
+    pub outcome: Outcome,
+    /// What was found (which hook is used, which path, which limit).
+    pub found: String,
+    /// What to do about it; empty where there is nothing to do.
+    pub advice: String,
+}
+
+impl Check {
+    fn ok(name: &str, found: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), outcome: Outcome::Ok, found: found.into(), advice: String::new() }
+    }
+
+    fn missing(name: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), outcome: Outcome::Missing, found: found.into(), advice: advice.into() }
+    }
+}
+
+/// The capabilities that loading needs, by their numbers in `linux/capability.h`: to load
+/// (`BPF`), to read kernel memory (`PERFMON`), to attach to packets (`NET_ADMIN`), and to open
+/// objects by their ids (`SYS_ADMIN`, which also stands for the others).
+const NEEDED: [(&str, u32); 4] = [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_NET_ADMIN", 12), ("CAP_SYS_ADMIN", 21)];
+
+/// Which of the capabilities that loading needs are not there; `None` when /proc does not tell.
+pub(crate) fn missing_capabilities() -> Option<Vec<&'static str>> {
+    let status = procfs::process::Process::myself().and_then(|p| p.status()).ok()?;
+    Some(NEEDED.iter().filter(|(_, bit)| status.capeff >> bit & 1 == 0).map(|(name, _)| *name).collect())
+}
+
+/// Looks at everything that the samples need, the common things first. Loads every program
+/// once, to hear what the kernel says, and attaches none.
+pub fn check() -> Vec<Check> {
+    let mut checks = Vec::new();
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    checks.push(Check::ok("kernel", release));
+    checks.push(match missing_capabilities() {
+        Some(missing) if missing.is_empty() => Check::ok("capabilities", "all that are needed"),
+        Some(missing) => Check::missing("capabilities", format!("without {}", missing.join(", ")), "run as root (sudo topstat …)"),
+        None => Check::missing("capabilities", "/proc/self/status is not readable", "mount /proc"),
+    });
+    let btf = std::path::Path::new("/sys/kernel/btf/vmlinux");
+    checks.push(if btf.exists() {
+        Check::ok("BTF", btf.display().to_string())
+    } else {
+        Check::missing(
+            "BTF",
+            format!("{} is missing", btf.display()),
+            "use a kernel that was built with CONFIG_DEBUG_INFO_BTF=y",
+        )
+    });
+    let jit = std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").unwrap_or_default();
+    checks.push(match jit.trim() {
+        "0" => Check {
+            name: "BPF compiler".to_owned(),
+            outcome: Outcome::Degraded,
+            found: "programs are interpreted: a push costs several times as much".to_owned(),
+            advice: "sysctl net.core.bpf_jit_enable=1".to_owned(),
+        },
+        _ => Check::ok("BPF compiler", "programs are compiled to machine code"),
+    });
+    for family in FAMILIES {
+        checks.extend(family.check());
+    }
+    checks
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a push costs, beside other ways to count a packet: `bench.bpf.c` run on sockets that
+//! the caller has open.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use libbpf_rs::{Object, ProgramInput};
+
+use super::abi;
+use super::observer::{Observer, bank_size, program};
+use crate::bpf::{self, Shared};
+use crate::{Error, Options, TableInfo};
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inet/bench.bpf.o"));
+/// Ports that flows have on each address; `BENCH_PORTS` in `bench.bpf.c`.
+const PORTS: u32 = 16384;
+/// The most flows at once.
+pub const FLOWS_MAX: u32 = 131_072;
+/// Where all flows' sockets are connected to.
+pub const REMOTE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
+
+/// The address that the socket of a flow is bound to.
+pub fn local(flow: u32) -> SocketAddrV4 {
+    let ip = Ipv4Addr::from(0x7f10_0001 + ((flow / PORTS) << 8));
+    SocketAddrV4::new(ip, u16::try_from(PORTS + flow % PORTS).unwrap_or(0))
+}
+
+/// The ways to count a packet, as the programs are called, and what they are.
+pub const WAYS: &[(&str, &str)] = &[
+    ("bench_empty", "nothing (finding the socket)"),
+    ("bench_count_one", "counting alone: socket storage, 1 add"),
+    ("bench_count_one_fullsock", "the same with bpf_sk_fullsock"),
+    ("bench_count", "counting alone: socket storage, packets and bytes"),
+    ("bench_count_fullsock", "the same with bpf_sk_fullsock"),
+    ("bench_tuple4", "one hash map, keyed by an IPv4 tuple (12 bytes)"),
+    ("bench_tuple", "one hash map, keyed by the tuple as tcptop has it"),
+    ("bench_tcptop", "one hash map, keyed by tuple, pid and name (tcptop)"),
+    ("bench_topstat", "topstat"),
+];
+
+/// The observer, attached, and the programs to compare.
+pub struct Bench {
+    observer: Observer,
+    object: Object,
+    parameters: Shared,
+}
+
+impl Bench {
+    /// Loads all; the observer sees the sockets that are made from now on.
+    ///
+    /// # Errors
+    /// As [`crate::load`].
+    pub fn new(tables: &[&TableInfo], options: &Options) -> Result<Self, Error> {
+        let observer = Observer::load(tables, options)?;
+        let mut object = bpf::open("bench", OBJECT)?;
+        let constants = abi::inet_constants {
+            entries_mask: observer.entries - 1,
+            table_stride: u32::try_from(topstat_engine::table_size(observer.entries)).unwrap_or(u32::MAX),
+            v1_controller: 0,
+            pad: 0,
+        };
+        bpf::set_constants(&mut object, ".rodata.constants", &constants)?;
+        bpf::resize(&mut object, "banks", bank_size(observer.entries), observer.cpus * abi::INET_SAMPLES)?;
+        for map in ["banks", ".data.settings", ".data.census", "objects"] {
+            bpf::reuse(&mut object, map, &bpf::map(&observer.object, map)?)?;
+        }
+        let object = bpf::load("bench", object)?;
+        let parameters = Shared::new(&bpf::map(&object, ".data.bench")?)?;
+        Ok(Self { observer, object, parameters })
+    }
+
+    /// Sets which tables are on, and their delay.
+    ///
+    /// # Errors
+    /// When the delay is out of its range.
+    pub fn set(&mut self, tables: &[&TableInfo], delay_ms: u32) -> Result<(), Error> {
+        self.observer.set(tables, self.observer.period_ms, delay_ms)
+    }
+
+    /// Runs one of [`WAYS`] on so many flows, and returns its nanoseconds per packet.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or a flow's socket is not there.
+    pub fn run(&self, way: &str, flows: u32, packets: u32) -> Result<f64, Error> {
+        let failed = |why: String| Error::Kernel { what: format!("measure {way}"), why };
+        self.parameters.write(0, 0, abi::inet_bench { flows, next: 0, not_found: 0 });
+        let mut packet = udp_packet();
+        let input = ProgramInput { data_in: Some(&mut packet), repeat: packets, ..Default::default() };
+        // The time that this thread got: others may run in between.
+        let begun = thread_ns();
+        program(&self.object, way)?.test_run(input).map_err(|e| failed(e.to_string()))?;
+        let ns = (thread_ns() - begun) as f64 / f64::from(packets);
+        match self.parameters.read::<abi::inet_bench>(0, 0).not_found {
+            0 => Ok(ns),
+            n => Err(failed(format!("{n} of {packets} sockets were not found"))),
+        }
+    }
+}
+
+/// CPU time of this thread, in nanoseconds.
+fn thread_ns() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+/// An IPv4 UDP packet with 64 bytes of payload, behind an Ethernet header.
+fn udp_packet() -> [u8; 106] {
+    let mut p = [0; 106];
+    p[12..14].copy_from_slice(&[0x08, 0x00]);
+    p[14] = 0x45;
+    p[16..18].copy_from_slice(&92_u16.to_be_bytes());
+    p[22] = 64;
+    p[23] = 17;
+    p[26..30].copy_from_slice(&Ipv4Addr::LOCALHOST.octets());
+    p[30..34].copy_from_slice(&local(0).ip().octets());
+    p[36..38].copy_from_slice(&9_u16.to_be_bytes());
+    p[38..40].copy_from_slice(&72_u16.to_be_bytes());
+    p
+}

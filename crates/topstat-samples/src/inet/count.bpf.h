@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What happens to a packet: its object is found or made, and pushed to the tables. */
+#ifndef TOPSTAT_INET_COUNT_H
+#define TOPSTAT_INET_COUNT_H
+
+#include "packet.bpf.h"
+#include "object.bpf.h"
+
+/* See ts_order_apart(). Under the bank's claim. */
+__noinline int inet_order_slow(u32 where, u64 obj, u64 id, u64 value)
+{
+	u32 bank_index = where >> 8, table = where & (INET_TABLES - 1);
+	struct ts_bank *bank;
+
+	bank = bpf_map_lookup_elem(&banks, &bank_index);
+	if (!bank)
+		return 0;
+	ts_order_slow(inet_table(bank, table), &bank->tick[table], obj, id, value, inet_view(table));
+	return 0;
+}
+
+static __always_inline void inet_count(struct ts_bank *bank, u32 table, u32 part, u64 amount)
+{
+	struct ts_table *t = inet_table(bank, table);
+
+	ts_add(&t->unobjected, 1);
+	ts_push_total(t, &bank->tick[table], part, amount);
+}
+
+/* Count a packet that has no object to the totals alone. */
+static __noinline int inet_unobjected(struct __sk_buff *skb, u32 sample, u32 part)
+{
+	u32 packets = skb->gso_segs, bytes;
+	struct ts_config *c;
+	struct ts_bank *bank;
+
+	if (sample >= INET_SAMPLES)
+		return 0;
+	bank = inet_bank(bpf_get_smp_processor_id(), sample);
+	if (!bank)
+		return 0;
+	packets = packets ? packets : 1;
+	bytes = inet_payload(skb, sample);
+	c = settings.config[sample];
+	ts_bank_to(bank, constants.table_stride, c, settings.generation, bpf_jiffies64());
+	if (c[INET_PPS].enabled)
+		inet_count(bank, INET_PPS, part, packets);
+	if (bytes && c[INET_BPS].enabled)
+		inet_count(bank, INET_BPS, part, bytes);
+	if (bytes && c[INET_BYTES].enabled)
+		inet_count(bank, INET_BYTES, part, bytes);
+	return 0;
+}
+
+/*
+ * The packet's socket has no object yet, or one without a place or a sure owner. Gives
+ * the object, ready to be pushed to, or NULL (which has been counted).
+ */
+static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u32 part)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct inet_object *o;
+	u32 sample;
+
+	if (!sk)
+		return NULL;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk)
+		return NULL;
+	sample = inet_sample_of(skb, sk);
+	if (sample >= INET_SAMPLES)
+		return NULL;
+	o = bpf_sk_storage_get(&objects, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!o) {
+		inet_unobjected(skb, sample, part);
+		return NULL;
+	}
+	if (o->self != (u64)o && !inet_object_init(o, sk)) {
+		inet_unobjected(skb, sample, part);
+		return NULL;
+	}
+	if (part == INET_TX && !o->owner.sure) {
+		struct sock *kernel_sk = (void *)ts_read(o->sock);
+
+		/*
+		 * A packet sent while the socket is locked by its user is sent by its
+		 * user: softirqs leave a locked socket alone. UDP sends without the lock;
+		 * but its sockets are known from when they were made or adopted, so this
+		 * is one of the kernel's own.
+		 */
+		if (BPF_CORE_READ(kernel_sk, sk_lock.owned))
+			inet_owner(&o->owner, (void *)bpf_get_current_task());
+		else if (sample == INET_UDP_V4 || sample == INET_UDP_V6)
+			o->owner.sure = 1;
+	}
+	if (o->dead) {
+		inet_unobjected(skb, sample, part);
+		return NULL;
+	}
+	if (!o->id) {
+		o->sample = sample;
+		if (ts_cas(&o->id, 0, bpf_get_socket_cookie(skb)))
+			ts_add(&census.begun[sample], 1);
+	}
+	return o;
+}
+
+/* Count one packet of the socket: what both hooks do. Always 1: let it pass. */
+static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *sk, u32 part)
+{
+	u32 sample, packets, bytes;
+	struct inet_object *o;
+	struct ts_config *c;
+	struct ts_bank *bank;
+	u64 self, id, now, quiet;
+	u32 generation;
+	int claimed;
+
+	if (!sk)
+		return 1;
+	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
+	if (ts_unlikely(!o || o->self != (u64)o || !o->id ||
+			(part == INET_TX && !o->owner.sure))) {
+		o = inet_object_make(skb, part);
+		if (!o)
+			return 1;
+	}
+	sample = o->sample;
+	if (sample >= INET_SAMPLES)
+		return 1;
+	bank = inet_bank(bpf_get_smp_processor_id(), sample);
+	if (!bank)
+		return 1;
+	c = settings.config[sample];
+	id = o->id;
+	self = o->self;
+	packets = skb->gso_segs;
+	packets = packets ? packets : 1;
+	bytes = inet_payload(skb, sample);
+
+	now = bpf_jiffies64();
+	generation = settings.generation;
+	ts_bank_to(bank, constants.table_stride, c, generation, now);
+
+	if (now < o->quiet && o->generation == generation) {
+		if (c[INET_PPS].enabled)
+			ts_push_quiet(inet_table(bank, INET_PPS), &bank->tick[INET_PPS], &o->window[INET_PPS], part, packets);
+		if (bytes && c[INET_BPS].enabled)
+			ts_push_quiet(inet_table(bank, INET_BPS), &bank->tick[INET_BPS], &o->window[INET_BPS], part, bytes);
+		if (bytes && c[INET_BYTES].enabled)
+			ts_push_static_quiet(inet_table(bank, INET_BYTES), &o->bytes, part, bytes);
+		return 1;
+	}
+
+	claimed = ts_bank_enter(bank);
+	if (c[INET_PPS].enabled)
+		ts_push(inet_table(bank, INET_PPS), &bank->tick[INET_PPS], &c[INET_PPS], inet_view(INET_PPS),
+			claimed, self, id, &o->window[INET_PPS], part, packets);
+	if (bytes && c[INET_BPS].enabled)
+		ts_push(inet_table(bank, INET_BPS), &bank->tick[INET_BPS], &c[INET_BPS], inet_view(INET_BPS),
+			claimed, self, id, &o->window[INET_BPS], part, bytes);
+	if (bytes && c[INET_BYTES].enabled)
+		ts_push_static(inet_table(bank, INET_BYTES), &bank->tick[INET_BYTES], &c[INET_BYTES],
+			       inet_view(INET_BYTES), claimed, self, id, &o->bytes, part, bytes);
+	ts_bank_leave(bank, claimed);
+
+	if (c[INET_PPS].delay) {
+		quiet = ts_quiet_until(~0ULL, &bank->tick[INET_PPS], &c[INET_PPS], o->window[INET_PPS].ordered);
+		quiet = ts_quiet_until(quiet, &bank->tick[INET_BPS], &c[INET_BPS], o->window[INET_BPS].ordered);
+		o->quiet = ts_quiet_until(quiet, &bank->tick[INET_BYTES], &c[INET_BYTES], o->bytes.ordered);
+		o->generation = generation;
+	}
+	return 1;
+}
+
+#endif /* TOPSTAT_INET_COUNT_H */

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `topstat check`: what this kernel and this user allow.
+
+use serde::Serialize;
+use topstat_model::typeset::{escape, width};
+use topstat_samples::{Check, Outcome};
+
+use crate::args::{CheckArgs, ColorWhen, ListFormat};
+use crate::backend::Backend;
+use crate::console::Console;
+use crate::error::{Error, Exit};
+use crate::style::{GREEN, RED, YELLOW, colors, paint};
+
+pub fn run(
+    args: &CheckArgs,
+    color: ColorWhen,
+    backend: &mut dyn Backend,
+    console: &mut dyn Console,
+) -> Result<Exit, Error> {
+    let checks = backend.check();
+    let text = match args.output {
+        ListFormat::Text => text(&checks, colors(color, console.facts())),
+        ListFormat::Json => json(&checks),
+    };
+    console.write(text.as_bytes()).map_err(Error::Output)?;
+    let missing = checks.iter().any(|check| check.outcome == Outcome::Missing);
+    Ok(if missing { Exit::Failed } else { Exit::Done })
+}
+
+/// The mark of an outcome, in text and in JSON.
+fn mark(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Ok => "ok",
+        Outcome::Degraded => "degraded",
+        Outcome::Missing => "missing",
+    }
+}
+
+fn text(checks: &[Check], colors: bool) -> String {
+    let marks = checks.iter().map(|check| mark(check.outcome).len()).max();
+    let marks = marks.unwrap_or(0);
+    let names = checks.iter().map(|check| width(&escape(&check.name))).max();
+    let names = names.unwrap_or(0);
+    let mut text = String::new();
+    for check in checks {
+        let style = match check.outcome {
+            Outcome::Ok => GREEN,
+            Outcome::Degraded => YELLOW,
+            Outcome::Missing => RED,
+        };
+        let painted = paint(&format!("{:marks$}", mark(check.outcome)), style, colors);
+        let name = escape(&check.name);
+        let fill = " ".repeat(names - width(&name));
+        let rest: Vec<_> = [&check.found, &check.advice]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .map(|part| escape(part))
+            .collect();
+        let line = format!("{painted}  {name}{fill}  {}", rest.join("; "));
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+#[derive(Serialize)]
+struct CheckView<'a> {
+    name: &'a str,
+    outcome: &'a str,
+    found: &'a str,
+    advice: &'a str,
+}
+
+fn json(checks: &[Check]) -> String {
+    let line = |check: &Check| {
+        let view =
+            CheckView { name: &check.name, outcome: mark(check.outcome), found: &check.found, advice: &check.advice };
+        serde_json::to_string(&view).expect("texts serialise") + "\n"
+    };
+    checks.iter().map(line).collect()
+}

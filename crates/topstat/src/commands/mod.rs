@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The commands, one file each.
+
+mod check;
+mod completions;
+mod ls;
+mod top;
+
+use crate::args::{Args, Command, TopArgs};
+use crate::backend::Backend;
+use crate::console::Console;
+use crate::error::{Error, Exit};
+
+/// Carries out what the command line asks for.
+pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
+    match &args.command {
+        None => top::run(&TopArgs::default_view(), args.color, backend, console),
+        Some(Command::Top(top)) => top::run(top, args.color, backend, console),
+        Some(Command::Ls(ls)) => ls::run(ls, args.color, console),
+        Some(Command::Check(check)) => check::run(check, args.color, backend, console),
+        Some(Command::Completions(shell)) => completions::run(shell, console),
+    }
+}

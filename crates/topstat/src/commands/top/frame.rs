@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A picture that takes the place of the last one, as bytes for a terminal.
+//!
+//! Lines are written over the old ones and only what is left of these is cleared, so that nothing flickers. The
+//! alternate screen is not used: what was shown last stays when the program ends.
+
+/// Hides the cursor.
+const HIDE: &[u8] = b"\x1b[?25l";
+/// Undoes all that a picture changes, also one that was broken off: style, wrapping, cursor.
+pub const LEAVE: &[u8] = b"\x1b[0m\x1b[?7h\x1b[?25h";
+const HOME: &[u8] = b"\x1b[H";
+const CLEAR_LINE: &[u8] = b"\x1b[K";
+const CLEAR_BELOW: &[u8] = b"\x1b[J";
+/// What is wider than the terminal is cut off by it: addresses are never shortened, and a line that takes two would
+/// move all below it.
+const NO_WRAP: &[u8] = b"\x1b[?7l";
+const WRAP: &[u8] = b"\x1b[?7h";
+
+/// The bytes that show the content at the top of a terminal of so many lines, whatever was there before. The last line
+/// is for the cursor; what does not fit is cut off.
+///
+/// The first picture lets what is on the terminal scroll away, so that it can be looked at later.
+pub fn frame(content: &[u8], lines: usize, first: bool) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(content.len() + 64);
+    if first {
+        bytes.extend(HIDE);
+        bytes.extend(vec![b'\n'; lines]);
+    }
+    bytes.extend(HOME);
+    bytes.extend(NO_WRAP);
+    let fitting = content.split_inclusive(|byte| *byte == b'\n').take(lines.saturating_sub(1).max(1));
+    for line in fitting {
+        bytes.extend(line.strip_suffix(b"\n").unwrap_or(line));
+        bytes.extend(CLEAR_LINE);
+        bytes.push(b'\n');
+    }
+    bytes.extend(CLEAR_BELOW);
+    bytes.extend(WRAP);
+    bytes
+}
+
+/// Shares room among those who want some: nobody gets more than wanted, and what one leaves goes to the others.
+pub fn shares(room: usize, wanted: &[usize]) -> Vec<usize> {
+    let mut shares = vec![0; wanted.len()];
+    let mut order: Vec<_> = (0..wanted.len()).collect();
+    // Whoever wants least leaves most, so is served first.
+    order.sort_by_key(|index| wanted[*index]);
+    let mut left = room;
+    for (served, index) in order.iter().enumerate() {
+        shares[*index] = wanted[*index].min(left / (wanted.len() - served));
+        left -= shares[*index];
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(content: &str, lines: usize, first: bool) -> String {
+        String::from_utf8(frame(content.as_bytes(), lines, first)).unwrap()
+    }
+
+    #[test]
+    fn a_picture_is_written_over_the_last_one() {
+        assert_eq!(shown("a\nb\n", 24, false), "\x1b[H\x1b[?7la\x1b[K\nb\x1b[K\n\x1b[J\x1b[?7h");
+    }
+
+    #[test]
+    fn the_first_one_hides_the_cursor_and_lets_the_rest_scroll_away() {
+        assert_eq!(shown("a\n", 3, true), "\x1b[?25l\n\n\n\x1b[H\x1b[?7la\x1b[K\n\x1b[J\x1b[?7h");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_cut_off() {
+        assert_eq!(shown("a\nb\nc\n", 3, false).matches("\x1b[K").count(), 2);
+        assert_eq!(shown("a\nb\nc\n", 1, false).matches("\x1b[K").count(), 1);
+    }
+
+    #[test]
+    fn room_is_shared_by_who_wants_it() {
+        assert_eq!(shares(10, &[20, 20]), [5, 5]);
+        assert_eq!(shares(10, &[2, 20]), [2, 8]);
+        assert_eq!(shares(10, &[20, 2]), [8, 2]);
+        assert_eq!(shares(10, &[1, 2]), [1, 2]);
+        assert_eq!(shares(0, &[3]), [0]);
+        assert_eq!(shares(11, &[20, 20]), [5, 6]);
+        assert_eq!(shares(5, &[]), [0; 0]);
+    }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `topstat top`: the top of a table, again and again.
+
+mod filter;
+mod frame;
+mod plan;
+mod view;
+
+use topstat_model::human_ms;
+use topstat_samples::Source;
+
+use crate::args::{ColorWhen, TopArgs};
+use crate::backend::Backend;
+use crate::console::{Console, Schedule, Wake};
+use crate::error::{Error, Exit};
+use plan::Plan;
+use view::View;
+
+pub fn run(
+    args: &TopArgs,
+    color: ColorWhen,
+    backend: &mut dyn Backend,
+    console: &mut dyn Console,
+) -> Result<Exit, Error> {
+    let facts = console.facts();
+    let plan = Plan::new(args, color, facts)?;
+    let system = |source| Error::System { what: "catch signals", source };
+    // Before anything is loaded: a Ctrl-C must find somebody who detaches it.
+    console.catch_signals(plan.style.in_place).map_err(system)?;
+    let mut source = backend.load(&plan.tables, &plan.options)?;
+    if facts.notes {
+        let wait = u32::try_from(plan.first_after.as_millis()).unwrap_or(u32::MAX);
+        console.note(&format!("topstat: counting; the first rows come in {}", human_ms(wait)));
+    }
+    let mut view = View::new(plan.style);
+    let shown = show(&plan, source.as_mut(), &mut view, console);
+    // Also after an error: the terminal is not ours.
+    let left = view.leave(console).map_err(Error::Output);
+    drop(source);
+    shown.and(left)?;
+    Ok(Exit::Done)
+}
+
+/// Shows snapshots until there are enough, or the user has enough.
+fn show(plan: &Plan, source: &mut dyn Source, view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
+    let mut schedule = Schedule::new(console.now() + plan.first_after, plan.interval);
+    let mut left = plan.count;
+    while left != Some(0) {
+        let wake = console
+            .wait_until(schedule.next())
+            .map_err(|source| Error::System { what: "wait for the next snapshot", source })?;
+        match wake {
+            Wake::Stop | Wake::Closed => return Ok(()),
+            Wake::Resized => view.redraw(console).map_err(Error::Output)?,
+            Wake::Suspend => {
+                view.leave(console).map_err(Error::Output)?;
+                console.suspend().map_err(|source| Error::System { what: "suspend", source })?;
+                view.redraw(console).map_err(Error::Output)?;
+            }
+            Wake::Deadline => {
+                let mut snapshots = Vec::with_capacity(plan.tables.len());
+                for table in &plan.tables {
+                    let mut snapshot = source.snapshot(table)?;
+                    plan.filters.apply(&mut snapshot)?;
+                    snapshots.push(snapshot);
+                }
+                view.show(snapshots, console).map_err(Error::Output)?;
+                left = left.map(|left| left - 1);
+                schedule.advance(console.now());
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `top` is to do: names resolved, numbers in range, defaults decided.
+
+use std::time::Duration;
+
+use topstat_model::TableType;
+use topstat_samples::{DEFAULT_TOP, Options, TableInfo};
+
+use super::filter::Filters;
+use super::view::Style;
+use crate::args::{ColorWhen, TopArgs, TopFormat};
+use crate::console::Facts;
+use crate::error::Error;
+use crate::resolve::{self, Family};
+use crate::style::colors;
+
+/// The interval where none is given.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What is to be done.
+#[derive(Debug)]
+pub struct Plan {
+    /// The tables, shown one after the other.
+    pub tables: Vec<&'static TableInfo>,
+    /// How to load them.
+    pub options: Options,
+    /// Which rows to show.
+    pub filters: Filters,
+    /// When the first snapshot is taken, from when the tables are loaded.
+    pub first_after: Duration,
+    /// The time from one snapshot to the next.
+    pub interval: Duration,
+    /// How many snapshots; without end if none.
+    pub count: Option<u64>,
+    /// How to show them.
+    pub style: Style,
+}
+
+impl Plan {
+    /// Validates what was parsed, for this output.
+    pub fn new(args: &TopArgs, color: ColorWhen, facts: Facts) -> Result<Self, Error> {
+        // Parsing has seen to it that they are not given both.
+        let family = match (args.ipv4, args.ipv6) {
+            (true, _) => Some(Family::V4),
+            (_, true) => Some(Family::V6),
+            _ => None,
+        };
+        let tables = resolve::tables(&args.table, family)?;
+        let options = Options { top: top(args.top, args.rows)?, period_ms: args.period, delay_ms: args.delay };
+        // Programs that read JSON or CSV find the same on a terminal as in a pipe.
+        let on_terminal = facts.terminal && args.output == TopFormat::Text;
+        let count = match (args.interval, args.count) {
+            (_, Some(count)) => Some(count),
+            (None, None) if !on_terminal => Some(1),
+            _ => None,
+        };
+        let interval = args.interval.unwrap_or(INTERVAL);
+        let dynamic = tables.iter().any(|table| table.kind == TableType::Dynamic);
+        Ok(Self {
+            first_after: if dynamic {
+                Duration::from_millis(options.period_ms.into())
+            } else {
+                // At once, a running total that begins now would be empty.
+                interval
+            },
+            style: Style {
+                format: args.output,
+                in_place: on_terminal && !facts.dumb && count != Some(1),
+                terminal: on_terminal,
+                color: colors(color, facts),
+                rows: args.rows,
+            },
+            filters: Filters::new(args),
+            tables,
+            options,
+            interval,
+            count,
+        })
+    }
+}
+
+/// How many rows the table keeps.
+fn top(top: Option<u32>, rows: Option<u32>) -> Result<u32, Error> {
+    match (top, rows) {
+        (Some(top), Some(rows)) if rows > top => {
+            Err(Error::Usage(format!("-n {rows} is more than the {top} rows that the table keeps: use --top {rows}")))
+        }
+        (Some(top), _) => Ok(top),
+        (None, rows) => Ok(rows.unwrap_or(0).max(DEFAULT_TOP)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Args, Command};
+
+    const TERMINAL: Facts = Facts { terminal: true, notes: true, dumb: false, no_color: false };
+    const PIPE: Facts = Facts { terminal: false, ..TERMINAL };
+    const DUMB: Facts = Facts { dumb: true, ..TERMINAL };
+
+    fn plan(line: &str, facts: Facts) -> Result<Plan, Error> {
+        let line = format!("topstat top {line}");
+        let args = Args::parse_line(line.split(' ').map(Into::into))?;
+        match &args.command {
+            Some(Command::Top(top)) => Plan::new(top, args.color, facts),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_terminal_goes_on_and_a_pipe_gets_one_snapshot() {
+        for (line, facts, count, in_place) in [
+            ("tcp/conns_pps", TERMINAL, None, true),
+            ("tcp/conns_pps 5", TERMINAL, None, true),
+            ("tcp/conns_pps 5 2", TERMINAL, Some(2), true),
+            ("tcp/conns_pps 5 1", TERMINAL, Some(1), false),
+            ("tcp/conns_pps", DUMB, None, false),
+            ("tcp/conns_pps", PIPE, Some(1), false),
+            ("tcp/conns_pps 5", PIPE, None, false),
+            ("tcp/conns_pps 5 2", PIPE, Some(2), false),
+            ("tcp/conns_pps -o json", TERMINAL, Some(1), false),
+            ("tcp/conns_pps -o csv 5", TERMINAL, None, false),
+        ] {
+            let plan = plan(line, facts).unwrap();
+            assert_eq!((plan.count, plan.style.in_place), (count, in_place), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_first_rows_come_after_what_they_need() {
+        for (line, seconds) in [
+            ("tcp/conns_pps", 1),
+            ("tcp/conns_pps 60", 1),
+            ("tcp/conns_pps 1 --period 10s", 10),
+            ("tcp/conns_bytes", 1),
+            ("tcp/conns_bytes 60", 60),
+        ] {
+            let plan = plan(line, PIPE).unwrap();
+            assert_eq!(plan.first_after, Duration::from_secs(seconds), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_table_keeps_what_is_shown() {
+        for (line, top) in
+            [("", 128), (" -n 5", 128), (" -n 500", 500), (" --top 7", 7), (" -n 7 --top 7", 7), (" --top 1024", 1024)]
+        {
+            let line = format!("tcp/conns_pps{line}");
+            assert_eq!(plan(&line, PIPE).unwrap().options.top, top, "{line}");
+        }
+        assert_eq!(
+            plan("tcp/conns_pps -n 8 --top 7", PIPE).unwrap_err().to_string(),
+            "-n 8 is more than the 7 rows that the table keeps: use --top 8"
+        );
+    }
+
+    #[test]
+    fn colours_are_for_terminals_unless_asked_for() {
+        let no_color = Facts { no_color: true, ..TERMINAL };
+        for (line, facts, color) in [
+            ("", TERMINAL, true),
+            ("", PIPE, false),
+            ("", DUMB, false),
+            ("", no_color, false),
+            (" --color always", PIPE, true),
+            (" --color always", no_color, true),
+            (" --color never", TERMINAL, false),
+        ] {
+            let line = format!("tcp/conns_pps{line}");
+            assert_eq!(plan(&line, facts).unwrap().style.color, color, "{line}");
+        }
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a command writes to, and what it waits for.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+/// The cells of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Lines.
+    pub rows: u16,
+    /// Cells of a line.
+    pub columns: u16,
+}
+
+/// What the output is, as it was when the program began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Data goes to a terminal.
+    pub terminal: bool,
+    /// Diagnostics go to a terminal: somebody may be waiting in front of it.
+    pub notes: bool,
+    /// The terminal does not understand cursor movements (`TERM` is `dumb` or not set).
+    pub dumb: bool,
+    /// The user wants no colours (`NO_COLOR` is set and not empty).
+    pub no_color: bool,
+}
+
+/// Why a wait is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// The time has come.
+    Deadline,
+    /// The terminal has another size.
+    Resized,
+    /// The user wants the program to stop for a while (Ctrl-Z): see [`Console::suspend`].
+    Suspend,
+    /// The program was asked to end: SIGINT (Ctrl-C) or SIGTERM.
+    Stop,
+    /// Nobody reads the output any more.
+    Closed,
+}
+
+/// What a command writes to, and what it waits for.
+pub trait Console {
+    /// What the output is.
+    fn facts(&self) -> Facts;
+
+    /// The terminal's size at this moment, where there is a terminal that knows it.
+    fn size(&self) -> Option<Size>;
+
+    /// Writes data: all of it, at once.
+    ///
+    /// # Errors
+    ///
+    /// Those of the output. [`io::ErrorKind::BrokenPipe`] where nobody reads it any more, and
+    /// [`io::ErrorKind::Interrupted`] where the program was asked to end while the output did not take it.
+    fn write(&mut self, data: &[u8]) -> io::Result<()>;
+
+    /// Writes a line of diagnostics. Where that fails there is nobody left to tell.
+    fn note(&mut self, line: &str);
+
+    /// From now on signals no longer end the program but [`wait_until`](Self::wait_until). `in_place` also catches
+    /// what concerns a display that is drawn again and again: Ctrl-Z.
+    ///
+    /// # Errors
+    ///
+    /// When signals cannot be caught.
+    fn catch_signals(&mut self, in_place: bool) -> io::Result<()>;
+
+    /// The time, by a clock that is never set.
+    fn now(&self) -> Instant;
+
+    /// Waits until then, unless something happens before. What happened between two waits ends the next one.
+    ///
+    /// # Errors
+    ///
+    /// When the system cannot wait.
+    fn wait_until(&mut self, deadline: Instant) -> io::Result<Wake>;
+
+    /// Stops the program until it is continued, as Ctrl-Z asked for.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be stopped.
+    fn suspend(&mut self) -> io::Result<()>;
+}
+
+/// The schedule of what is done again and again: absolute, so that it does not drift.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    next: Instant,
+    interval: Duration,
+}
+
+impl Schedule {
+    /// At `first`, and then every `interval` (above 0).
+    pub fn new(first: Instant, interval: Duration) -> Self {
+        Self { next: first, interval }
+    }
+
+    /// When it is time.
+    pub fn next(&self) -> Instant {
+        self.next
+    }
+
+    /// Goes on to the next time from `now` on that is a whole number of intervals after the first. Times that were
+    /// missed (the program was stopped, the output was slow) are not made up for.
+    pub fn advance(&mut self, now: Instant) {
+        self.next += self.interval;
+        let late = now.saturating_duration_since(self.next);
+        if late > Duration::ZERO {
+            let interval = self.interval.as_nanos().max(1);
+            let into = late.as_nanos() % interval;
+            let wait = if into == 0 { 0 } else { interval - into };
+            // Below one interval, which came from a Duration.
+            self.next = now + Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn a_schedule_does_not_drift() {
+        let first = Instant::now();
+        let mut schedule = Schedule::new(first, SECOND);
+        for second in 0..1000 {
+            assert_eq!(schedule.next(), first + SECOND * second);
+            // Each time takes another while.
+            schedule.advance(schedule.next() + ms(u64::from(second) % 999));
+        }
+    }
+
+    #[test]
+    fn missed_times_are_left_out() {
+        let first = Instant::now();
+        let mut schedule = Schedule::new(first, SECOND);
+        schedule.advance(first + ms(3200));
+        assert_eq!(schedule.next(), first + 4 * SECOND);
+        schedule.advance(first + 7 * SECOND);
+        assert_eq!(schedule.next(), first + 7 * SECOND);
+        schedule.advance(first + 7 * SECOND);
+        assert_eq!(schedule.next(), first + 8 * SECOND);
+    }
+}

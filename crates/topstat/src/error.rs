@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What can go wrong, and the one place where it becomes words and an exit code.
+
+use std::error::Error as _;
+use std::io;
+use std::process::ExitCode;
+
+use crate::console::Console;
+
+/// How the program ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    /// All is done. A reader that went away and a Ctrl-C during `top` are no failures.
+    Done = 0,
+    /// Something failed, or a check found something missing.
+    Failed = 1,
+    /// The command line is wrong: nothing was begun.
+    Usage = 2,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command could not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The command line does not parse; or it asks for help, which is then the text to be written.
+    #[error(transparent)]
+    Parse(#[from] clap::Error),
+    /// The command line parses but makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// A sample could not be loaded or read.
+    #[error(transparent)]
+    Sample(#[from] topstat_samples::Error),
+    /// The output did not take what was written.
+    #[error("cannot write the output")]
+    Output(#[source] io::Error),
+    /// The system refused something.
+    #[error("cannot {what}")]
+    System {
+        /// What was to be done.
+        what: &'static str,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// How the program ends after this.
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::Parse(error) if !error.use_stderr() => Exit::Done,
+            Self::Parse(_) | Self::Usage(_) => Exit::Usage,
+            Self::Sample(topstat_samples::Error::Option(_)) => Exit::Usage,
+            Self::Output(error) => match error.kind() {
+                // Nobody reads any more, or the user wants the program to end: both are normal ends.
+                io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted => Exit::Done,
+                _ => Exit::Failed,
+            },
+            Self::Sample(_) | Self::System { .. } => Exit::Failed,
+        }
+    }
+
+    /// The error and what caused it, in one line.
+    fn chain(&self) -> String {
+        let mut chain = self.to_string();
+        let mut source = self.source();
+        while let Some(error) = source {
+            chain = format!("{chain}: {error}");
+            source = error.source();
+        }
+        chain
+    }
+}
+
+/// Turns the result of a command into its exit code, and says what went wrong.
+pub fn conclude(result: Result<Exit, Error>, console: &mut dyn Console) -> Exit {
+    let error = match result {
+        Ok(exit) => return exit,
+        Err(error) => error,
+    };
+    match (&error, error.exit()) {
+        (Error::Parse(help), Exit::Done) => {
+            // What is left to fail here is the output, which writes no help.
+            let written = write_help(help, console);
+            written.map_or_else(|error| conclude(Err(error), console), |()| Exit::Done)
+        }
+        (_, Exit::Done) => Exit::Done,
+        (Error::Parse(wrong), exit) => {
+            let text = wrong.render().to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            console.note(&format!("topstat: {}", text.trim_end()));
+            exit
+        }
+        (_, exit) => {
+            console.note(&format!("topstat: {}", error.chain()));
+            exit
+        }
+    }
+}
+
+fn write_help(help: &clap::Error, console: &mut dyn Console) -> Result<(), Error> {
+    let facts = console.facts();
+    let text = help.render();
+    let text =
+        if facts.terminal && !facts.dumb && !facts.no_color { text.ansi().to_string() } else { text.to_string() };
+    console.write(text.as_bytes()).map_err(Error::Output)
+}

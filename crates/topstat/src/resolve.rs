@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which samples and tables a name means.
+
+use topstat_model::typeset::escape;
+use topstat_samples::{SampleInfo, TableInfo};
+
+use crate::error::Error;
+use crate::suggest::{did_you_mean, either, near};
+
+const LIST: &str = "(topstat ls lists all)";
+
+/// An address family, as the end of a sample's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::V4 => "_v4",
+            Self::V6 => "_v6",
+        }
+    }
+
+    fn option(self) -> &'static str {
+        match self {
+            Self::V4 => "-4",
+            Self::V6 => "-6",
+        }
+    }
+}
+
+/// The samples of this name: `tcp_v4`, or `tcp` for those of both families.
+pub fn samples(name: &str) -> Result<Vec<&'static SampleInfo>, Error> {
+    let found = samples_of(name, None)?;
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    // Somebody may have written a table's name.
+    let sample = name.split('/').next().unwrap_or(name);
+    Err(unknown_sample(name, sample))
+}
+
+/// The tables of this name: `tcp_v4/conns_pps`, or `tcp/conns_pps` for those of both families unless one is chosen.
+pub fn tables(name: &str, family: Option<Family>) -> Result<Vec<&'static TableInfo>, Error> {
+    let Some((sample, table)) = name.split_once('/') else {
+        return Err(no_table(name));
+    };
+    let samples = samples_of(sample, family)?;
+    if samples.is_empty() {
+        return Err(unknown_sample(sample, sample));
+    }
+    let found: Vec<_> = tables_of(&samples).filter(|info| info.name == table).collect();
+    if found.is_empty() {
+        let names = table_names(&samples);
+        let meant = match did_you_mean(table, names.iter().copied()) {
+            meant if meant.is_empty() => format!(": {} has {}", escape(sample), names.join(", ")),
+            meant => meant,
+        };
+        return usage(format!("unknown table {}{meant} {LIST}", escape(name)));
+    }
+    Ok(found)
+}
+
+fn samples_of(name: &str, family: Option<Family>) -> Result<Vec<&'static SampleInfo>, Error> {
+    let all = topstat_samples::samples();
+    if let Some(sample) = all.iter().find(|sample| sample.name == name) {
+        return match family {
+            Some(family) if !name.ends_with(family.suffix()) => {
+                usage(format!("{} and sample {name} contradict each other", family.option()))
+            }
+            _ => Ok(vec![sample]),
+        };
+    }
+    let of = |family: Family| all.iter().copied().find(|sample| sample.name.strip_suffix(family.suffix()) == Some(name));
+    Ok(Family::BOTH.into_iter().filter(|one| family.is_none_or(|family| family == *one)).filter_map(of).collect())
+}
+
+fn tables_of(samples: &[&'static SampleInfo]) -> impl Iterator<Item = &'static TableInfo> {
+    samples.iter().flat_map(|sample| sample.tables)
+}
+
+/// The names of their tables, each once.
+fn table_names(samples: &[&'static SampleInfo]) -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for table in tables_of(samples) {
+        if !names.contains(&table.name) {
+            names.push(table.name);
+        }
+    }
+    names
+}
+
+/// All names that mean samples: those of families too.
+fn sample_names() -> Vec<&'static str> {
+    let samples = topstat_samples::samples();
+    let mut names: Vec<_> = samples.iter().map(|sample| sample.name).collect();
+    for name in names.clone() {
+        let both = Family::BOTH.iter().find_map(|family| name.strip_suffix(family.suffix()));
+        if let Some(both) = both.filter(|both| !names.contains(both)) {
+            names.push(both);
+        }
+    }
+    names
+}
+
+fn unknown_sample(written: &str, nearly: &str) -> Error {
+    let meant = did_you_mean(nearly, sample_names());
+    let meant = if meant.is_empty() {
+        let names: Vec<_> = topstat_samples::samples().iter().map(|s| s.name).collect();
+        format!(": there are {}", names.join(", "))
+    } else {
+        meant
+    };
+    Error::Usage(format!("unknown sample {}{meant} {LIST}", escape(written)))
+}
+
+/// There is no slash: it may be the name of a sample or of a table.
+fn no_table(name: &str) -> Error {
+    if let Ok(samples) = samples_of(name, None)
+        && let Some(table) = tables_of(&samples).next()
+    {
+        let table = table.name;
+        return Error::Usage(format!(
+            "{name} is a sample: name one of its tables too, such as {name}/{table} (topstat ls {name} lists them)"
+        ));
+    }
+    let all = topstat_samples::samples();
+    let near = near(name, table_names(all));
+    let meant: Vec<_> = tables_of(all)
+        .filter(|table| near.contains(&table.name))
+        .map(|table| format!("{}/{}", table.sample, table.name))
+        .collect();
+    let meant: Vec<_> = meant.iter().map(String::as_str).collect();
+    // With more there is nothing to choose from any longer.
+    if (1..=4).contains(&meant.len()) {
+        return Error::Usage(format!("{} names no sample: did you mean {}? {LIST}", escape(name), either(&meant)));
+    }
+    Error::Usage(format!("{} is not SAMPLE/TABLE, such as {} {LIST}", escape(name), crate::args::DEFAULT_TABLE))
+}
+
+fn usage<T>(text: String) -> Result<T, Error> {
+    Err(Error::Usage(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(name: &str, family: Option<Family>) -> String {
+        match tables(name, family) {
+            Ok(tables) => {
+                let names: Vec<_> = tables.iter().map(|t| format!("{}/{}", t.sample, t.name)).collect();
+                names.join(" ")
+            }
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_name_means_a_table_or_that_of_both_families() {
+        for (name, family, found) in [
+            ("tcp_v4/conns_pps", None, "tcp_v4/conns_pps"),
+            ("tcp_v4/conns_pps", Some(Family::V4), "tcp_v4/conns_pps"),
+            ("tcp/conns_pps", None, "tcp_v4/conns_pps tcp_v6/conns_pps"),
+            ("tcp/conns_pps", Some(Family::V6), "tcp_v6/conns_pps"),
+            ("udp/conns_bytes", Some(Family::V4), "udp_v4/conns_bytes"),
+        ] {
+            assert_eq!(names(name, family), found);
+        }
+    }
+
+    #[test]
+    fn unknown_names_suggest_the_near_ones() {
+        for (name, error) in [
+            ("tcp_v4/conn_pps", "unknown table tcp_v4/conn_pps: did you mean conns_pps? (topstat ls lists all)"),
+            ("tcp/retrans", "unknown table tcp/retrans: did you mean conns_retrans? (topstat ls lists all)"),
+            (
+                "udp/conns_retrans",
+                "unknown table udp/conns_retrans: udp has conns_pps, conns_bps, conns_bytes (topstat ls lists all)",
+            ),
+            (
+                "tcp_v4/",
+                "unknown table tcp_v4/: tcp_v4 has conns_pps, conns_bps, conns_bytes, conns_retrans (topstat ls lists all)",
+            ),
+            ("tcpv4/conns_pps", "unknown sample tcpv4: did you mean tcp_v4? (topstat ls lists all)"),
+            (
+                "\x1b[31m/conns_pps",
+                "unknown sample \\x1b[31m: there are tcp_v4, tcp_v6, udp_v4, udp_v6 (topstat ls lists all)",
+            ),
+            ("tcp", "tcp is a sample: name one of its tables too, such as tcp/conns_pps (topstat ls tcp lists them)"),
+            (
+                "conns_retrans",
+                "conns_retrans names no sample: did you mean tcp_v4/conns_retrans or tcp_v6/conns_retrans? (topstat ls lists all)",
+            ),
+            ("packets", "packets is not SAMPLE/TABLE, such as tcp_v4/conns_pps (topstat ls lists all)"),
+        ] {
+            assert_eq!(names(name, None), error);
+        }
+    }
+
+    #[test]
+    fn a_family_may_not_contradict_the_sample() {
+        assert_eq!(names("tcp_v4/conns_pps", Some(Family::V6)), "-6 and sample tcp_v4 contradict each other");
+    }
+
+    #[test]
+    fn samples_are_found_alone_and_by_family() {
+        let count = |name: &str| samples(name).unwrap().len();
+        assert_eq!((count("tcp_v6"), count("tcp")), (1, 2));
+        assert_eq!(
+            samples("udp_v4/conns_pps").unwrap_err().to_string(),
+            "unknown sample udp_v4/conns_pps: did you mean udp_v4? (topstat ls lists all)"
+        );
+    }
+}

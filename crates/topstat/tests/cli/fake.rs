@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A backend that makes up its snapshots, always the same ones: for tests, and for `examples/demo.rs`.
+
+use std::cell::Cell;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::rc::Rc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use topstat::Backend;
+use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot};
+use topstat_samples::{Check, Error, Options, Outcome, Source, TableInfo};
+
+/// Objects in each table.
+const OBJECTS: u32 = 200;
+/// What all objects below the top add up to.
+const OTHER: u64 = 1000;
+
+/// Makes fake sources, and remembers what was asked for.
+#[derive(Default)]
+pub struct Fake {
+    /// The options of the last load.
+    pub options: Option<Options>,
+    /// How many sources are alive.
+    pub loaded: Rc<Cell<u32>>,
+    /// Loading fails.
+    pub refuse: bool,
+    /// The snapshot of this number fails.
+    pub fail_at: Option<u64>,
+    /// What a check finds.
+    pub checks: Vec<Check>,
+}
+
+impl Backend for Fake {
+    fn load(&mut self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
+        if self.refuse {
+            return Err(Error::Unsupported {
+                sample: tables[0].sample,
+                reason: "kernel has no BTF (/sys/kernel/btf/vmlinux missing)".into(),
+                advice: "build with CONFIG_DEBUG_INFO_BTF=y".into(),
+            });
+        }
+        self.options = Some(options.clone());
+        self.loaded.set(self.loaded.get() + 1);
+        Ok(Box::new(FakeSource {
+            options: options.clone(),
+            loaded: Rc::clone(&self.loaded),
+            fail_at: self.fail_at,
+            taken: 0,
+        }))
+    }
+
+    fn check(&mut self) -> Vec<Check> {
+        self.checks.clone()
+    }
+}
+
+/// A check that came out like this.
+pub fn check(name: &str, outcome: Outcome, found: &str, advice: &str) -> Check {
+    Check { name: name.into(), outcome, found: found.into(), advice: advice.into() }
+}
+
+struct FakeSource {
+    options: Options,
+    loaded: Rc<Cell<u32>>,
+    fail_at: Option<u64>,
+    taken: u64,
+}
+
+impl Drop for FakeSource {
+    fn drop(&mut self) {
+        self.loaded.set(self.loaded.get() - 1);
+    }
+}
+
+impl Source for FakeSource {
+    fn peek(&mut self, table: &TableInfo) -> Result<Snapshot, Error> {
+        self.snapshot(table)
+    }
+
+    fn refill(&mut self, _: &TableInfo) -> Result<u64, Error> {
+        Ok(0)
+    }
+
+    fn snapshot(&mut self, table: &TableInfo) -> Result<Snapshot, Error> {
+        self.taken += 1;
+        if self.fail_at == Some(self.taken) {
+            return Err(Error::Kernel {
+                what: format!("take a snapshot of {}/{}", table.sample, table.name),
+                why: "Invalid argument (EINVAL)".into(),
+            });
+        }
+        let rows: Vec<_> = (1..=self.options.top.min(OBJECTS))
+            .map(|rank| row(rank, table.sample.ends_with("_v6"), self.taken))
+            .collect();
+        let total = OTHER + rows.iter().map(|row| row.value).sum::<u64>();
+        let snapshot = Snapshot {
+            // 2026-11-21T08:00:00.000Z, and a second for each.
+            time: UNIX_EPOCH + Duration::from_secs(1_795_248_000 + self.taken),
+            sample: table.sample.into(),
+            table: table.name.into(),
+            kind: table.kind,
+            unit: table.unit,
+            value_name: table.value_name.into(),
+            period_ms: self.options.period_ms,
+            delay_ms: self.options.delay_ms,
+            top: self.options.top,
+            objects: OBJECTS.into(),
+            total,
+            other: OTHER,
+            proven: rows.len() as u32,
+            filter: None,
+            lost: Lost::default(),
+            settings: Settings {
+                enabled: true,
+                owner: table.sample.into(),
+                owner_enabled: true,
+                topstat_enabled: true,
+            },
+            columns: vec![
+                Column::new("sip", ColumnKind::Address),
+                Column::new("sport", ColumnKind::Port),
+                Column::new("dip", ColumnKind::Address),
+                Column::new("dport", ColumnKind::Port),
+                Column::new("pid", ColumnKind::Pid),
+                Column::new("comm", ColumnKind::Text),
+                Column::new("cgroup", ColumnKind::Path),
+                Column::new("netns", ColumnKind::Id),
+            ],
+            parts: vec!["rx".into(), "tx".into()],
+            rows,
+            cpus: vec![CpuSection { cpu: 0, total, stale: false, rows: vec![] }],
+        };
+        assert_eq!(snapshot.check(), Ok(()));
+        Ok(snapshot)
+    }
+}
+
+/// The object of this rank: nginx (pid 80, port 443) and postgres (pid 54, port 5432) in turn.
+fn row(rank: u32, v6: bool, taken: u64) -> Row {
+    let value = 1_000_000 / u64::from(rank) + taken;
+    let host = rank as u8;
+    let address = |host: u8| -> IpAddr {
+        if v6 {
+            Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, host.into()).into()
+        } else {
+            Ipv4Addr::new(10, 0, 0, host).into()
+        }
+    };
+    let (pid, comm, port, cgroup) = match rank % 2 {
+        1 => (80_u32, "nginx", 443_u16, "/system.slice/nginx.service"),
+        _ => (54, "postgres", 5432, "/system.slice/postgresql.service"),
+    };
+    Row {
+        rank,
+        value,
+        object: vec![
+            Field::Ip(address(0)),
+            Field::from(port),
+            Field::Ip(address(host)),
+            Field::from(40_000 + rank),
+            Field::from(pid),
+            Field::from(comm),
+            Field::from(cgroup),
+            Field::from(4_026_531_840_u32),
+        ],
+        parts: vec![value / 4, value - value / 4],
+        cpus: vec![0],
+    }
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What commands print, byte by byte.
+//!
+//! `UPDATE_GOLDEN=1 cargo test -p topstat golden` writes the files anew; look at the diff before it is committed.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+
+use topstat_samples::Outcome;
+
+use crate::console::FakeConsole;
+use crate::fake::{Fake, check};
+
+/// Compares with a file in `tests/golden`.
+pub fn compare(name: &str, printed: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}"));
+    if env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
+        fs::write(&path, printed).unwrap();
+        return;
+    }
+    let golden = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        golden == printed,
+        "(UPDATE_GOLDEN=1 accepts) {}\n--- golden\n{golden}--- printed\n{printed}",
+        path.display()
+    );
+}
+
+/// The command lines and all that they print, as one would see it.
+fn session(console: fn() -> FakeConsole, backend: fn() -> Fake, lines: &[&str]) -> String {
+    let mut text = String::new();
+    for line in lines {
+        let mut console = console();
+        let exit = console.run(line, &mut backend());
+        text += &format!("$ topstat {line}\n{}{}", console.written(), console.notes);
+        text += &format!("[{}]\n\n", exit as u8);
+    }
+    text
+}
+
+fn checked() -> Fake {
+    Fake {
+        checks: vec![
+            check("BTF", Outcome::Ok, "/sys/kernel/btf/vmlinux", ""),
+            check(
+                "cgroup v2",
+                Outcome::Degraded,
+                "mounted at /sys/fs/cgroup/unified (hybrid)",
+                "paths of v1 are not shown",
+            ),
+            check(
+                "sample tcp_v4",
+                Outcome::Missing,
+                "no permission to load programs",
+                "run as root or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN",
+            ),
+            check("weird \x1b[31mname", Outcome::Ok, "", ""),
+        ],
+        ..Fake::default()
+    }
+}
+
+#[test]
+fn ls() {
+    let lines = ["ls", "ls udp_v4", "ls tcp -o json", "ls tpc", "ls --color always udp_v6"];
+    compare("ls.txt", &session(FakeConsole::pipe, Fake::default, &lines));
+}
+
+#[test]
+fn checks() {
+    let lines = ["check", "check -o json", "check --color always"];
+    compare("check.txt", &session(FakeConsole::pipe, checked, &lines));
+}
+
+#[test]
+fn wrong_usage() {
+    let lines = [
+        "frobnicate",
+        "tcp_v4/conns_pps",
+        "--frobnicate",
+        "top",
+        "top tcp_v4/conn_pps",
+        "top tcpv4/conns_pps",
+        "top tcp_v4",
+        "top conns_retrans",
+        "top sctp/conns_pps",
+        "top udp/conns_retrans",
+        "top tcp/conns_pps abc",
+        "top tcp/conns_pps 0",
+        "top tcp/conns_pps 1 0",
+        "top tcp/conns_pps 1 two",
+        "top tcp/conns_pps -1",
+        "top tcp/conns_pps -n 0",
+        "top tcp/conns_pps -n 1025",
+        "top tcp/conns_pps -n x",
+        "top tcp/conns_pps --top 1025",
+        "top tcp/conns_pps -n 200 --top 100",
+        "top tcp/conns_pps -4 -6",
+        "top tcp_v4/conns_pps -6",
+        "top tcp/conns_pps --port 65536",
+        "top tcp/conns_pps --period 0",
+        "top tcp/conns_pps --delay 2h",
+        "top tcp/conns_pps -o xml",
+        "completions tcsh",
+    ];
+    compare("usage.txt", &session(FakeConsole::pipe, Fake::default, &lines));
+}
+
+#[test]
+fn failures() {
+    let refusing = || Fake { refuse: true, ..Fake::default() };
+    let failing = || Fake { fail_at: Some(2), ..Fake::default() };
+    let line = ["top tcp/conns_pps -n 1"];
+    let text = session(FakeConsole::pipe, refusing, &line) + &session(FakeConsole::pipe, failing, &line);
+    compare("failures.txt", &text);
+}
+
+#[test]
+fn top() {
+    let lines = [
+        "top tcp/conns_pps -n 2",
+        "top tcp_v4/conns_bytes 10 2 -n 1",
+        "top tcp/conns_bps -n 2 -o json",
+        "top tcp/conns_bps 0.5 2 -n 1 -o csv",
+        "top tcp_v6/conns_pps --port 443 --comm nginx -n 2",
+        "top tcp_v6/conns_pps --pid 1,2 --cgroup /no",
+        "top tcp_v4/conns_pps --period 5s --delay 10 -n 1",
+        "top tcp_v4/conns_pps --color always -n 1",
+    ];
+    compare("top.txt", &session(FakeConsole::pipe, Fake::default, &lines));
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command line: what it prints, how it ends, and how it treats terminals, pipes and signals. The kernel is
+//! replaced by made-up numbers; what needs the real one is tested elsewhere.
+
+mod console;
+mod fake;
+mod golden;
+mod program;
+mod terminal;
+mod top;
