@@ -84,6 +84,12 @@ impl Engine {
         unsafe { abi::topstat_missed(self.table(cpu, table)) }
     }
 
+    /// The hash bucket of the object in this memory: for tests of what happens when one is full.
+    pub fn bucket(&self, object: usize) -> u32 {
+        // SAFETY: computes with its arguments alone.
+        unsafe { abi::topstat_bucket(self.objects.address(object), self.entries - 1) }
+    }
+
     /// Whether the object in this memory is in a CPU's table, and the key it has there.
     pub fn key(&self, cpu: usize, table: usize, object: usize) -> Option<u64> {
         let (obj, bank) = (self.objects.address(object), &self.banks[cpu]);

@@ -173,3 +173,26 @@ fn a_successor_at_the_same_address_is_another() {
     assert_eq!(snapshot.rows.len(), 1);
     assert_eq!((snapshot.rows[0].value.value, snapshot.total), (7, 1012));
 }
+
+/// More objects of one bucket than a chain may have: they are counted, and bounded.
+#[test]
+fn a_full_chain_is_counted() {
+    let mut run = Run::new(16, 4096, false);
+    let bucket = run.engine.bucket(0);
+    let same: Vec<_> = (0..4096).filter(|&object| run.engine.bucket(object) == bucket).take(20).collect();
+    assert_eq!(same.len(), 20);
+    for (i, &object) in same.iter().enumerate() {
+        run.push(object, 100 + i as u64);
+        run.check();
+    }
+    let t = run.engine.table(0, 0);
+    assert_eq!((t.n, t.crowded), (12, 8));
+    let snapshot = run.engine.snapshot(0);
+    assert_eq!((snapshot.missed, snapshot.crowded, snapshot.rows.len()), (119, 8, 12));
+    assert!(snapshot.rows.iter().all(|row| !row.proven));
+    // Room again.
+    run.die(same[0], true);
+    run.push(same[19], 1);
+    run.check();
+    assert_eq!(run.engine.snapshot(0).rows[0].value.value, 120);
+}
