@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sockets by the ten thousand: more than one process may open, so several do.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::UdpSocket;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use topstat_samples::bench::{REMOTE, local};
+use topstat_samples::bench::{FLOWS_MAX, REMOTE, local};
 
+/// Bytes in each packet of a load.
+pub const PAYLOAD: usize = 100;
 /// Sockets that one process holds: below the usual hard limit on descriptors.
 const PER_PROCESS: u32 = 16_384;
 
@@ -19,7 +21,38 @@ pub struct Hold {
     count: u32,
 }
 
-/// Opens the sockets of the flows, has each send a packet, and holds them until its input ends.
+/// How many packets each flow is to send.
+#[derive(Clone, Copy, Debug)]
+pub enum Load {
+    /// Nearly the same from each: 20 to 39, in no order.
+    Flat,
+    /// A few send very much: as many as `10,000 / rank`, and at least 2.
+    Skewed,
+}
+
+impl Load {
+    /// Its name, on a line to a holder.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Flat => "flat",
+            Self::Skewed => "skewed",
+        }
+    }
+
+    /// What a flow sends.
+    pub fn packets(self, flow: u32) -> u64 {
+        // A permutation of the flows (an odd factor modulo a power of two), so that what a
+        // flow sends has nothing to do with when it was opened.
+        let scattered = flow.wrapping_mul(2_654_435_761) % FLOWS_MAX;
+        match self {
+            Self::Flat => 20 + u64::from(scattered % 20),
+            Self::Skewed => (10_000 / u64::from(scattered + 1)).max(2),
+        }
+    }
+}
+
+/// Opens the sockets of the flows and has each send a packet; then does what it is told by the
+/// lines of its input (the names of loads), and ends with it.
 pub fn hold(options: &Hold) -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let wanted = u64::from(options.count) + 64;
@@ -33,46 +66,82 @@ pub fn hold(options: &Hold) -> Result<()> {
     for flow in options.first..options.first + options.count {
         let socket = UdpSocket::bind(local(flow)).with_context(|| format!("cannot bind {}", local(flow)))?;
         socket.connect(REMOTE)?;
-        // Nobody listens there: the first one arrives, a later one may report that.
-        let _ = socket.send(b"here I am");
+        socket.send(b"here I am")?;
         sockets.push(socket);
     }
     println!("ready");
-    std::io::stdout().flush()?;
-    std::io::stdin().read_to_end(&mut Vec::new())?;
+    for line in std::io::stdin().lines() {
+        let load = match line?.as_str() {
+            "flat" => Load::Flat,
+            "skewed" => Load::Skewed,
+            other => anyhow::bail!("unknown load {other}"),
+        };
+        send(options.first, &sockets, load)?;
+        println!("done");
+    }
+    Ok(())
+}
+
+/// Sends round robin, so that all flows go on together.
+fn send(first: u32, sockets: &[UdpSocket], load: Load) -> Result<()> {
+    let mut left: Vec<(&UdpSocket, u64)> = (first..).zip(sockets).map(|(f, s)| (s, load.packets(f))).collect();
+    while !left.is_empty() {
+        for (socket, packets) in &mut left {
+            socket.send(&[0; PAYLOAD]).context("a packet could not be sent")?;
+            *packets -= 1;
+        }
+        left.retain(|(_, packets)| *packets > 0);
+    }
     Ok(())
 }
 
 /// Processes that hold sockets; they end with this.
-pub struct Holders(Vec<Child>);
+pub struct Holders {
+    children: Vec<(Child, BufReader<ChildStdout>)>,
+    /// Takes what is sent, so that nobody is told that there is none.
+    _sink: UdpSocket,
+}
 
 impl Holders {
     /// Has the sockets of flows 0 to `flows` - 1 opened.
     pub fn new(flows: u32) -> Result<Self> {
         let program = std::env::current_exe()?;
-        let mut holders = Self(Vec::new());
+        let mut holders = Self { children: Vec::new(), _sink: UdpSocket::bind(REMOTE).context("cannot bind the sink")? };
         for first in (0..flows).step_by(PER_PROCESS as usize) {
             let count = (flows - first).min(PER_PROCESS);
-            let child = Command::new(&program)
+            let mut child = Command::new(&program)
                 .args(["hold", &first.to_string(), &count.to_string()])
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .spawn()?;
-            holders.0.push(child);
+            let out = BufReader::new(child.stdout.take().context("no output")?);
+            holders.children.push((child, out));
         }
-        for child in &mut holders.0 {
-            let mut line = String::new();
-            let out = child.stdout.as_mut().context("no output")?;
-            BufReader::new(out).read_line(&mut line)?;
-            ensure!(line.trim() == "ready", "a process could not open its sockets");
-        }
+        holders.expect("ready")?;
         Ok(holders)
+    }
+
+    fn expect(&mut self, what: &str) -> Result<()> {
+        for (_, out) in &mut self.children {
+            let mut line = String::new();
+            out.read_line(&mut line)?;
+            ensure!(line.trim() == what, "a process that holds sockets has failed");
+        }
+        Ok(())
+    }
+
+    /// Has all flows send their load, and waits until they have.
+    pub fn send(&mut self, load: Load) -> Result<()> {
+        for (child, _) in &mut self.children {
+            writeln!(child.stdin.as_mut().context("no input")?, "{}", load.name())?;
+        }
+        self.expect("done")
     }
 }
 
 impl Drop for Holders {
     fn drop(&mut self) {
-        for child in &mut self.0 {
+        for (child, _) in &mut self.children {
             drop(child.stdin.take());
             let _ = child.wait();
         }

@@ -3,7 +3,9 @@
 //! the same run, in interleaved rounds; medians are quoted, with their spread.
 
 mod holders;
+mod overhead;
 mod push;
+mod scale;
 mod stats;
 
 use clap::{Parser, Subcommand};
@@ -19,6 +21,14 @@ struct Args {
 enum What {
     /// What a push costs, in nanoseconds, beside other ways to count a packet.
     Push(push::Options),
+    /// What topstat takes from a host that answers requests.
+    Overhead(overhead::Options),
+    /// How long a snapshot takes, with few and with many sockets.
+    Read(scale::Options),
+    /// Kernel memory per object and per table.
+    Memory(scale::Options),
+    /// Recall and precision of the top 128, up to 100,000 sockets.
+    Exact(scale::Options),
     /// Holds sockets open for another one's measurement.
     #[command(hide = true)]
     Hold(holders::Hold),
@@ -27,6 +37,10 @@ enum What {
 fn main() -> anyhow::Result<()> {
     match Args::parse().what {
         What::Push(options) => push::run(&options),
+        What::Overhead(options) => overhead::run(&options),
+        What::Read(options) => scale::read(&options),
+        What::Memory(options) => scale::memory(&options),
+        What::Exact(options) => scale::exact(&options),
         What::Hold(hold) => holders::hold(&hold),
     }
 }

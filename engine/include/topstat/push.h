@@ -30,12 +30,10 @@ TS_INLINE struct ts_table *ts_bank_table(struct ts_bank *bank, u32 table, u64 st
 
 /* The clock has moved, or a setting has changed: bring all tables of the bank there.
  * Totals begin their slide here, before any push can be in it. */
-TS_NOINLINE int ts_bank_roll(struct ts_bank *bank, u64 stride, struct ts_config *c, u32 generation, u64 now)
+TS_INLINE void ts_bank_roll(struct ts_bank *bank, u64 stride, struct ts_config *c, u32 generation, u64 now)
 {
 	u32 k, precise = 0;
 
-	if (!bank || !c)
-		return 0;
 	for (k = 0; k < TS_BANK_TABLES; k++) {
 		struct ts_table *t = ts_bank_table(bank, k, stride);
 		struct ts_tick *tick = &bank->tick[k];
@@ -53,14 +51,13 @@ TS_NOINLINE int ts_bank_roll(struct ts_bank *bank, u64 stride, struct ts_config 
 	bank->generation = generation;
 	/* A finer clock has always moved. */
 	bank->now = precise ? ~0ULL : now;
-	return 0;
 }
 
 /* Bring the bank to `now` (jiffies). `generation` changes with every setting. */
 TS_INLINE void ts_bank_to(struct ts_bank *bank, u64 stride, struct ts_config *c, u32 generation, u64 now)
 {
 	if (ts_unlikely(bank->now != now || bank->generation != generation))
-		ts_bank_roll(bank, stride, c, generation, now);
+		ts_roll_apart(bank, stride, c, generation, now);
 }
 
 /* Returns whether the bank's tables may be ordered; give it to the pushes that follow

@@ -8,7 +8,7 @@
  *
  *      heap node i   key, order      a min-heap by key; order names a slot
  *      slot i        obj, id, pos …  one object; pos is its node in the heap
- *      buckets 2i, 2i+1   head[]     hash of obj -> slot, chained by next
+ *      buckets 4i … 4i+3  head[]     hash of obj -> slot, chained by next
  *
  *      head[hash(obj)] --> slot --next--> slot
  *                           | ^
@@ -52,8 +52,8 @@
 #define TS_ENTRIES_MAX (TS_TOP_MAX * TS_SPARE)
 /* The heap has at most this many levels: log2(TS_ENTRIES_MAX) + 1. */
 #define TS_LEVELS 12
-/* The longest hash chain: with as many buckets as twice the entries, a longer one
- * does not occur (probability below 1e-9 for a full table). */
+/* The longest hash chain: with four buckets to an entry, a longer one does not occur
+ * (probability below 1e-15 for a full table). */
 #define TS_CHAIN 12
 
 enum ts_type {
@@ -86,15 +86,15 @@ struct ts_entry {
 	u64 obj; /* address of the object */
 	u64 id; /* its id, to tell it from a later one at the same address */
 	u64 pushed; /* ticks, when last pushed here */
-	/* Slides with their epochs, for ticks of two clocks can't be compared: */
-	u64 slide; /* in which last pushed here */
-	u64 seen; /* in which last evaluated here without a push */
+	/* Stamps, for ticks of two clocks or of two periods can't be compared: */
+	u32 pushed_in; /* the slide in which last pushed here */
+	u32 seen_in; /* the slide in which last evaluated here without a push */
 	u32 count; /* how often ordered here; for `dump` */
 	u16 order; /* heap node: its slot */
 	u16 pos; /* slot: its heap node */
 	u16 next; /* slot: next of the chain */
-	u16 head[2]; /* buckets */
-	u16 pad;
+	u16 head[4]; /* buckets */
+	u16 pad[3];
 };
 
 struct ts_table {
@@ -105,7 +105,7 @@ struct ts_table {
 	u32 round_left; /* … and how many slots it has still to see */
 	u32 pad2;
 	u32 launder; /* see ts_launder() */
-	u32 where; /* bank << 8 | number in the bank: for ts_order_apart() */
+	u32 where; /* bank << 8 | number in the bank: for global functions */
 	u64 contended; /* pushes summed but not ordered, for the claim was taken */
 	u64 unobjected; /* pushes to the total alone: no memory for the object */
 	u64 crowded; /* pushes not ordered, for a hash chain was full */
@@ -199,6 +199,7 @@ TS_INLINE void ts_tick_to(struct ts_tick *tick, const struct ts_config *c, u64 n
 		tick->end = tick->start + length;
 		tick->epoch = epoch;
 		tick->mark = slide % TS_MARKS;
+		tick->stamp = (u32)slide ^ (epoch << 16);
 	}
 	tick->now = now;
 	tick->fraction = (((now - tick->start) * ts_read(c->fraction)) >> 48) & 255;
@@ -207,7 +208,7 @@ TS_INLINE void ts_tick_to(struct ts_tick *tick, const struct ts_config *c, u64 n
 /* The hash is Fibonacci's (Knuth 6.4); the low bits of an address carry nothing. */
 TS_INLINE u32 ts_bucket(u64 obj, u32 mask)
 {
-	return (u32)((obj * 0x9E3779B97F4A7C15ULL) >> 32) & (2 * mask + 1);
+	return (u32)((obj * 0x9E3779B97F4A7C15ULL) >> 32) & (4 * mask + 3);
 }
 
 TS_INLINE void ts_node_set(struct ts_table *t, u32 pos, u64 key, u32 slot, u32 mask)
@@ -290,7 +291,7 @@ TS_NOINLINE int ts_rekey(struct ts_table *t, u32 pos, u64 key, u32 mask)
 /* The slot of the object, from 1; 0: not in the table; -1: it may not be put in. */
 TS_INLINE int ts_find(struct ts_table *t, u64 obj, u32 bucket, u32 mask)
 {
-	u32 slot = ts_entry(t, bucket >> 1, mask)->head[bucket & 1];
+	u32 slot = ts_entry(t, bucket >> 2, mask)->head[bucket & 3];
 	u32 i;
 
 	for (i = 0; i < TS_CHAIN; i++) {
@@ -311,8 +312,8 @@ TS_INLINE void ts_unlink(struct ts_table *t, u32 slot, u32 mask)
 {
 	struct ts_entry *e = ts_entry(t, slot, mask);
 	u32 bucket = ts_bucket(e->obj, mask);
-	struct ts_entry *b = ts_entry(t, bucket >> 1, mask);
-	u16 *link = &b->head[bucket & 1];
+	struct ts_entry *b = ts_entry(t, bucket >> 2, mask);
+	u16 *link = &b->head[bucket & 3];
 	u32 i;
 
 	for (i = 0; i < TS_CHAIN; i++) {
@@ -333,7 +334,7 @@ TS_INLINE void ts_unlink(struct ts_table *t, u32 slot, u32 mask)
 TS_INLINE void ts_link(struct ts_table *t, u32 slot, u64 obj, u64 id, u32 bucket, u32 mask)
 {
 	struct ts_entry *e = ts_entry(t, slot, mask);
-	u16 *head = &ts_entry(t, bucket >> 1, mask)->head[bucket & 1];
+	u16 *head = &ts_entry(t, bucket >> 2, mask)->head[bucket & 3];
 
 	e->obj = obj;
 	e->id = id;
@@ -448,7 +449,7 @@ TS_INLINE int ts_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slo
 	if (look == TS_LOOK_OK && !v->value && ts_view_type(view) != TS_STATIC)
 		look = TS_LOOK_GONE;
 	if (look == TS_LOOK_OK) {
-		e->seen = tick->slide;
+		e->seen_in = tick->stamp;
 		ts_rekey(t, e->pos, v->value, ts_view_mask(view));
 	} else if (look == TS_LOOK_GONE) {
 		ts_remove_node(t, e->pos, ts_view_mask(view));
@@ -457,18 +458,29 @@ TS_INLINE int ts_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slo
 }
 
 /* The same on a push, where every slot gets its turn once a slide. */
-TS_NOINLINE int ts_look_again(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view)
+TS_INLINE void ts_look_again(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view)
 {
 	struct ts_entry *e;
 	struct ts_value v;
 
-	if (!t || !tick)
-		return 0;
 	e = ts_entry(t, slot, ts_view_mask(view));
-	if (e->obj && e->slide != tick->slide && e->seen != tick->slide)
+	if (e->obj && e->pushed_in != tick->stamp && e->seen_in != tick->stamp)
 		ts_refresh(t, tick, slot, view, &v);
-	return 0;
 }
+
+/*
+ * Much code that rarely runs is kept apart: an eBPF program may define these as calls of
+ * global functions, which are verified once and not wherever they are called.
+ */
+#ifndef ts_look_apart
+#define ts_look_apart ts_look_again
+#endif
+#ifndef ts_order_apart
+#define ts_order_apart ts_order_slow
+#endif
+#ifndef ts_roll_apart
+#define ts_roll_apart ts_bank_roll
+#endif
 
 /* A push of an object that is not in the table. */
 TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value,
@@ -481,9 +493,9 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	if (pos >= entries) {
 		if (value <= t->entry[0].key && t->settled != tick->slide) {
 			/* The smallest may have faded since; so may any other. */
-			ts_look_again(t, tick, t->entry[0].order, view);
+			ts_look_apart(t, tick, t->entry[0].order, view);
 			t->hand = ts_bound(t->hand + 1, mask);
-			ts_look_again(t, tick, t->hand, view);
+			ts_look_apart(t, tick, t->hand, view);
 			if (t->round != tick->slide) {
 				t->round = tick->slide;
 				t->round_left = entries;
@@ -517,8 +529,8 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	ts_link(t, slot, obj, id, bucket, mask);
 	e = ts_entry(t, slot, mask);
 	e->pushed = tick->now;
-	e->slide = tick->slide;
-	e->seen = 0;
+	e->pushed_in = tick->stamp;
+	e->seen_in = 0;
 	e->count = 1;
 	if (pos)
 		ts_sift_up(t, pos, value, slot, mask);
@@ -526,11 +538,7 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		ts_sift_down(t, 0, value, slot, t->n, mask);
 }
 
-/*
- * What is left of ordering when the object is not in the table or must move in it. Apart,
- * since it is much code that rarely runs: an eBPF program may define ts_order_apart() as a
- * call of a global function, which is verified once and not at every push.
- */
+/* What is left of ordering when the object is not in the table or must move in it. */
 TS_INLINE void ts_order_slow(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value,
 			     ts_view view)
 {
@@ -547,10 +555,6 @@ TS_INLINE void ts_order_slow(struct ts_table *t, const struct ts_tick *tick, u64
 	}
 }
 
-#ifndef ts_order_apart
-#define ts_order_apart ts_order_slow
-#endif
-
 /* Order the object by its value. The caller has the bank's claim. */
 TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value,
 			ts_view view)
@@ -565,7 +569,7 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		e = ts_entry(t, slot - 1, mask);
 		e->id = id; /* a successor at the same address, perhaps */
 		e->pushed = tick->now;
-		e->slide = tick->slide;
+		e->pushed_in = tick->stamp;
 		e->count++;
 		pos = e->pos;
 		node = ts_entry(t, pos, mask);
@@ -584,11 +588,11 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		} else if (!pos || ts_entry(t, (pos - 1) >> 1, mask)->key <= value) {
 			node->key = value;
 			return;
-		} else if (e->seen == tick->slide) {
+		} else if (e->seen_in == tick->stamp) {
 			/* It has faded since this slide began: once a slide is enough (T4). */
 			return;
 		} else {
-			e->seen = tick->slide;
+			e->seen_in = tick->stamp;
 		}
 	} else if (!slot && t->n > mask && value <= t->entry[0].key && t->settled == tick->slide) {
 		/* Too small, and nothing in the table can have faded unseen. */

@@ -61,7 +61,7 @@ struct ts_tick {
 	u32 fraction;
 	u32 epoch;
 	u32 mark; /* slide % TS_MARKS: dividing is dear, so once a slide */
-	u32 pad;
+	u32 stamp; /* of slide and epoch: the same in the same slide, else hardly ever */
 };
 
 /* sum[0] << 8 | fraction of the first push, sum[1] << 8 | fraction of the last. */

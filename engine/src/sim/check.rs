@@ -4,6 +4,9 @@
 use super::Engine;
 use crate::abi::{self, TS_CHAIN};
 
+/// Hash buckets to an entry.
+const BUCKETS: u32 = 4;
+
 impl Engine {
     /// Check T1, T2 and T3 of a CPU's table. The error says which one is broken, and how.
     pub fn check(&self, cpu: usize, table: usize) -> Result<(), String> {
@@ -38,8 +41,8 @@ impl Engine {
     fn check_chains(&self, cpu: usize, table: usize) -> Result<(), String> {
         let (t, bank, mask) = (self.table(cpu, table), &self.banks[cpu], self.entries - 1);
         let mut linked = vec![false; self.entries as usize];
-        for bucket in 0..2 * self.entries {
-            let mut link = bank.entry(table, bucket / 2).head[bucket as usize % 2];
+        for bucket in 0..BUCKETS * self.entries {
+            let mut link = bank.entry(table, bucket / BUCKETS).head[(bucket % BUCKETS) as usize];
             let mut steps = 0;
             while link != 0 {
                 let slot = u32::from(link) - 1;
@@ -88,6 +91,13 @@ impl Engine {
     pub fn bucket(&self, object: usize) -> u32 {
         // SAFETY: computes with its arguments alone.
         unsafe { abi::topstat_bucket(self.objects.address(object), self.entries - 1) }
+    }
+
+    /// How often the object in this memory was ordered since it is in a CPU's table.
+    pub fn ordered(&self, cpu: usize, table: usize, object: usize) -> u32 {
+        let (obj, bank) = (self.objects.address(object), &self.banks[cpu]);
+        let entry = |slot| bank.entry(table, slot);
+        (0..self.entries).map(entry).find(|e| e.obj == obj).map_or(0, |e| e.count)
     }
 
     /// Whether the object in this memory is in a CPU's table, and the key it has there.

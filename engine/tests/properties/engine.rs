@@ -77,7 +77,7 @@ fn delayed() -> impl Strategy<Value = Tables> {
 }
 
 proptest! {
-    #![proptest_config(crate::cases(400))]
+    #![proptest_config(crate::cases(250))]
 
     /// Exact: rows are the true top where they are marked so, with their true values, and
     /// nothing is out of the tables that missed[] doesn't bound.
@@ -179,6 +179,33 @@ proptest! {
                 }
             }
             now += wait;
+        }
+    }
+
+    /// P3, to the grain of the clock; and what is summed in between is in the next value.
+    #[test]
+    fn ordered_once_per_delay(
+        period in any_period(), delay_ms in 1u32..2000, hz in prop::sample::select(HZ.to_vec()),
+        quiet in any::<bool>(), waits in prop::collection::vec(0u64..300_000_000, 1..80),
+    ) {
+        for table_type in [TS_DYNAMIC, TS_STATIC] {
+            let mut engine = Engine::new(1, 1, 1, hz).unwrap();
+            engine.quiet = quiet;
+            let config = config(period, delay_ms, table_type, true, 1, hz).unwrap();
+            engine.set_config(0, config);
+            engine.birth(0);
+            let mut now = 0;
+            let (mut due, mut ordered) = (0, 0);
+            for (i, wait) in waits.iter().enumerate() {
+                now += wait;
+                engine.set_time(now);
+                engine.push(0, 0, 0, &[1, 0, 0, 0]);
+                let unit = engine.ticks(0) >> config.delay_shift;
+                if i == 0 || unit - due >= u64::from(config.delay) {
+                    (due, ordered) = (unit, ordered + 1);
+                }
+                prop_assert_eq!(engine.ordered(0, 0, 0), ordered);
+            }
         }
     }
 }

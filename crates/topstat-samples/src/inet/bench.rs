@@ -25,6 +25,14 @@ pub fn local(flow: u32) -> SocketAddrV4 {
     SocketAddrV4::new(ip, u16::try_from(PORTS + flow % PORTS).unwrap_or(0))
 }
 
+/// Bytes of the tables of one sample on one CPU, for so many rows.
+///
+/// # Errors
+/// When so many rows can't be kept.
+pub fn bank_bytes(top: u32) -> Result<usize, Error> {
+    topstat_engine::entries_for(top).map(bank_size).map_err(|e| Error::Option(e.to_string()))
+}
+
 /// The ways to count a packet, as the programs are called, and what they are.
 pub const WAYS: &[(&str, &str)] = &[
     ("bench_empty", "nothing (finding the socket)"),

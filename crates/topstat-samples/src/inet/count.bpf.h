@@ -5,19 +5,7 @@
 
 #include "packet.bpf.h"
 #include "object.bpf.h"
-
-/* See ts_order_apart(). Under the bank's claim. */
-__noinline int inet_order_slow(u32 where, u64 obj, u64 id, u64 value)
-{
-	u32 bank_index = where >> 8, table = where & (INET_TABLES - 1);
-	struct ts_bank *bank;
-
-	bank = bpf_map_lookup_elem(&banks, &bank_index);
-	if (!bank)
-		return 0;
-	ts_order_slow(inet_table(bank, table), &bank->tick[table], obj, id, value, inet_view(table));
-	return 0;
-}
+#include "apart.bpf.h"
 
 static __always_inline void inet_count(struct ts_bank *bank, u32 table, u32 part, u64 amount)
 {

@@ -4,7 +4,7 @@
  * observer keeps. Each reader loads its own, with a section of its own to write to, so
  * readers don't know of each other, and nothing is drained.
  */
-#include "maps.bpf.h"
+#include "apart.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What topstat takes from a host that answers requests: the same load with and without it, in
+//! turn, many times; the CPU time of a transaction is compared.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use topstat_load::{Config, Limits, Load, Plan};
+use topstat_samples::{Source, TableInfo, find, load};
+
+use crate::stats::spread;
+
+#[derive(Args)]
+pub struct Options {
+    /// Numbers of connections.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 100, 500, 1000, 5000])]
+    connections: Vec<usize>,
+    /// Delays to try, in milliseconds.
+    #[arg(long, value_delimiter = ',', default_values_t = [0, 10, 100])]
+    delays: Vec<u32>,
+    /// Rounds, in each of which every setting has its turn.
+    #[arg(long, default_value_t = 15)]
+    rounds: usize,
+    /// Milliseconds to a turn.
+    #[arg(long, default_value_t = 300)]
+    turn_ms: u64,
+    /// Also measure with one table only.
+    #[arg(long)]
+    one_table: bool,
+}
+
+const ALL: &[&str] = &["conns_pps", "conns_bps", "conns_bytes", "conns_retrans"];
+
+/// CPU time of one transaction, both ends, in nanoseconds.
+fn turn(load: &mut Load, plan: &Plan, options: &Options) -> Result<f64> {
+    let limits = Limits { time: Duration::from_millis(options.turn_ms), ..Limits::default() };
+    let report = load.run(plan, &limits)?;
+    let cpu = report.cpu.user_ns + report.cpu.system_ns;
+    Ok(cpu as f64 / report.transactions.max(1) as f64)
+}
+
+fn attach(delay_ms: u32, names: &[&str]) -> Result<Box<dyn Source>> {
+    let tables: Vec<&'static TableInfo> = names.iter().filter_map(|n| find("tcp_v4", n)).collect();
+    Ok(load(&tables, &topstat_samples::Options { delay_ms, ..topstat_samples::Options::default() })?)
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    println!("## overhead: CPU time that a 64-byte request and response take more with topstat");
+    println!("({} rounds of {} ms each, interleaved; median, least and most)\n", options.rounds, options.turn_ms);
+    print!("| connections | without |");
+    let mut settings: Vec<(u32, &[&str], String)> =
+        options.delays.iter().map(|d| (*d, ALL, format!("delay {d} ms"))).collect();
+    if options.one_table {
+        settings.extend(options.delays.iter().map(|d| (*d, &ALL[..1], format!("one table, delay {d} ms"))));
+    }
+    for (_, _, label) in &settings {
+        print!(" {label} |");
+    }
+    println!("\n|---:|---:|{}", "---:|".repeat(settings.len()));
+    for &connections in &options.connections {
+        // Both ends on one CPU: what is compared is the time spent, not who waits for whom.
+        let config = Config { connections, client_cpu: Some(0), server_cpu: Some(0), ..Config::default() };
+        let mut load = Load::open(config)?;
+        let plan = Plan::endless(connections);
+        turn(&mut load, &plan, options)?;
+        let mut without = Vec::new();
+        let mut ratios = vec![Vec::new(); settings.len()];
+        for _ in 0..options.rounds {
+            for ((delay, names, _), ratios) in settings.iter().zip(&mut ratios) {
+                // Without before and after, so that a drift of the machine cancels out.
+                let before = turn(&mut load, &plan, options)?;
+                let source = attach(*delay, names)?;
+                let with = turn(&mut load, &plan, options)?;
+                drop(source);
+                let after = turn(&mut load, &plan, options)?;
+                without.extend([before, after]);
+                ratios.push((with / f64::midpoint(before, after) - 1.0) * 100.0);
+            }
+        }
+        print!("| {connections} | {:.2} µs |", spread(&without).median / 1000.0);
+        for ratios in &ratios {
+            let s = spread(ratios);
+            print!(" {:+.1}% ({:+.1} – {:+.1}) |", s.median, s.low, s.high);
+        }
+        println!();
+    }
+    Ok(())
+}

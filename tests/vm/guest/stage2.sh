@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# Second stage of a guest, process 1 on its final root: mounts what a system has, runs the commands, reboots
+# (which ends QEMU). Everything here comes from a busybox on a tmpfs: the host's root may be any.
+#
+# In $share: settings (variables), N.sh (command N). Written here: ready, N.begin, N.out, N.err, N.exit, done.
+
+bb=/run/topstat-vm/busybox
+share=/run/topstat-vm/share
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+. $share/settings
+
+mnt() { # type, folder, options: what the kernel lacks is no failure
+    $bb mkdir -p "$2" && $bb mount -t "$1" ${3:+-o "$3"} "$1" "$2" 2>/dev/null
+}
+die() {
+    echo "topstat-vm: boot failed: $1"
+    $bb reboot -f
+}
+for basic in proc:/proc sysfs:/sys devtmpfs:/dev; do
+    mnt ${basic%:*} ${basic#*:} || die "cannot mount ${basic#*:}"
+done
+mnt devpts /dev/pts mode=620,gid=5,ptmxmode=666
+mnt tmpfs /dev/shm mode=1777
+mnt tracefs /sys/kernel/tracing
+mnt debugfs /sys/kernel/debug
+mnt bpf /sys/fs/bpf mode=700
+$bb ln -sf /proc/self/fd /dev/fd
+$bb ln -sf /proc/self/fd/0 /dev/stdin
+$bb ln -sf /proc/self/fd/1 /dev/stdout
+$bb ln -sf /proc/self/fd/2 /dev/stderr
+
+case $cgroup in
+v2) mnt cgroup2 /sys/fs/cgroup nsdelegate ;;
+hybrid)
+    mnt tmpfs /sys/fs/cgroup mode=755
+    mnt cgroup2 /sys/fs/cgroup/unified nsdelegate
+    for controllers in cpu,cpuacct cpuset memory blkio net_cls,net_prio pids freezer perf_event devices; do
+        mnt cgroup /sys/fs/cgroup/$controllers $controllers
+    done
+    ;;
+esac
+
+if [ -n "$modules" ]; then
+    $bb mkdir -p "/lib/modules/$($bb uname -r)"
+    $bb mount -o bind "$modules" "/lib/modules/$($bb uname -r)"
+fi
+
+# Where programs look for the kernel's configuration.
+[ ! -e "$config" ] || $bb ln -sf "$config" "/boot/config-$($bb uname -r)"
+
+set_to() { # value, file: not every kernel has every one
+    [ ! -e "$2" ] || echo "$1" >"$2"
+}
+set_to 1 /proc/sys/net/core/bpf_jit_enable
+set_to 1 /proc/sys/net/core/bpf_jit_kallsyms
+set_to 0 /proc/sys/kernel/kptr_restrict
+set_to -1 /proc/sys/kernel/perf_event_paranoid
+set_to 1048576 /proc/sys/fs/nr_open
+set_to 1 /proc/sys/kernel/sysrq
+ulimit -l unlimited
+ulimit -n 1048576
+ulimit -c 0
+$bb ifconfig lo 127.0.0.1 up
+$bb hostname topstat-vm
+
+finish() {
+    : >$share/done
+    $bb reboot -f
+}
+
+# Whether the kernel said something since the last look that makes further findings doubtful: a taint (warnings,
+# oopses, memory errors), or lockdep, which reports only once.
+kernel_state() {
+    $bb cat /proc/sys/kernel/tainted
+    [ ! -e /proc/lockdep_stats ] || $bb grep debug_locks: /proc/lockdep_stats
+}
+
+[ "$settle" = 0 ] || $bb sleep "$settle"
+$bb cut -d' ' -f1 /proc/uptime >$share/ready.new
+$bb mv $share/ready.new $share/ready
+
+if [ "$mode" = shell ]; then
+    . $share/0.sh # sets the environment
+    [ -z "$tty_size" ] || $bb stty $tty_size </dev/ttyS0
+    echo "topstat-vm: $($bb uname -r), changes are lost at exit" >/dev/ttyS0
+    $bb setsid -c ${SHELL:-/bin/sh} -i </dev/ttyS0 >/dev/ttyS0 2>&1
+    finish
+fi
+
+state=$(kernel_state)
+for n in $commands; do
+    echo "topstat-vm: begin $n" >/dev/kmsg
+    : >$share/$n.begin
+    # The host's shell: busybox would prefer its own programs to those of the same name.
+    /bin/sh $share/$n.sh </dev/null >$share/$n.out 2>$share/$n.err
+    code=$?
+    # What the command left running would disturb the next.
+    kill -9 -1 2>/dev/null
+    echo "topstat-vm: end $n" >/dev/kmsg
+    echo $code >$share/$n.code
+    $bb mv $share/$n.code $share/$n.exit
+    [ "$(kernel_state)" = "$state" ] || break
+done
+finish

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernel of the debug tier: built here, from Debian's source, with the checks that no distribution ships.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use sha2::{Digest, Sha256};
+
+use crate::apt::{self, Apt};
+use crate::cache::{Cache, Work};
+use crate::deps;
+use crate::kernel::{Kernel, Series};
+
+/// The series it is built from.
+pub const SERIES: Series = Series::V6_1;
+
+/// The package with its source.
+const SOURCE_PACKAGE: &str = "linux-source-6.1";
+
+/// Its configuration, on top of `tinyconfig`.
+const CONFIG: &str = include_str!("../debug.config");
+
+/// Its name in the cache begins so; the version and a hash of [`CONFIG`] follow.
+const PREFIX: &str = "debug-";
+
+/// The cached kernel with the present configuration, if there is one. Needs no network.
+pub fn cached(cache: &Cache) -> Option<Kernel> {
+    let ours = config_hash();
+    let candidates = fs::read_dir(cache.kernels()).ok()?.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        let name = path.file_name()?.to_str()?.strip_prefix(PREFIX)?.to_owned();
+        (name.rsplit('-').next() == Some(&ours)).then(|| Kernel::open(path)).flatten()
+    });
+    // The version stands before the hash: of several, any is right, and the last sorted is the newest within a digit.
+    candidates.max_by(|a, b| a.version.cmp(&b.version))
+}
+
+/// The first digits of the configuration's hash: enough to tell the few there are apart.
+fn config_hash() -> String {
+    let digest = Sha256::digest(CONFIG.as_bytes());
+    digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The cached kernel, or a new one: this takes minutes.
+pub fn build(cache: &Cache) -> Result<Kernel> {
+    if let Some(kernel) = cached(cache) {
+        return Ok(kernel);
+    }
+    deps::check_build_tools()?;
+    let _lock = cache.lock(Work::Build)?;
+    if let Some(kernel) = cached(cache) {
+        return Ok(kernel);
+    }
+    build_locked(cache).context("cannot build the debug kernel")
+}
+
+fn build_locked(cache: &Cache) -> Result<Kernel> {
+    let lock = cache.lock(Work::Fetch)?;
+    let apt = Apt::open(cache.apt(), false)?;
+    let source = apt::newest(apt.show(SOURCE_PACKAGE)?)?
+        .with_context(|| format!("no suite on this host's Debian mirror has {SOURCE_PACKAGE}"))?;
+    let scratch = cache.scratch()?;
+    let tree = scratch.path().join("source");
+    fs::create_dir_all(&tree)?;
+    apt.unpack(SOURCE_PACKAGE, &source.version, &tree)?;
+    drop(lock);
+    let archive = tree.join("usr/src").join(format!("{SOURCE_PACKAGE}.tar.xz"));
+    let unpacked = Command::new("tar").arg("-xf").arg(&archive).arg("--strip-components=1").current_dir(&tree).status();
+    ensure!(unpacked.context("cannot run tar")?.success(), "cannot unpack {}", archive.display());
+    fs::remove_dir_all(tree.join("usr/src"))?;
+
+    eprintln!("topstat-vm: building the debug kernel {}: this takes some minutes", source.version);
+    let log = scratch.path().join("build.log");
+    let fragment = tree.join("topstat-debug.config");
+    fs::write(&fragment, CONFIG)?;
+    make(&tree, &log, &["tinyconfig"])?;
+    let merged = Command::new("scripts/kconfig/merge_config.sh")
+        .args(["-m", ".config", "topstat-debug.config"])
+        .current_dir(&tree)
+        .stdout(Stdio::null())
+        .status()
+        .context("cannot run merge_config.sh of the kernel's source")?;
+    ensure!(merged.success(), "cannot merge tests/vm/debug.config into the kernel's configuration");
+    make(&tree, &log, &["olddefconfig"])?;
+    let config = fs::read_to_string(tree.join(".config"))?;
+    let lost = lost_options(CONFIG, &config);
+    ensure!(
+        lost.is_empty(),
+        "the kernel's configuration does not take these of tests/vm/debug.config (what they depend on is off): {}",
+        lost.join(" ")
+    );
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    make(&tree, &log, &[&format!("-j{jobs}"), "bzImage"])?;
+    let release = fs::read_to_string(tree.join("include/config/kernel.release"))?.trim().to_owned();
+
+    fs::copy(tree.join("arch/x86/boot/bzImage"), scratch.path().join("vmlinuz"))?;
+    fs::write(scratch.path().join("config"), config)?;
+    // Addresses in a report are looked up there; the source itself is not kept.
+    fs::copy(tree.join("System.map"), scratch.path().join("System.map"))?;
+    fs::create_dir(scratch.path().join("boot-modules"))?;
+    fs::remove_dir_all(&tree)?;
+    let dir = cache.kernels().join(format!("{PREFIX}{}-{}", source.version, config_hash()));
+    Kernel { package: SOURCE_PACKAGE.to_owned(), version: source.version, release, dir: dir.clone() }
+        .install(scratch, dir)
+}
+
+fn make(tree: &Path, log: &Path, arguments: &[&str]) -> Result<()> {
+    let file = File::options()
+        .create(true)
+        .append(true)
+        .open(log)
+        .with_context(|| format!("cannot open {}", log.display()))?;
+    let status = Command::new("nice")
+        .args(["-n", "10", "make", "-s", "ARCH=x86_64", "KBUILD_BUILD_USER=topstat", "KBUILD_BUILD_HOST=vm"])
+        .args(arguments)
+        .current_dir(tree)
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .status()
+        .context("cannot run make")?;
+    if !status.success() {
+        let text = fs::read_to_string(log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let tail = lines[lines.len().saturating_sub(20)..].join("\n");
+        anyhow::bail!("make {} failed ({status}):\n{tail}", arguments.join(" "));
+    }
+    Ok(())
+}
+
+/// The lines of `wanted` that `config` has not.
+fn lost_options<'a>(wanted: &'a str, config: &str) -> Vec<&'a str> {
+    let has = |line: &str| match line.strip_suffix("=n") {
+        Some(name) => !config.lines().any(|have| have.starts_with(&format!("{name}="))),
+        None => config.lines().any(|have| have == line),
+    };
+    wanted.lines().map(str::trim).filter(|line| line.starts_with("CONFIG_") && !has(line)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_are_not_taken_are_named() {
+        let config = "CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_D=\"x\"\n";
+        assert_eq!(lost_options("# note\nCONFIG_A=y\nCONFIG_B=n\nCONFIG_D=\"x\"\n", config), [""; 0]);
+        assert_eq!(lost_options("CONFIG_A=n\nCONFIG_B=y\n", config), ["CONFIG_A=n", "CONFIG_B=y"]);
+    }
+
+    #[test]
+    fn the_name_in_the_cache_has_the_configurations_hash() {
+        assert_eq!(config_hash().len(), 12);
+    }
+}

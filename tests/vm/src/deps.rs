@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The programs that guests need, and the Debian packages that have them: the one list that `make` installs from.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::Unavailable;
+
+/// A program and the Debian package it comes in.
+struct Need {
+    program: &'static str,
+    package: &'static str,
+}
+
+const fn need(program: &'static str, package: &'static str) -> Need {
+    Need { program, package }
+}
+
+/// What booting needs, beside [`Virtiofsd`] and what every Debian has (dpkg, util-linux).
+const BOOT: &[Need] = &[
+    need("qemu-system-x86_64", "qemu-system-x86"),
+    need("busybox", "busybox-static"),
+    need("cpio", "cpio"),
+    need("depmod", "kmod"),
+    need("xz", "xz-utils"),
+];
+
+/// What building the kernel of the debug tier needs beyond [`BOOT`].
+const DEBUG: &[Need] = &[
+    need("make", "make"),
+    need("gcc", "gcc"),
+    need("bc", "bc"),
+    need("bison", "bison"),
+    need("flex", "flex"),
+    need("pahole", "dwarves"),
+];
+
+/// Libraries for the same build: found by their headers.
+const DEBUG_HEADERS: &[(&str, &str)] =
+    &[("/usr/include/libelf.h", "libelf-dev"), ("/usr/include/linux/types.h", "libc6-dev")];
+
+/// Debian's keys, by which apt judges other suites.
+const KEYRING_PACKAGE: &str = "debian-archive-keyring";
+
+/// The file server for the guest's root, of which there are two.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Virtiofsd {
+    /// The one in C that was part of QEMU up to 7.x (Debian 12).
+    Qemu(PathBuf),
+    /// Its successor in Rust (Debian 13 and later).
+    Rust(PathBuf),
+}
+
+/// The programs to boot with.
+#[derive(Debug, Clone)]
+pub struct Tools {
+    /// `qemu-system-x86_64`.
+    pub qemu: PathBuf,
+    /// A static busybox.
+    pub busybox: PathBuf,
+    /// The file server.
+    pub virtiofsd: Virtiofsd,
+}
+
+/// The Debian packages to install on this host; with `debug`, also those to build the debug tier's kernel.
+pub fn packages(debug: bool) -> Vec<&'static str> {
+    let mut packages: Vec<_> = BOOT.iter().map(|need| need.package).collect();
+    packages.push(KEYRING_PACKAGE);
+    // Debian 12 ships virtiofsd within QEMU's package; where that has none, it is a package of its own.
+    if has_own_virtiofsd_package() {
+        packages.push("virtiofsd");
+    }
+    if debug {
+        packages.extend(DEBUG.iter().map(|need| need.package));
+        packages.extend(DEBUG_HEADERS.iter().map(|(_, package)| package));
+    }
+    packages
+}
+
+fn has_own_virtiofsd_package() -> bool {
+    Command::new("apt-cache")
+        .args(["search", "--names-only", "^virtiofsd$"])
+        .output()
+        .is_ok_and(|output| !output.stdout.is_empty())
+}
+
+/// Finds all that booting needs, or says everything that is missing and how to get it.
+pub fn tools() -> Result<Tools> {
+    if env::consts::ARCH != "x86_64" {
+        bail!(Unavailable(format!("guests are x86_64 and this host is {}", env::consts::ARCH)));
+    }
+    let missing: Vec<_> = BOOT.iter().filter(|need| find(need.program).is_none()).collect();
+    let virtiofsd = find_virtiofsd();
+    if let (true, Some(qemu), Some(busybox), Some(virtiofsd)) =
+        (missing.is_empty(), find("qemu-system-x86_64"), find("busybox"), virtiofsd)
+    {
+        return Ok(Tools { qemu, busybox, virtiofsd });
+    }
+    let mut names: Vec<_> = missing.iter().map(|need| need.program).collect();
+    if find_virtiofsd().is_none() {
+        names.push("virtiofsd");
+    }
+    bail!(Unavailable(format!(
+        "programs are missing: {}; install them: apt-get install {}",
+        names.join(", "),
+        packages(false).join(" ")
+    )))
+}
+
+/// Says what is missing to build the debug tier's kernel.
+pub fn check_build_tools() -> Result<()> {
+    let programs = DEBUG.iter().filter(|need| find(need.program).is_none()).map(|need| need.package);
+    let headers = DEBUG_HEADERS.iter().filter(|(header, _)| !Path::new(header).exists()).map(|(_, package)| *package);
+    let missing: Vec<_> = programs.chain(headers).collect();
+    if !missing.is_empty() {
+        bail!(Unavailable(format!("the debug kernel cannot be built: install {}", missing.join(" "))));
+    }
+    Ok(())
+}
+
+fn find_virtiofsd() -> Option<Virtiofsd> {
+    let at = |path: &str| Some(PathBuf::from(path)).filter(|path| path.exists());
+    at("/usr/libexec/virtiofsd").map(Virtiofsd::Rust).or_else(|| at("/usr/lib/qemu/virtiofsd").map(Virtiofsd::Qemu))
+}
+
+/// Looks `program` up in PATH and in the administrator's folders, which a user's PATH may lack.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|dir| dir.join(program))
+        .find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_needs_more() {
+        let (boot, debug) = (packages(false), packages(true));
+        assert!(boot.contains(&"qemu-system-x86") && boot.contains(&"busybox-static"));
+        assert!(debug.starts_with(&boot));
+        assert!(debug.contains(&"dwarves"));
+    }
+}

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One boot of a guest: its files, its processes, and what is seen of it from outside.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use fs4::FileExt;
+
+use crate::Unavailable;
+use crate::deps::Tools;
+use crate::kernel::Kernel;
+use crate::qemu::{self, Cgroup, Files, Machine, Tier};
+use crate::watch::{Begun, Stream, Watch};
+
+/// How often the guest's files are looked at. Output is delayed by no more than this.
+const POLL: Duration = Duration::from_millis(10);
+
+/// A stock guest boots in 2 to 3 s; a machine under load takes longer, none takes this long.
+const BOOT_LIMIT: Duration = Duration::from_secs(90);
+
+/// How long a guest that hangs may take to say where, and one that is done to end.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// How long a file server may take to open its socket.
+const SERVER_LIMIT: Duration = Duration::from_secs(10);
+
+/// The icount tier waits so long before the first command. Until 3 s after boot the kernel has work of its own, which
+/// doubled the cost of a request over loopback; virtual time in which nothing is executed passes at once.
+const SETTLE_S: u32 = 5;
+
+/// Where guests' files are while they run. Not below TMPDIR: the path of a socket must be short.
+const RUN_PARENT: &str = "/tmp";
+const RUN_PREFIX: &str = "topstat-vm-";
+
+/// Variables of the environment that a command in the guest gets, beside those asked for.
+const ENVIRONMENT: &[&str] = &["PATH", "HOME", "USER", "LANG", "LC_ALL", "TERM", "SHELL"];
+
+/// The same, by the beginnings of their names.
+const ENVIRONMENT_PREFIXES: &[&str] = &["TOPSTAT_", "RUST_", "CARGO_"];
+
+/// A command for the guest.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// The folder to run it in: the same path on the host and in the guest.
+    pub cwd: PathBuf,
+    /// Variables for it.
+    pub env: Vec<(String, String)>,
+}
+
+impl Job {
+    /// `argv` in the current folder, with the environment that commands get and `extra` (`NAME=VALUE`, or `NAME` to
+    /// take it from here).
+    pub fn new(argv: Vec<String>, extra: &[String]) -> Result<Self> {
+        let passes = |name: &str| {
+            ENVIRONMENT.contains(&name) || ENVIRONMENT_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+        };
+        // What is not text can be no variable of ours.
+        let mut env: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            // Cargo has some with a dash, which no shell can export.
+            .filter(|(name, _)| passes(name) && is_name(name))
+            .collect();
+        for variable in extra {
+            let (name, value) = match variable.split_once('=') {
+                Some((name, value)) => (name, value.to_owned()),
+                None => (variable.as_str(), std::env::var(variable).with_context(|| format!("--env {variable}"))?),
+            };
+            ensure!(is_name(name), "--env {variable}: {name:?} is no name of a variable");
+            env.push((name.to_owned(), value));
+        }
+        let cwd = std::env::current_dir().context("cannot tell the current folder")?;
+        Ok(Self { argv, cwd, env })
+    }
+
+    /// What a shell in the guest reads.
+    fn script(&self) -> Result<String> {
+        let mut script = String::new();
+        for (name, value) in &self.env {
+            script += &format!("export {name}={}\n", quote(value)?);
+        }
+        script += "export TOPSTAT_VM=1 TOPSTAT_VM_OUT=/run/topstat-vm/share/out\n";
+        script += &format!("cd {} || exit 125\n", quote(&self.cwd.to_string_lossy())?);
+        if !self.argv.is_empty() {
+            let words = self.argv.iter().map(|word| quote(word)).collect::<Result<Vec<_>>>()?;
+            script += &format!("exec {}\n", words.join(" "));
+        }
+        Ok(script)
+    }
+}
+
+/// Whether a shell can have a variable of that name.
+fn is_name(name: &str) -> bool {
+    !name.is_empty()
+        && !name.starts_with(|first: char| first.is_ascii_digit())
+        && name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric())
+}
+
+fn quote(word: &str) -> Result<String> {
+    Ok(shlex::try_quote(word).with_context(|| format!("cannot pass {word:?} to a guest"))?.into_owned())
+}
+
+/// How a guest ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// It said that it was done.
+    Done,
+    /// It stopped without a word: a panic, or QEMU failed.
+    Died,
+    /// It never came up.
+    BootTimeOut,
+    /// A command ran too long.
+    TimeOut,
+}
+
+/// What was seen of a guest.
+#[derive(Debug)]
+pub struct Seen {
+    /// From the start of QEMU until the guest's system stood.
+    pub boot: Option<Duration>,
+    /// From the start to the end of QEMU.
+    pub total: Duration,
+    /// The commands that were begun, in order.
+    pub begun: Vec<Begun>,
+    /// How it ended.
+    pub end: End,
+    /// The kernel log, from the serial console.
+    pub log: String,
+    /// What QEMU itself complained about.
+    pub complaint: String,
+}
+
+/// A guest's kernel, machine and files, before it is started.
+#[derive(Debug)]
+pub struct Guest<'a> {
+    tools: &'a Tools,
+    kernel: &'a Kernel,
+    machine: &'a Machine,
+    run: tempfile::TempDir,
+    /// Held while the guest lives; see [`sweep`].
+    _lock: File,
+}
+
+/// A process that is ended with this value.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl<'a> Guest<'a> {
+    /// Prepares a guest; its files go when it is dropped.
+    pub fn new(tools: &'a Tools, kernel: &'a Kernel, machine: &'a Machine, cgroup: Cgroup) -> Result<Self> {
+        if !is_root() {
+            bail!(Unavailable(
+                "guests share the host's root, and only root may serve all of it; run as root".to_owned()
+            ));
+        }
+        sweep();
+        let run = tempfile::Builder::new()
+            .prefix(RUN_PREFIX)
+            .tempdir_in(RUN_PARENT)
+            .with_context(|| format!("cannot create a folder in {RUN_PARENT}"))?;
+        let lock = File::create(run.path().join("lock"))?;
+        FileExt::lock(&lock).context("cannot lock a guest's folder")?;
+        let guest = Self { tools, kernel, machine, run, _lock: lock };
+        fs::create_dir_all(guest.share().join("out"))?;
+        let modules = kernel.modules().map(|dir| dir.display().to_string()).unwrap_or_default();
+        let settle = if machine.tier == Tier::Icount { SETTLE_S } else { 0 };
+        let config = quote(&kernel.dir.join("config").display().to_string())?;
+        let settings =
+            format!("cgroup={}\nmodules={}\nconfig={config}\nsettle={settle}\n", cgroup.name(), quote(&modules)?);
+        fs::write(guest.share().join("settings"), settings)?;
+        guest.pack_initramfs()?;
+        Ok(guest)
+    }
+
+    /// The folder that the guest can write to, with the commands' `$TOPSTAT_VM_OUT` as `out`.
+    pub fn share(&self) -> PathBuf {
+        self.run.path().join("share")
+    }
+
+    fn pack_initramfs(&self) -> Result<()> {
+        let tree = self.run.path().join("initramfs");
+        for dir in ["bin", "dev", "modules", "new", "ro", "rw"] {
+            fs::create_dir_all(tree.join(dir))?;
+        }
+        fs::copy(&self.tools.busybox, tree.join("bin/busybox"))
+            .with_context(|| format!("cannot copy {}", self.tools.busybox.display()))?;
+        for module in self.kernel.boot_modules()? {
+            fs::copy(&module, tree.join("modules").join(module.file_name().unwrap_or_default()))?;
+        }
+        fs::write(tree.join("init"), include_str!("../guest/initramfs.sh"))?;
+        fs::write(tree.join("stage2.sh"), include_str!("../guest/stage2.sh"))?;
+        let packed = Command::new("sh")
+            .args(["-ec", "chmod 755 init; find . | cpio --quiet -o -H newc >../initramfs.cpio"])
+            .current_dir(&tree)
+            .output()
+            .context("cannot run sh")?;
+        ensure!(packed.status.success(), "cannot pack the initramfs: {}", String::from_utf8_lossy(&packed.stderr));
+        Ok(())
+    }
+
+    fn add_settings(&self, text: &str) -> Result<()> {
+        let path = self.share().join("settings");
+        let old = fs::read_to_string(&path)?;
+        fs::write(&path, old + text).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    fn start(&self, interactive: bool) -> Result<(Ended, [Ended; 2])> {
+        let path = |name: &str| self.run.path().join(name);
+        let files = Files {
+            kernel: &self.kernel.image(),
+            initramfs: &path("initramfs.cpio"),
+            root_socket: path("root.sock"),
+            share_socket: path("share.sock"),
+            console: (!interactive).then(|| path("console")),
+            qmp_socket: path("qmp.sock"),
+        };
+        let serve = |socket: &Path, dir: &Path, view: Option<&Path>| -> Result<Ended> {
+            let log = socket.with_extension("log");
+            let mut server = qemu::virtiofsd(self.tools, socket, dir, view);
+            server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
+            let mut server = Ended(server.spawn().context("cannot run virtiofsd")?);
+            let start = Instant::now();
+            while !socket.exists() {
+                if server.0.try_wait()?.is_some() || start.elapsed() > SERVER_LIMIT {
+                    let complaint = fs::read_to_string(&log).unwrap_or_default();
+                    bail!("cannot share {} with a guest: virtiofsd failed: {}", dir.display(), complaint.trim());
+                }
+                thread::sleep(POLL);
+            }
+            Ok(server)
+        };
+        let view = path("root");
+        fs::create_dir_all(&view)?;
+        let servers =
+            [serve(&files.root_socket, Path::new("/"), Some(&view))?, serve(&files.share_socket, &self.share(), None)?];
+        let mut command = qemu::qemu(self.tools, self.machine, &files);
+        if !interactive {
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(path("qemu.log"))?);
+        }
+        Ok((Ended(command.spawn().context("cannot run qemu")?), servers))
+    }
+
+    /// Boots, and gives the terminal to a shell in `job`'s folder.
+    pub fn shell(&self, job: &Job, tty_size: &str) -> Result<()> {
+        self.add_settings(&format!("mode=shell\ntty_size={}\n", quote(tty_size)?))?;
+        fs::write(self.share().join("0.sh"), job.script()?)?;
+        let (mut qemu, _servers) = self.start(true)?;
+        let status = qemu.0.wait().context("cannot wait for qemu")?;
+        ensure!(status.success(), "qemu failed ({status})");
+        Ok(())
+    }
+
+    /// Boots, and runs the `jobs` numbered `indices`, each for at most `limit`; `output` is given what they print.
+    pub fn run(
+        &self,
+        jobs: &[Job],
+        indices: &[usize],
+        limit: Duration,
+        output: &mut dyn FnMut(usize, Stream, &[u8]),
+    ) -> Result<Seen> {
+        for &index in indices {
+            fs::write(self.share().join(format!("{index}.sh")), jobs[index].script()?)?;
+        }
+        let list = indices.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
+        self.add_settings(&format!("mode=run\ncommands={}\n", quote(&list)?))?;
+
+        let start = Instant::now();
+        let (mut qemu, _servers) = self.start(false)?;
+        let mut watch = Watch::new(self.share());
+        let boot_limit = BOOT_LIMIT * self.machine.tier.patience();
+        let end = loop {
+            let gone = qemu.0.try_wait().context("cannot wait for qemu")?.is_some();
+            watch.look(start, indices, output)?;
+            if self.share().join("done").exists() {
+                break End::Done;
+            }
+            if gone {
+                break End::Died;
+            }
+            if watch.boot.is_none() && start.elapsed() > boot_limit {
+                break End::BootTimeOut;
+            }
+            // Between commands the guest has little to do: the same limit will do for it.
+            if watch.boot.is_some() && watch.since.elapsed() > limit {
+                break End::TimeOut;
+            }
+            thread::sleep(POLL);
+        };
+        if matches!(end, End::BootTimeOut | End::TimeOut) {
+            self.inject_nmi();
+        }
+        let last = Instant::now();
+        while qemu.0.try_wait().context("cannot wait for qemu")?.is_none() && last.elapsed() < LAST_WORDS {
+            thread::sleep(POLL);
+        }
+        drop(qemu);
+        watch.look(start, indices, output)?;
+        let read = |name: &str| {
+            let bytes = fs::read(self.run.path().join(name)).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        Ok(Seen {
+            boot: watch.boot,
+            total: start.elapsed(),
+            begun: watch.begun,
+            end,
+            log: read("console"),
+            complaint: read("qemu.log").trim().to_owned(),
+        })
+    }
+
+    /// Makes a hanging guest panic, which prints where its CPUs are. That it may not work is part of hanging.
+    fn inject_nmi(&self) {
+        let Ok(mut socket) = UnixStream::connect(self.run.path().join("qmp.sock")) else {
+            return;
+        };
+        let _ = socket.set_read_timeout(Some(Duration::from_secs(1)));
+        let mut answer = [0; 4096];
+        for request in ["", r#"{"execute":"qmp_capabilities"}"#, r#"{"execute":"inject-nmi"}"#] {
+            let _ = socket.write_all(request.as_bytes());
+            let _ = socket.read(&mut answer);
+        }
+    }
+}
+
+/// Removes the files of guests whose runner was killed: those whose lock is free. What cannot be removed stays.
+fn sweep() {
+    for entry in fs::read_dir(RUN_PARENT).into_iter().flatten().flatten() {
+        let ours = entry.file_name().to_string_lossy().starts_with(RUN_PREFIX);
+        // Without a lock it is only just being made.
+        if ours
+            && let Ok(lock) = File::open(entry.path().join("lock"))
+            && FileExt::try_lock(&lock).is_ok()
+        {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Whether this process may do everything: its effective user is 0.
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_quotes_everything() {
+        let job = Job {
+            argv: vec!["echo".into(), "it's $HOME".into()],
+            cwd: "/a b".into(),
+            env: vec![("NAME".into(), "x;y".into())],
+        };
+        let script = job.script().unwrap();
+        assert!(script.starts_with("export NAME='x;y'\n"), "{script}");
+        assert!(script.contains("cd '/a b' || exit 125\n"), "{script}");
+        let shown = Command::new("sh").args(["-c", &script.replace("/a b", "/")]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&shown.stdout), "it's $HOME\n");
+    }
+
+    #[test]
+    fn names_of_variables_are_checked() {
+        assert!(Job::new(vec![], &["A B=1".to_owned()]).is_err());
+        assert!(Job::new(vec![], &["=1".to_owned()]).is_err());
+        assert!(Job::new(vec![], &["1A=1".to_owned()]).is_err());
+        let job = Job::new(vec![], &["X=a=b".to_owned()]).unwrap();
+        assert_eq!(job.env.last().unwrap(), &("X".to_owned(), "a=b".to_owned()));
+    }
+}

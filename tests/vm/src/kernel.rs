@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernels that can be booted, and how they come into the cache.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::Unavailable;
+use crate::apt::{self, Apt, Package};
+use crate::cache::{Cache, Work};
+
+/// The package that depends on a suite's current kernel.
+const METAPACKAGE: &str = "linux-image-cloud-amd64";
+
+/// Modules a guest needs before it has a root; what is built into a kernel is left out.
+const BOOT_MODULES: &[&str] = &["virtio_pci", "virtiofs", "overlay"];
+
+/// A line of kernels, of which the latest Debian package is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, clap::ValueEnum)]
+pub enum Series {
+    /// Debian 11: the oldest that the network samples support.
+    #[value(name = "5.10")]
+    #[serde(rename = "5.10")]
+    V5_10,
+    /// Debian 12: the oldest that all of topstat supports.
+    #[value(name = "6.1")]
+    #[serde(rename = "6.1")]
+    V6_1,
+    /// Debian 13.
+    #[value(name = "6.12")]
+    #[serde(rename = "6.12")]
+    V6_12,
+    /// The long-term kernel after Debian 13's.
+    #[value(name = "6.18")]
+    #[serde(rename = "6.18")]
+    V6_18,
+    /// The highest version in any suite.
+    #[value(name = "newest")]
+    #[serde(rename = "newest")]
+    Newest,
+}
+
+impl Series {
+    /// All of them, oldest first.
+    pub const ALL: [Self; 5] = [Self::V5_10, Self::V6_1, Self::V6_12, Self::V6_18, Self::Newest];
+
+    /// Its name on the command line and in the cache.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V5_10 => "5.10",
+            Self::V6_1 => "6.1",
+            Self::V6_12 => "6.12",
+            Self::V6_18 => "6.18",
+            Self::Newest => "newest",
+        }
+    }
+
+    fn has(self, version: &str) -> bool {
+        self == Self::Newest || version.strip_prefix(self.name()).is_some_and(|rest| rest.starts_with(['.', '-', '~']))
+    }
+}
+
+impl std::fmt::Display for Series {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A kernel in the cache, ready to boot.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Kernel {
+    /// The Debian package it comes from.
+    pub package: String,
+    /// That package's version.
+    pub version: String,
+    /// What `uname -r` says on it.
+    pub release: String,
+    /// Its folder.
+    #[serde(skip)]
+    pub dir: PathBuf,
+}
+
+/// The file in a kernel's folder that describes it; written last.
+const DESCRIPTION: &str = "kernel.json";
+
+impl Kernel {
+    /// The compressed image to boot.
+    pub fn image(&self) -> PathBuf {
+        self.dir.join("vmlinuz")
+    }
+
+    /// The modules to load before the root is mounted, in order.
+    pub fn boot_modules(&self) -> Result<Vec<PathBuf>> {
+        let dir = self.dir.join("boot-modules");
+        let mut modules = fs::read_dir(&dir)
+            .with_context(|| format!("cannot read {}; run `topstat-vm clean --all` and fetch again", dir.display()))?
+            .map(|entry| Ok(entry?.path()))
+            .collect::<Result<Vec<_>>>()?;
+        modules.sort();
+        Ok(modules)
+    }
+
+    /// The folder that the guest sees as `/lib/modules/<release>`; a kernel without modules has none.
+    pub fn modules(&self) -> Option<PathBuf> {
+        Some(self.dir.join("lib/modules").join(&self.release)).filter(|dir| dir.exists())
+    }
+
+    /// Reads a complete kernel from `dir`.
+    pub fn open(dir: PathBuf) -> Option<Self> {
+        let text = fs::read_to_string(dir.join(DESCRIPTION)).ok()?;
+        let kernel: Self = serde_json::from_str(&text).ok()?;
+        Some(Self { dir, ..kernel })
+    }
+
+    /// Describes the finished kernel in `scratch` and moves it to its place in the cache.
+    pub fn install(self, scratch: tempfile::TempDir, dir: PathBuf) -> Result<Self> {
+        write_json(&scratch.path().join(DESCRIPTION), &self)?;
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("cannot remove the incomplete {}", dir.display()))?;
+        }
+        fs::create_dir_all(dir.parent().unwrap_or(Path::new("/")))?;
+        let scratch = scratch.keep();
+        fs::rename(&scratch, &dir)
+            .with_context(|| format!("cannot move {} to {}", scratch.display(), dir.display()))?;
+        Ok(Self { dir, ..self })
+    }
+}
+
+/// The cached kernel of `series`, if there is one. Needs no network.
+pub fn cached(cache: &Cache, series: Series) -> Option<Kernel> {
+    let text = fs::read_to_string(cache.series_file(series.name())).ok()?;
+    let known: Kernel = serde_json::from_str(&text).ok()?;
+    Kernel::open(cache.kernels().join(known.release))
+}
+
+/// The kernel of `series`: the cached one, or the latest of Debian's where there is none or `update` is set.
+pub fn fetch(cache: &Cache, series: Series, update: bool) -> Result<Kernel> {
+    if !update && let Some(kernel) = cached(cache, series) {
+        return Ok(kernel);
+    }
+    let _lock = cache.lock(Work::Fetch)?;
+    if !update && let Some(kernel) = cached(cache, series) {
+        return Ok(kernel);
+    }
+    fetch_locked(cache, series, update).with_context(|| format!("cannot fetch the kernel {series}"))
+}
+
+fn fetch_locked(cache: &Cache, series: Series, update: bool) -> Result<Kernel> {
+    let apt = Apt::open(cache.apt(), update)?;
+    let image = resolve(&apt, series)?;
+    let release = image.name.trim_start_matches("linux-image-").to_owned();
+    let dir = cache.kernels().join(&release);
+    let kernel = match Kernel::open(dir.clone()).filter(|kernel| kernel.version == image.version) {
+        Some(kernel) => kernel,
+        None => unpack(cache, &apt, &image, release, dir)?,
+    };
+    let pointer = cache.series_file(series.name());
+    fs::create_dir_all(pointer.parent().unwrap_or(Path::new("/")))?;
+    write_json(&pointer, &kernel)?;
+    Ok(kernel)
+}
+
+/// The package of the latest kernel of `series`.
+///
+/// A suite's metapackage says which kernel is current there. Where none is of the series (backports has moved on, but
+/// still holds its former kernels), the kernels themselves are searched.
+fn resolve(apt: &Apt, series: Series) -> Result<Package> {
+    let current = apt.show(METAPACKAGE)?.into_iter().filter(|package| series.has(&package.version));
+    if let Some(package) = apt::newest(current.collect())? {
+        let image = package.exact_depends.into_iter().find(|(name, _)| is_image(name));
+        let (name, version) =
+            image.with_context(|| format!("{METAPACKAGE} {} depends on no kernel", package.version))?;
+        let mut found = apt.show(&name)?;
+        found.retain(|package| package.version == version);
+        return found.pop().with_context(|| format!("{METAPACKAGE} depends on {name} {version}, which no suite has"));
+    }
+    let mut images = Vec::new();
+    for name in apt.search(&format!(r"^linux-image-{}\.[0-9].*-cloud-amd64$", series.name().replace('.', r"\.")))? {
+        if is_image(&name) {
+            images.extend(apt.show(&name)?.into_iter().filter(|package| series.has(&package.version)));
+        }
+    }
+    apt::newest(images)?.ok_or_else(|| {
+        let why = format!("no suite on this host's Debian mirror has a cloud kernel {series} (any more)");
+        Unavailable(why).into()
+    })
+}
+
+/// Whether a package holds (or, split in parts, stands for) a kernel: `linux-image-6.1.0-52-cloud-amd64`.
+fn is_image(name: &str) -> bool {
+    name.strip_prefix("linux-image-").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+        && name.ends_with("-cloud-amd64")
+}
+
+fn unpack(cache: &Cache, apt: &Apt, image: &Package, release: String, dir: PathBuf) -> Result<Kernel> {
+    let scratch = cache.scratch()?;
+    let unpacked = scratch.path().join("unpacked");
+    fs::create_dir(&unpacked)?;
+    apt.unpack(&image.name, &image.version, &unpacked)?;
+    let find = |candidates: &[String]| {
+        candidates.iter().map(|path| unpacked.join(path)).find(|path| path.exists()).with_context(|| {
+            format!("{} {} has none of {}: its layout is unknown", image.name, image.version, candidates.join(", "))
+        })
+    };
+    let images = [
+        format!("boot/vmlinuz-{release}"),
+        format!("usr/lib/modules/{release}/vmlinuz"),
+        format!("usr/lib/linux/{release}/vmlinuz"),
+    ];
+    // Since 6.19 the image package is empty: binary, modules and the index of built-in modules are its dependencies.
+    // Before, it is whole; what it depends on may have left the suite while it is still there.
+    if find(&images).is_err() {
+        let parts = image.exact_depends.iter();
+        for (name, version) in parts.filter(|(name, _)| name.ends_with(&format!("-{release}"))) {
+            apt.unpack(name, version, &unpacked)?;
+        }
+    }
+    let vmlinuz = find(&images)?;
+    fs::rename(vmlinuz, scratch.path().join("vmlinuz"))?;
+    if let Ok(config) = find(&[
+        format!("boot/config-{release}"),
+        format!("usr/lib/modules/{release}/config"),
+        format!("usr/lib/linux/{release}/config"),
+    ]) {
+        fs::rename(config, scratch.path().join("config"))?;
+    }
+    let modules = find(&[format!("lib/modules/{release}"), format!("usr/lib/modules/{release}")])?;
+    fs::create_dir_all(scratch.path().join("lib/modules"))?;
+    fs::rename(modules, scratch.path().join("lib/modules").join(&release))?;
+    fs::remove_dir_all(&unpacked)?;
+
+    let status = Command::new("depmod").arg("-b").arg(scratch.path()).arg(&release).status();
+    ensure!(
+        status.context("cannot run depmod (package kmod)")?.success(),
+        "cannot index the modules of {release}: depmod failed"
+    );
+    extract_boot_modules(scratch.path(), &release)?;
+    Kernel { package: image.name.clone(), version: image.version.clone(), release, dir: PathBuf::new() }
+        .install(scratch, dir)
+}
+
+/// Writes what [`BOOT_MODULES`] need to `boot-modules/`, uncompressed and numbered in the order of loading.
+fn extract_boot_modules(dir: &Path, release: &str) -> Result<()> {
+    let target = dir.join("boot-modules");
+    fs::create_dir(&target)?;
+    let mut done: Vec<PathBuf> = Vec::new();
+    for module in BOOT_MODULES {
+        let output = Command::new("modprobe")
+            .arg("-d")
+            .arg(dir)
+            .args(["-S", release, "--show-depends", module])
+            .output()
+            .context("cannot run modprobe (package kmod)")?;
+        ensure!(
+            output.status.success(),
+            "kernel {release} lacks the module {module}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        for path in insmod_paths(&String::from_utf8_lossy(&output.stdout)) {
+            if done.contains(&path) {
+                continue;
+            }
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let plain =
+                target.join(format!("{:02}-{}", done.len(), name.trim_end_matches(".xz").trim_end_matches(".zst")));
+            decompress(&path, &plain)?;
+            done.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The files that `modprobe --show-depends` would load: lines `insmod <path> [options]`.
+fn insmod_paths(show_depends: &str) -> Vec<PathBuf> {
+    show_depends
+        .lines()
+        .filter_map(|line| line.strip_prefix("insmod ")?.split_whitespace().next().map(PathBuf::from))
+        .collect()
+}
+
+fn decompress(from: &Path, to: &Path) -> Result<()> {
+    let program = match from.extension().and_then(|ext| ext.to_str()) {
+        Some("xz") => "xz",
+        Some("zst") => "zstd",
+        Some("ko") => {
+            fs::copy(from, to)?;
+            return Ok(());
+        }
+        _ => bail!("cannot unpack the module {}: unknown compression", from.display()),
+    };
+    let file = fs::File::create(to).with_context(|| format!("cannot create {}", to.display()))?;
+    let status = Command::new(program)
+        .arg("-dc")
+        .arg(from)
+        .stdout(file)
+        .status()
+        .with_context(|| format!("cannot run {program} to unpack {}", from.display()))?;
+    ensure!(status.success(), "cannot unpack {}: {program} failed", from.display());
+    Ok(())
+}
+
+fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    fs::write(path, serde_json::to_string_pretty(value)? + "\n")
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Removes kernels that no series stands for any more, or the whole cache. Returns what was removed.
+pub fn clean(cache: &Cache, all: bool) -> Result<Vec<PathBuf>> {
+    let _locks = [cache.lock(Work::Build)?, cache.lock(Work::Fetch)?];
+    let kept: Vec<PathBuf> = if all {
+        Vec::new()
+    } else {
+        let debug = crate::debug::cached(cache).map(|kernel| kernel.dir);
+        Series::ALL.iter().filter_map(|&series| cached(cache, series)).map(|kernel| kernel.dir).chain(debug).collect()
+    };
+    let mut removed = Vec::new();
+    let mut remove = |path: PathBuf| -> Result<()> {
+        fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        removed.push(path);
+        Ok(())
+    };
+    for entry in fs::read_dir(cache.kernels()).into_iter().flatten() {
+        let path = entry?.path();
+        if !kept.contains(&path) {
+            remove(path)?;
+        }
+    }
+    for entry in fs::read_dir(cache.root())? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        // What an interrupted fetch left behind goes in any case.
+        if name.starts_with("new-") || (all && (name == "apt" || name == "series")) {
+            remove(path)?;
+        }
+    }
+    Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_series_has_its_versions_only() {
+        assert!(Series::V6_1.has("6.1.159-1"));
+        assert!(!Series::V6_1.has("6.12.95-1~bpo12+1"));
+        assert!(!Series::V6_1.has("6.18.5-1"));
+        assert!(Series::V5_10.has("5.10.262-1"));
+        assert!(Series::Newest.has("7.3.4-1~bpo13+1"));
+    }
+
+    #[test]
+    fn images_are_told_from_their_companions() {
+        assert!(is_image("linux-image-6.1.0-52-cloud-amd64"));
+        assert!(!is_image("linux-image-cloud-amd64"));
+        assert!(!is_image("linux-image-6.1.0-52-cloud-amd64-dbg"));
+        assert!(!is_image("linux-image-5.10.0-46-cloud-amd64-unsigned"));
+        assert!(!is_image("linux-base-7.3.4+deb13-cloud-amd64"));
+    }
+
+    #[test]
+    fn built_in_modules_are_not_loaded() {
+        let shown =
+            "insmod /c/lib/modules/6.1/kernel/fs/fuse/fuse.ko \nbuiltin virtio_pci\ninsmod /c/virtiofs.ko dax=0\n";
+        assert_eq!(
+            insmod_paths(shown),
+            [Path::new("/c/lib/modules/6.1/kernel/fs/fuse/fuse.ko"), Path::new("/c/virtiofs.ko")]
+        );
+    }
+
+    #[test]
+    fn cleaning_keeps_the_kernels_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path());
+        for (series, release) in [(Some("6.1"), "6.1.0-1"), (None, "6.1.0-0")] {
+            let scratch = cache.lock(Work::Fetch).and_then(|_| cache.scratch()).unwrap();
+            let kernel =
+                Kernel { package: "p".into(), version: "v".into(), release: release.into(), dir: PathBuf::new() };
+            let kernel = kernel.install(scratch, cache.kernels().join(release)).unwrap();
+            if let Some(series) = series {
+                fs::create_dir_all(folder.path().join("series")).unwrap();
+                write_json(&cache.series_file(series), &kernel).unwrap();
+            }
+        }
+        let removed = clean(&cache, false).unwrap();
+        assert_eq!(removed, [cache.kernels().join("6.1.0-0")]);
+        assert_eq!(cached(&cache, Series::V6_1).unwrap().release, "6.1.0-1");
+        clean(&cache, true).unwrap();
+        assert!(cached(&cache, Series::V6_1).is_none());
+    }
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Runs commands on other kernels than the host's: fetches Debian's kernels (or builds one for debugging), boots
+//! them under QEMU with the host's root shared read-only, and watches output, exit code and kernel log.
+//!
+//! `README.md` beside this crate says how to use it; the modules follow the life of a run:
+//! [`kernel`] and [`debug`] put a kernel into the [`cache`] (with [`apt`]), [`qemu`] and [`guest`] boot it and run
+//! commands, [`klog`] judges its log, [`matrix`] does so for many kernels, [`summary`] prints what came of it.
+
+pub mod apt;
+pub mod cache;
+pub mod debug;
+pub mod deps;
+pub mod guest;
+pub mod kernel;
+pub mod klog;
+pub mod matrix;
+pub mod qemu;
+pub mod session;
+pub mod summary;
+pub mod watch;
+
+/// What this host lacks to run guests at all: not a failure of what was to be tested.
+///
+/// The program ends with [`EXIT_SKIPPED`] on it unless `--require` is given.
+#[derive(Debug)]
+pub struct Unavailable(pub String);
+
+impl std::fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// Exit code of a test that could not run (as in Automake): of a command in the guest, and of this program itself.
+pub const EXIT_SKIPPED: i32 = 77;
+
+/// Exit code when a command ran into its time limit, as of `timeout(1)`.
+pub const EXIT_TIMED_OUT: i32 = 124;
+
+/// Exit code when the guest crashed, its log has a report, or it could not be run: the command's own exit code is
+/// not known, or not to be trusted.
+pub const EXIT_GUEST: i32 = 125;

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The same commands on several kernels in several tiers, a few guests at a time.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use crate::cache::Cache;
+use crate::deps::Tools;
+use crate::guest::Job;
+use crate::kernel::{self, Kernel, Series};
+use crate::klog::AllowList;
+use crate::qemu::{Cgroup, Machine, Tier};
+use crate::session::{self, Outcome, Plan, Session};
+use crate::summary::Row;
+use crate::watch::Stream;
+use crate::{Unavailable, debug};
+
+/// A kernel and how to run it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cell {
+    /// The kernel.
+    pub series: Series,
+    /// How strictly.
+    pub tier: Tier,
+}
+
+/// All combinations of `series` and `tiers`. The debug tier has one kernel only, whatever the series.
+///
+/// The slowest come first, or they would be waited for at the end.
+pub fn cells(series: &[Series], tiers: &[Tier]) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for &tier in tiers {
+        let of_tier: &[Series] = if tier == Tier::Debug { &[debug::SERIES] } else { series };
+        for &series in of_tier {
+            let cell = Cell { series, tier };
+            if !cells.contains(&cell) {
+                cells.push(cell);
+            }
+        }
+    }
+    cells.sort_by_key(|cell| std::cmp::Reverse(cell.tier.patience()));
+    cells
+}
+
+/// The kernel of a cell: from the cache, fetched or built.
+pub fn kernel_of(cache: &Cache, cell: Cell) -> Result<Kernel> {
+    if cell.tier == Tier::Debug { debug::build(cache) } else { kernel::fetch(cache, cell.series, false) }
+}
+
+/// What is common to all cells.
+#[derive(Debug)]
+pub struct Matrix<'a> {
+    /// Where kernels are.
+    pub cache: &'a Cache,
+    /// The programs to boot with.
+    pub tools: &'a Tools,
+    /// CPUs of a guest.
+    pub cpus: u32,
+    /// Memory of a guest.
+    pub memory_mib: u32,
+    /// Control groups of a guest.
+    pub cgroup: Cgroup,
+    /// The commands.
+    pub jobs: &'a [Job],
+    /// What to call them.
+    pub labels: &'a [String],
+    /// The time limit of each.
+    pub limit: Duration,
+    /// Reports that are no failure.
+    pub allow: &'a AllowList,
+    /// Where to keep logs and outputs: one folder per cell.
+    pub out: Option<PathBuf>,
+    /// Print the output of commands that passed, too.
+    pub verbose: bool,
+}
+
+/// Runs all `cells`, `guests` at a time, and returns their rows in the cells' order.
+pub fn run(matrix: &Matrix<'_>, cells: &[Cell], guests: usize) -> Vec<Row> {
+    let queue: Mutex<VecDeque<usize>> = Mutex::new((0..cells.len()).collect());
+    let rows: Mutex<Vec<(usize, Row)>> = Mutex::new(Vec::new());
+    // Nothing that may panic is done while they are held.
+    let locked = |queue: &Mutex<VecDeque<usize>>| queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    thread::scope(|scope| {
+        for _ in 0..guests.clamp(1, cells.len().max(1)) {
+            scope.spawn(|| {
+                while let Some(index) = locked(&queue) {
+                    let row = run_cell(matrix, cells[index]);
+                    rows.lock().unwrap_or_else(PoisonError::into_inner).push((index, row));
+                }
+            });
+        }
+    });
+    let mut rows = rows.into_inner().unwrap_or_else(PoisonError::into_inner);
+    rows.sort_by_key(|(index, _)| *index);
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+fn run_cell(matrix: &Matrix<'_>, cell: Cell) -> Row {
+    let mut row = Row {
+        series: cell.series.name().to_owned(),
+        release: String::new(),
+        tier: cell.tier.name(),
+        session: Ok(Session::default()),
+    };
+    row.session = kernel_of(matrix.cache, cell)
+        .and_then(|kernel| {
+            row.release.clone_from(&kernel.release);
+            run_on(matrix, cell, &kernel)
+        })
+        .map_err(|error| {
+            eprintln!("topstat-vm: {} {}: {error:#}", cell.series, cell.tier);
+            match error.downcast_ref::<Unavailable>() {
+                Some(_) => Outcome::Skipped(format!("{error:#}")),
+                None => Outcome::Crashed(format!("{error:#}")),
+            }
+        });
+    row
+}
+
+fn run_on(matrix: &Matrix<'_>, cell: Cell, kernel: &Kernel) -> Result<Session> {
+    let machine = Machine { tier: cell.tier, cpus: matrix.cpus, memory_mib: matrix.memory_mib, append: vec![] };
+    let name = format!("{}-{}", cell.series, cell.tier);
+    let plan = Plan {
+        tools: matrix.tools,
+        kernel,
+        machine: &machine,
+        cgroup: matrix.cgroup,
+        jobs: matrix.jobs,
+        limit: matrix.limit * cell.tier.patience(),
+        allow: matrix.allow,
+        out: matrix.out.as_ref().map(|out| out.join(&name)),
+    };
+    // Guests print at the same time: what a command printed is shown at once, when its guests are done.
+    let mut printed: Vec<Vec<u8>> = vec![Vec::new(); matrix.jobs.len()];
+    let session = session::run(&plan, &mut |index, _: Stream, bytes| printed[index].extend_from_slice(bytes))
+        .with_context(|| format!("cannot run a guest of kernel {}", kernel.release))?;
+    for judged in &session.judged {
+        let label = matrix.labels.get(judged.index).map_or("", String::as_str);
+        let mut text = format!("--- {name}: {label}: {} {}\n", judged.outcome.word(), judged.outcome.note());
+        if judged.outcome.is_failure() || matrix.verbose {
+            text += &String::from_utf8_lossy(&printed[judged.index]);
+        }
+        for report in judged.reports.iter().filter(|report| report.allowed.is_none()) {
+            text += &format!("{}\n", report.text);
+        }
+        eprint!("{text}");
+    }
+    Ok(session)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_debug_tier_has_one_kernel_and_goes_first() {
+        let cells = cells(&Series::ALL, &[Tier::Stock, Tier::Slub, Tier::Debug]);
+        assert_eq!(cells.len(), 11);
+        assert_eq!(cells[0], Cell { series: debug::SERIES, tier: Tier::Debug });
+        assert_eq!(cells[10].tier, Tier::Stock);
+    }
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a guest is started: the arguments of QEMU, of its kernel and of the file servers. Nothing is run in here.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+use crate::deps::{Tools, Virtiofsd};
+
+/// How strictly a kernel is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Tier {
+    /// As Debian builds it.
+    Stock,
+    /// Debian's, with checks of every slab object: finds overruns and uses after free of heap memory.
+    Slub,
+    /// Our own 6.1 with KASAN, lockdep and checks of sleeping in atomic context.
+    Debug,
+    /// One CPU whose time is the number of instructions executed: repeatable measurements.
+    Icount,
+}
+
+impl Tier {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stock => "stock",
+            Self::Slub => "slub",
+            Self::Debug => "debug",
+            Self::Icount => "icount",
+        }
+    }
+
+    /// How much slower than a stock kernel on two CPUs a guest may be before it is taken for hung.
+    pub fn patience(self) -> u32 {
+        match self {
+            Self::Stock => 1,
+            Self::Slub | Self::Icount => 2,
+            Self::Debug => 4,
+        }
+    }
+}
+
+impl std::fmt::Display for Tier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Which control groups the guest mounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Cgroup {
+    /// Version 2 at /sys/fs/cgroup.
+    #[default]
+    V2,
+    /// Version 1 controllers, and version 2 without controllers at /sys/fs/cgroup/unified.
+    Hybrid,
+}
+
+impl Cgroup {
+    /// Its name on the command line and in the guest's settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V2 => "v2",
+            Self::Hybrid => "hybrid",
+        }
+    }
+}
+
+/// What kind of machine the guest is.
+#[derive(Debug, Clone)]
+pub struct Machine {
+    /// How strictly the kernel is run.
+    pub tier: Tier,
+    /// Number of CPUs; the icount tier has always one.
+    pub cpus: u32,
+    /// Memory in MiB: the guest's programs and, on a tmpfs, what they write.
+    pub memory_mib: u32,
+    /// More arguments for the kernel.
+    pub append: Vec<String>,
+}
+
+impl Machine {
+    /// The number of CPUs it gets.
+    pub fn cpus(&self) -> u32 {
+        if self.tier == Tier::Icount { 1 } else { self.cpus }
+    }
+}
+
+/// What a guest is booted from, and where it talks to the host.
+#[derive(Debug)]
+pub struct Files<'a> {
+    /// The kernel image.
+    pub kernel: &'a Path,
+    /// The first stage.
+    pub initramfs: &'a Path,
+    /// Socket of the server of the host's root.
+    pub root_socket: PathBuf,
+    /// Socket of the server of the folder for results.
+    pub share_socket: PathBuf,
+    /// Where the serial console is written; none connects it to the terminal.
+    pub console: Option<PathBuf>,
+    /// Socket to control QEMU by.
+    pub qmp_socket: PathBuf,
+}
+
+/// The kernel's command line.
+pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
+    let mut arguments = vec![
+        "console=ttyS0",
+        // A panic ends QEMU (it runs with -no-reboot); so does all after which a result could not be trusted.
+        "panic=-1",
+        "oops=panic",
+        "softlockup_panic=1",
+        "hung_task_panic=1",
+        // How the host asks a hanging guest where it is.
+        "unknown_nmi_panic=1",
+        // Both spellings, of kernels before and after 6.2.
+        "random.trust_cpu=1",
+        "log_buf_len=1M",
+        // Interactive: warnings only. Otherwise the console is the kernel log.
+        if interactive { "loglevel=5" } else { "loglevel=7" },
+    ];
+    match machine.tier {
+        Tier::Stock => {}
+        // F: consistency checks, Z: red zones, P: poison, U: who allocated and freed.
+        Tier::Slub => arguments.push("slub_debug=FZPU"),
+        // Every KASAN report, not the first only: commands share a guest.
+        Tier::Debug => arguments.push("kasan_multi_shot"),
+        // The TSC is exact there, and code, stacks and heaps lie at the same addresses in every boot.
+        Tier::Icount => {
+            arguments.extend([
+                "tsc=reliable",
+                "clocksource=tsc",
+                "nokaslr",
+                "norandmaps",
+                "randomize_kstack_offset=off",
+            ]);
+        }
+    }
+    arguments.extend(machine.append.iter().map(String::as_str));
+    arguments.join(" ")
+}
+
+/// QEMU's arguments.
+pub fn qemu_arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
+    let cpus = machine.cpus().to_string();
+    let memory = format!("{}M", machine.memory_mib);
+    let mut arguments: Vec<String> = Vec::new();
+    let mut push = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
+
+    push(&["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]);
+    // One thread for all CPUs: with one each, 5.10 hung now and then.
+    push(&["-machine", "q35", "-accel", "tcg,thread=single", "-smp", &cpus]);
+    // Five-level page tables only make every memory access dearer.
+    push(&["-cpu", "max,la57=off"]);
+    if machine.tier == Tier::Icount {
+        push(&["-icount", "shift=0,sleep=off", "-rtc", "base=2025-01-01T00:00:00,clock=vm", "-seed", "1"]);
+    }
+    // The file servers read and write the guest's memory.
+    push(&["-m", &memory, "-object", &format!("memory-backend-memfd,id=mem,size={memory},share=on")]);
+    push(&["-numa", "node,memdev=mem"]);
+    for (tag, socket) in [("root", &files.root_socket), ("share", &files.share_socket)] {
+        push(&["-chardev", &format!("socket,id={tag},path={}", escaped(socket))]);
+        push(&["-device", &format!("vhost-user-fs-pci,queue-size=1024,chardev={tag},tag={tag}")]);
+    }
+    match &files.console {
+        Some(console) => push(&["-serial", &format!("file:{}", console.display())]),
+        // Ctrl-C goes to the guest; Ctrl-A X ends it.
+        None => push(&["-chardev", "stdio,id=tty,mux=on,signal=off", "-serial", "chardev:tty", "-mon", "chardev=tty"]),
+    }
+    push(&["-qmp", &format!("unix:{},server=on,wait=off", escaped(&files.qmp_socket))]);
+    push(&["-kernel", &files.kernel.display().to_string(), "-initrd", &files.initramfs.display().to_string()]);
+    push(&["-append", &kernel_arguments(machine, files.console.is_none())]);
+    arguments
+}
+
+/// A path inside an option of QEMU, where a comma separates options.
+fn escaped(path: &Path) -> String {
+    path.display().to_string().replace(',', ",,")
+}
+
+/// A command that ends with this program, whatever happens to it.
+fn tied(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
+/// The command that runs QEMU.
+pub fn qemu(tools: &Tools, machine: &Machine, files: &Files<'_>) -> Command {
+    let mut command = tied(&tools.qemu);
+    command.args(qemu_arguments(machine, files));
+    command
+}
+
+/// The command that serves `dir` at `socket`.
+///
+/// What is to be `read_only` is served from a read-only view of it, which is mounted at the given folder in a mount
+/// namespace of the server's own: a guest that remounts its root cannot change the host's.
+pub fn virtiofsd(tools: &Tools, socket: &Path, dir: &Path, read_only: Option<&Path>) -> Command {
+    let (Virtiofsd::Qemu(program) | Virtiofsd::Rust(program)) = &tools.virtiofsd;
+    let mut command = match read_only {
+        None => tied(program),
+        Some(view) => {
+            let mut command = tied(Path::new("unshare"));
+            command.args(["--mount", "--propagation", "private", "--", "sh", "-ec"]);
+            command.arg(r#"mount --rbind "$1" "$2"; mount -o remount,bind,ro "$2"; shift 2; exec "$@""#);
+            command.arg("sh").args([dir, view, program.as_path()]);
+            command
+        }
+    };
+    // What is read-only can be cached for good; results are read by the host while they are written.
+    let cache = if read_only.is_some() { "always" } else { cache_never(&tools.virtiofsd) };
+    let socket = socket.display();
+    let dir = read_only.unwrap_or(dir).display();
+    match &tools.virtiofsd {
+        Virtiofsd::Qemu(_) => command.args([
+            "-f",
+            &format!("--socket-path={socket}"),
+            "-o",
+            "sandbox=chroot",
+            "-o",
+            &format!("source={dir}"),
+            "-o",
+            &format!("cache={cache}"),
+        ]),
+        Virtiofsd::Rust(_) => command.args([
+            &format!("--socket-path={socket}"),
+            &format!("--shared-dir={dir}"),
+            "--sandbox=chroot",
+            // The host's other file systems are to be plain folders: an overlay cannot stand on mount points to come.
+            "--no-announce-submounts",
+            &format!("--cache={cache}"),
+            "--log-level=error",
+        ]),
+    };
+    command
+}
+
+fn cache_never(virtiofsd: &Virtiofsd) -> &'static str {
+    match virtiofsd {
+        Virtiofsd::Qemu(_) => "none",
+        Virtiofsd::Rust(_) => "never",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(tier: Tier) -> Machine {
+        Machine { tier, cpus: 2, memory_mib: 2048, append: vec!["extra=1".to_owned()] }
+    }
+
+    fn arguments(tier: Tier, console: Option<&str>) -> String {
+        let files = Files {
+            kernel: Path::new("/k/vmlinuz"),
+            initramfs: Path::new("/r/initramfs"),
+            root_socket: "/r,1/root".into(),
+            share_socket: "/r/share".into(),
+            console: console.map(PathBuf::from),
+            qmp_socket: "/r/qmp".into(),
+        };
+        qemu_arguments(&machine(tier), &files).join(" ")
+    }
+
+    #[test]
+    fn a_stock_guest_has_its_cpus_and_stops_on_a_panic() {
+        let all = arguments(Tier::Stock, Some("/r/console"));
+        assert!(all.contains("-smp 2 "), "{all}");
+        assert!(all.contains("-no-reboot") && all.contains("panic=-1") && all.contains("softlockup_panic=1"));
+        assert!(all.contains("-serial file:/r/console"));
+        assert!(!all.contains("-icount"));
+        assert!(all.ends_with("extra=1"));
+    }
+
+    #[test]
+    fn icount_counts_on_one_cpu() {
+        let all = arguments(Tier::Icount, Some("/r/console"));
+        assert!(all.contains("-smp 1 ") && all.contains("-icount shift=0,sleep=off"), "{all}");
+        assert!(all.contains("tsc=reliable clocksource=tsc nokaslr"));
+    }
+
+    #[test]
+    fn tiers_add_their_checks() {
+        assert!(arguments(Tier::Slub, None).contains("slub_debug=FZPU"));
+        assert!(arguments(Tier::Debug, None).contains("kasan_multi_shot"));
+        assert!(!arguments(Tier::Stock, None).contains("slub_debug"));
+    }
+
+    #[test]
+    fn a_shell_keeps_the_terminal() {
+        let all = arguments(Tier::Stock, None);
+        assert!(all.contains("-serial chardev:tty") && all.contains("loglevel=5"), "{all}");
+    }
+
+    #[test]
+    fn commas_in_paths_do_not_end_an_option() {
+        assert!(arguments(Tier::Stock, None).contains("path=/r,,1/root"));
+    }
+
+    #[test]
+    fn only_the_root_is_served_read_only() {
+        let tools = Tools {
+            qemu: "/q".into(),
+            busybox: "/b".into(),
+            virtiofsd: Virtiofsd::Qemu("/usr/lib/qemu/virtiofsd".into()),
+        };
+        let text = |view| format!("{:?}", virtiofsd(&tools, Path::new("/s"), Path::new("/d"), view));
+        let root = text(Some(Path::new("/view")));
+        assert!(root.contains("remount,bind,ro") && root.contains("source=/view") && root.contains("cache=always"));
+        let share = text(None);
+        assert!(!share.contains("mount") && share.contains("source=/d") && share.contains("cache=none"));
+    }
+}
