@@ -1,7 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The C headers are the one source of every structure: the Rust side is generated from
+//! them, with layout tests, and the functions are those that the kernel runs.
+
+use std::env;
+use std::path::PathBuf;
+
+/// The same for the compiler and for bindgen, or structures could differ in silence.
+const C_FLAGS: [&str; 2] = ["-Iinclude", "-std=gnu11"];
+
 fn main() {
-    let out = std::path::PathBuf::from(std::env::var("OUT_DIR").unwrap());
-    bindgen::Builder::default().header("include/topstat/push.h").allowlist_type("ts_.*").allowlist_var("TS_.*").default_enum_style(bindgen::EnumVariation::Consts).prepend_enum_name(false).derive_default(true).use_core().generate().unwrap().write_to_file(out.join("abi.rs")).unwrap();
-    std::fs::write(out.join("shim.c"), "#include \"topstat/push.h\"\nu64 ts_precise_now; int shim_eval(struct ts_window*w,struct ts_tick*t,struct ts_value*v){return ts_window_eval(w,t,v);}").unwrap();
-    cc::Build::new().file(out.join("shim.c")).include("include").compile("shim");
     println!("cargo:rerun-if-changed=include");
+    println!("cargo:rerun-if-changed=src/shim.c");
+    println!("cargo:rerun-if-changed=src/shim.h");
+
+    let mut build = cc::Build::new();
+    build.file("src/shim.c").opt_level(2).warnings(true).extra_warnings(true);
+    for flag in C_FLAGS {
+        build.flag(flag);
+    }
+    build.compile("topstat_engine_shim");
+
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    bindgen::Builder::default()
+        .header("src/shim.h")
+        .clang_args(C_FLAGS)
+        .allowlist_type("ts_.*")
+        .allowlist_var("TS_.*")
+        .allowlist_function("topstat_.*")
+        .prepend_enum_name(false)
+        .derive_default(true)
+        .derive_debug(true)
+        .layout_tests(true)
+        .default_enum_style(bindgen::EnumVariation::Consts)
+        .use_core()
+        .generate_comments(false)
+        .rust_edition(bindgen::RustEdition::Edition2024)
+        .parse_callbacks(Box::new(bindgen::CargoCallbacks::new()))
+        .generate()
+        .unwrap_or_else(|error| panic!("cannot generate bindings of include/topstat/push.h: {error}"))
+        .write_to_file(out.join("bindings.rs"))
+        .expect("cargo's OUT_DIR can be written");
 }

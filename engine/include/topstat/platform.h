@@ -147,8 +147,8 @@ TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)
 #define ts_bound(i, mask) ((u32)(i) & (u32)(mask))
 #define ts_launder(p, v) ((void)(p), (u32)(v))
 
-/* Whoever uses the engine in user space says what time it is. */
-extern u64 ts_precise_now;
+/* Whoever uses the engine in user space says what time it is, each thread its own. */
+extern __thread u64 ts_precise_now;
 #define ts_precise() ts_precise_now
 
 /* Objects of a test live in memory that stays mapped. */

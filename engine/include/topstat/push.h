@@ -113,11 +113,14 @@ TS_INLINE void ts_push_total(struct ts_table *t, const struct ts_tick *tick, u32
 	ts_window_add(&t->total, part, amount, tick->fraction);
 }
 
-/* Push to a dynamic table before ts_quiet_until(). */
+/* Push to a dynamic table before ts_quiet_until(). The total's slide has begun; the
+ * object's may not have, if it got nothing of the pushes that went before. */
 TS_INLINE void ts_push_quiet(struct ts_table *t, const struct ts_tick *tick, struct ts_window *w, u32 part,
 			     u64 amount)
 {
 	ts_window_add(&t->total, part, amount, tick->fraction);
+	if (ts_unlikely(w->slide != tick->slide))
+		ts_window_begin(w, tick);
 	ts_window_add(w, part, amount, tick->fraction);
 }
 

@@ -86,7 +86,9 @@ struct ts_entry {
 	u64 obj; /* address of the object */
 	u64 id; /* its id, to tell it from a later one at the same address */
 	u64 pushed; /* ticks, when last pushed here */
-	u64 seen; /* ticks, when last evaluated here without a push */
+	/* Stamps, for ticks of two clocks or of two periods can't be compared: */
+	u32 pushed_in; /* the slide in which last pushed here */
+	u32 seen_in; /* the slide in which last evaluated here without a push */
 	u32 count; /* how often ordered here; for `dump` */
 	u16 order; /* heap node: its slot */
 	u16 pos; /* slot: its heap node */
@@ -197,6 +199,7 @@ TS_INLINE void ts_tick_to(struct ts_tick *tick, const struct ts_config *c, u64 n
 		tick->end = tick->start + length;
 		tick->epoch = epoch;
 		tick->mark = slide % TS_MARKS;
+		tick->stamp = (u32)slide ^ (epoch << 16);
 	}
 	tick->now = now;
 	tick->fraction = (((now - tick->start) * ts_read(c->fraction)) >> 48) & 255;
@@ -446,7 +449,7 @@ TS_INLINE int ts_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slo
 	if (look == TS_LOOK_OK && !v->value && ts_view_type(view) != TS_STATIC)
 		look = TS_LOOK_GONE;
 	if (look == TS_LOOK_OK) {
-		e->seen = tick->now;
+		e->seen_in = tick->stamp;
 		ts_rekey(t, e->pos, v->value, ts_view_mask(view));
 	} else if (look == TS_LOOK_GONE) {
 		ts_remove_node(t, e->pos, ts_view_mask(view));
@@ -461,7 +464,7 @@ TS_INLINE void ts_look_again(struct ts_table *t, const struct ts_tick *tick, u32
 	struct ts_value v;
 
 	e = ts_entry(t, slot, ts_view_mask(view));
-	if (e->obj && e->pushed < tick->start && e->seen < tick->start)
+	if (e->obj && e->pushed_in != tick->stamp && e->seen_in != tick->stamp)
 		ts_refresh(t, tick, slot, view, &v);
 }
 
@@ -526,7 +529,8 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	ts_link(t, slot, obj, id, bucket, mask);
 	e = ts_entry(t, slot, mask);
 	e->pushed = tick->now;
-	e->seen = 0;
+	e->pushed_in = tick->stamp;
+	e->seen_in = 0;
 	e->count = 1;
 	if (pos)
 		ts_sift_up(t, pos, value, slot, mask);
@@ -565,6 +569,7 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		e = ts_entry(t, slot - 1, mask);
 		e->id = id; /* a successor at the same address, perhaps */
 		e->pushed = tick->now;
+		e->pushed_in = tick->stamp;
 		e->count++;
 		pos = e->pos;
 		node = ts_entry(t, pos, mask);
@@ -583,11 +588,11 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		} else if (!pos || ts_entry(t, (pos - 1) >> 1, mask)->key <= value) {
 			node->key = value;
 			return;
-		} else if (e->seen >= tick->start) {
+		} else if (e->seen_in == tick->stamp) {
 			/* It has faded since this slide began: once a slide is enough (T4). */
 			return;
 		} else {
-			e->seen = tick->now;
+			e->seen_in = tick->stamp;
 		}
 	} else if (!slot && t->n > mask && value <= t->entry[0].key && t->settled == tick->slide) {
 		/* Too small, and nothing in the table can have faded unseen. */

@@ -61,7 +61,7 @@ struct ts_tick {
 	u32 fraction;
 	u32 epoch;
 	u32 mark; /* slide % TS_MARKS: dividing is dear, so once a slide */
-	u32 pad;
+	u32 stamp; /* of slide and epoch: the same in the same slide, else hardly ever */
 };
 
 /* sum[0] << 8 | fraction of the first push, sum[1] << 8 | fraction of the last. */
@@ -78,7 +78,7 @@ struct ts_window {
 	/* What the latest push needs for its value, set once a slide: */
 	u64 base; /* mark[s-9], both parts */
 	u64 fading; /* sum of slide s-10, both parts */
-	u64 fading_step; /* fading / number of fractions it is spread over */
+	u64 fading_step; /* fading * 256 / number of fractions it is spread over, rounded up */
 	u32 ordered; /* when last ordered, in the units of ts_config.delay */
 	u8 fading_first;
 	u8 fading_last;
@@ -129,14 +129,15 @@ TS_INLINE u64 ts_mark_diff(u64 a, u64 b)
  * Begin the tick's slide in the window: write the marks of all slides since the latest push.
  * Once per slide and window; at most TS_MARKS steps.
  *
- * The sums are read before the swap of `slide`: until then no push of the new slide
- * can have been added, so none of them is ever taken for an older one.
+ * The sums, and the place of the last push, are read before the swap of `slide`: until
+ * then no push of the new slide can have been added, so none of them is ever taken for
+ * an older one.
  */
 TS_NOINLINE int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
 {
 	u64 gap = TS_MARKS, slide, recent0, recent1, fading, old, sum0, sum1;
 	struct ts_mark *mark, *oldest;
-	u32 i, spread;
+	u32 i, spread, last;
 
 	if (!w || !tick)
 		return 0;
@@ -144,6 +145,7 @@ TS_NOINLINE int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
 	old = ts_read(w->slide);
 	sum0 = ts_read(w->sum[0]) << 8;
 	sum1 = ts_read(w->sum[1]) << 8;
+	last = ts_read(w->last);
 	if (old && ts_same_epoch(old, slide)) {
 		if (slide <= old) /* another CPU's clock is ahead of ours */
 			return 0;
@@ -153,7 +155,7 @@ TS_NOINLINE int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
 		return 0;
 	if (gap < TS_MARKS) {
 		mark = ts_window_mark(w, tick, gap);
-		mark->sum[1] = (mark->sum[1] & ~255ULL) | ts_read(w->last);
+		mark->sum[1] = (mark->sum[1] & ~255ULL) | last;
 	}
 	for (i = 0; i < TS_MARKS; i++) {
 		if (i >= gap)
@@ -174,7 +176,8 @@ TS_NOINLINE int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
 		w->fading_first = oldest->sum[0] & 255;
 		w->fading_last = oldest->sum[1] & 255;
 		spread = w->fading_last + 1 - w->fading_first;
-		w->fading_step = fading / (spread ? spread : 1);
+		spread = spread ? spread : 1;
+		w->fading_step = ((fading << 8) + spread - 1) / spread;
 	}
 	ts_barrier();
 	ts_write(w->done, slide);
@@ -189,7 +192,8 @@ TS_INLINE void ts_window_add(struct ts_window *w, u32 part, u64 amount, u32 frac
 }
 
 /* The value right after a push in the slide that the window is in, from what
- * ts_window_begin() prepared. Differs from ts_window_eval() by rounding only. */
+ * ts_window_begin() prepared. By rounding it may be 1 above ts_window_eval(), never
+ * below: T5 bounds by it what is evaluated later. */
 TS_INLINE u64 ts_window_now(struct ts_window *w, u32 fraction)
 {
 	/* Below 2^56 the sum in a mark is the sum itself; beyond, the difference
@@ -200,17 +204,18 @@ TS_INLINE u64 ts_window_now(struct ts_window *w, u32 fraction)
 		return recent;
 	if (fraction <= w->fading_first)
 		return recent + w->fading;
-	return recent + w->fading_step * (w->fading_last + 1 - fraction);
+	return recent + ((w->fading_step * (w->fading_last + 1 - fraction) + 128) >> 8);
 }
 
-/* The share of a fading slide's sum that is still inside the period (W1, W2). */
+/* The share of a fading slide's sum that is still inside the period (W1, W2), to the
+ * nearest unit: rounded down, flows of a few pushes per slide would be 1% short. */
 TS_INLINE u64 ts_fade(u64 sum, u32 fraction, u32 first, u32 last)
 {
 	if (fraction <= first)
 		return sum;
 	if (fraction > last)
 		return 0;
-	return sum * (last + 1 - fraction) / (last + 1 - first);
+	return (sum * (last + 1 - fraction) + (last + 1 - first) / 2) / (last + 1 - first);
 }
 
 /*
@@ -220,7 +225,7 @@ TS_INLINE u64 ts_fade(u64 sum, u32 fraction, u32 first, u32 last)
  */
 TS_INLINE int ts_window_eval(struct ts_window *w, const struct ts_tick *tick, struct ts_value *v)
 {
-	u64 at = w->slide, slide = tick->slide;
+	u64 at = w->slide, slide = tick->slide, fading, fading_all = 0;
 	struct ts_mark *mark, *oldest;
 	u32 part, first, last;
 
@@ -240,14 +245,19 @@ TS_INLINE int ts_window_eval(struct ts_window *w, const struct ts_tick *tick, st
 	first = oldest->sum[0] & 255;
 	last = slide - TS_SLIDES == at ? w->last : (u32)(oldest->sum[1] & 255);
 	for (part = 0; part < TS_PARTS; part++) {
-		u64 sum = w->sum[part] << 8, fading;
+		u64 sum = w->sum[part] << 8;
 		/* A slide after the latest push began with the sum of now. */
 		u64 since = slide - (TS_SLIDES - 1) > at ? sum : mark->sum[part];
 
 		fading = ts_mark_diff(since, oldest->sum[part]);
-		v->part[part] = ts_mark_diff(sum, since) + ts_fade(fading, tick->fraction, first, last);
+		fading_all += fading;
+		v->value += ts_mark_diff(sum, since);
+		if (!part)
+			v->part[0] = v->value + ts_fade(fading, tick->fraction, first, last);
 	}
-	v->value = v->part[0] + v->part[1];
+	/* Both parts fade as one, so that the value is rounded once. */
+	v->value += ts_fade(fading_all, tick->fraction, first, last);
+	v->part[1] = v->value - v->part[0];
 	return 0;
 }
 

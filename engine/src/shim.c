@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+#include "shim.h"
+
+__thread u64 ts_precise_now;
+
+void topstat_set_precise(u64 ns)
+{
+	ts_precise_now = ns;
+}
+
+int topstat_window_eval(const struct ts_window *w, const struct ts_tick *tick, struct ts_value *v)
+{
+	struct ts_window copy = *w;
+
+	return ts_window_eval(&copy, tick, v);
+}
+
+void topstat_window_begin(struct ts_window *w, const struct ts_tick *tick)
+{
+	ts_window_begin(w, tick);
+}
+
+void topstat_window_add(struct ts_window *w, u32 part, u64 amount, u32 fraction)
+{
+	ts_window_add(w, part, amount, fraction);
+}
+
+u64 topstat_window_now(struct ts_window *w, u32 fraction)
+{
+	return ts_window_now(w, fraction);
+}
+
+u64 topstat_table_size(u32 entries)
+{
+	return ts_table_size(entries);
+}
+
+void topstat_table_init(struct ts_table *t, u32 entries, u32 where)
+{
+	ts_table_init(t, entries, where);
+}
+
+struct ts_entry *topstat_entry(struct ts_table *t, u32 i, u32 mask)
+{
+	return ts_entry(t, i, mask);
+}
+
+void topstat_tick_to(struct ts_tick *tick, const struct ts_config *c, u64 now)
+{
+	ts_tick_to(tick, c, now);
+}
+
+ts_view topstat_view_of(u32 mask, u32 type, u32 window, u32 id)
+{
+	return ts_view_of(mask, type, window, id);
+}
+
+u32 topstat_bucket(u64 obj, u32 mask)
+{
+	return ts_bucket(obj, mask);
+}
+
+int topstat_find(struct ts_table *t, u64 obj, u32 mask)
+{
+	return ts_find(t, obj, ts_bucket(obj, mask), mask);
+}
+
+void topstat_rekey(struct ts_table *t, u32 pos, u64 key, u32 mask)
+{
+	ts_rekey(t, pos, key, mask);
+}
+
+void topstat_order(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value, ts_view view)
+{
+	ts_order(t, tick, obj, id, value, view);
+}
+
+void topstat_forget(struct ts_table *t, u64 obj, u32 mask)
+{
+	ts_forget(t, obj, mask);
+}
+
+int topstat_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view, struct ts_value *v)
+{
+	return ts_refresh(t, tick, slot, view, v);
+}
+
+void topstat_miss_begin(struct ts_table *t, const struct ts_tick *tick)
+{
+	ts_miss_begin(t, tick);
+}
+
+u64 topstat_missed(const struct ts_table *t)
+{
+	u64 missed = 0;
+	u32 i;
+
+	for (i = 0; i < TS_MARKS; i++) {
+		if (t->missed[i] > missed)
+			missed = t->missed[i];
+		if (t->missed_nested[i] > missed)
+			missed = t->missed_nested[i];
+	}
+	return missed;
+}
+
+struct ts_table *topstat_bank_table(struct ts_bank *bank, u32 table, u64 stride)
+{
+	return ts_bank_table(bank, table, stride);
+}
+
+void topstat_bank_to(struct ts_bank *bank, u64 stride, struct ts_config *c, u32 generation, u64 now)
+{
+	ts_bank_to(bank, stride, c, generation, now);
+}
+
+int topstat_bank_enter(struct ts_bank *bank)
+{
+	return ts_bank_enter(bank);
+}
+
+void topstat_bank_leave(struct ts_bank *bank, int claimed)
+{
+	ts_bank_leave(bank, claimed);
+}
+
+u64 topstat_quiet_until(u64 before, const struct ts_tick *tick, const struct ts_config *c, u32 ordered)
+{
+	return ts_quiet_until(before, tick, c, ordered);
+}
+
+void topstat_push_total(struct ts_table *t, const struct ts_tick *tick, u32 part, u64 amount)
+{
+	ts_push_total(t, tick, part, amount);
+}
+
+void topstat_push_quiet(struct ts_table *t, const struct ts_tick *tick, struct ts_window *w, u32 part, u64 amount)
+{
+	ts_push_quiet(t, tick, w, part, amount);
+}
+
+void topstat_push_static_quiet(struct ts_table *t, struct ts_count *w, u32 part, u64 amount)
+{
+	ts_push_static_quiet(t, w, part, amount);
+}
+
+u64 topstat_push(struct ts_table *t, const struct ts_tick *tick, const struct ts_config *c, ts_view view,
+		 int claimed, u64 obj, u64 id, struct ts_window *w, u32 part, u64 amount)
+{
+	return ts_push(t, tick, c, view, claimed, obj, id, w, part, amount);
+}
+
+u64 topstat_push_static(struct ts_table *t, const struct ts_tick *tick, const struct ts_config *c, ts_view view,
+			int claimed, u64 obj, u64 id, struct ts_count *w, u32 part, u64 amount)
+{
+	return ts_push_static(t, tick, c, view, claimed, obj, id, w, part, amount);
+}

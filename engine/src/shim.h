@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The engine's functions are inline, and so is what observers call. These stand for
+ * them where Rust calls: same names, topstat_ for ts_, and nothing but the call.
+ */
+#ifndef TOPSTAT_SHIM_H
+#define TOPSTAT_SHIM_H
+
+#include "topstat/push.h"
+
+/* What ts_precise() says, to the thread that sets it. */
+void topstat_set_precise(u64 ns);
+
+int topstat_window_eval(const struct ts_window *w, const struct ts_tick *tick, struct ts_value *v);
+void topstat_window_begin(struct ts_window *w, const struct ts_tick *tick);
+void topstat_window_add(struct ts_window *w, u32 part, u64 amount, u32 fraction);
+u64 topstat_window_now(struct ts_window *w, u32 fraction);
+
+u64 topstat_table_size(u32 entries);
+void topstat_table_init(struct ts_table *t, u32 entries, u32 where);
+struct ts_entry *topstat_entry(struct ts_table *t, u32 i, u32 mask);
+void topstat_tick_to(struct ts_tick *tick, const struct ts_config *c, u64 now);
+ts_view topstat_view_of(u32 mask, u32 type, u32 window, u32 id);
+u32 topstat_bucket(u64 obj, u32 mask);
+int topstat_find(struct ts_table *t, u64 obj, u32 mask);
+void topstat_rekey(struct ts_table *t, u32 pos, u64 key, u32 mask);
+void topstat_order(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value, ts_view view);
+void topstat_forget(struct ts_table *t, u64 obj, u32 mask);
+int topstat_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view, struct ts_value *v);
+void topstat_miss_begin(struct ts_table *t, const struct ts_tick *tick);
+/* The greatest of missed[] and missed_nested[] (T5). */
+u64 topstat_missed(const struct ts_table *t);
+
+struct ts_table *topstat_bank_table(struct ts_bank *bank, u32 table, u64 stride);
+void topstat_bank_to(struct ts_bank *bank, u64 stride, struct ts_config *c, u32 generation, u64 now);
+int topstat_bank_enter(struct ts_bank *bank);
+void topstat_bank_leave(struct ts_bank *bank, int claimed);
+u64 topstat_quiet_until(u64 before, const struct ts_tick *tick, const struct ts_config *c, u32 ordered);
+void topstat_push_total(struct ts_table *t, const struct ts_tick *tick, u32 part, u64 amount);
+void topstat_push_quiet(struct ts_table *t, const struct ts_tick *tick, struct ts_window *w, u32 part, u64 amount);
+void topstat_push_static_quiet(struct ts_table *t, struct ts_count *w, u32 part, u64 amount);
+u64 topstat_push(struct ts_table *t, const struct ts_tick *tick, const struct ts_config *c, ts_view view,
+		 int claimed, u64 obj, u64 id, struct ts_window *w, u32 part, u64 amount);
+u64 topstat_push_static(struct ts_table *t, const struct ts_tick *tick, const struct ts_config *c, ts_view view,
+			int claimed, u64 obj, u64 id, struct ts_count *w, u32 part, u64 amount);
+
+#endif /* TOPSTAT_SHIM_H */

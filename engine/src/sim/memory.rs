@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What maps and local storage are in the kernel.
+
+use crate::abi::{self, TS_BANK_TABLES, ts_bank, ts_count, ts_entry, ts_table, ts_tick, ts_window};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+/// Tables in a bank.
+pub const TABLES: usize = TS_BANK_TABLES as usize;
+/// Banks, tables and windows begin cache lines.
+const LINE: usize = 64;
+
+/// An object, as an observer lays it out.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Object {
+    /// 0: dead, or never alive.
+    pub id: u64,
+    /// Until when (jiffies) pushes need only sum …
+    pub quiet: u64,
+    /// … as long as settings stay the same.
+    pub generation: u32,
+    /// The object's windows in dynamic tables.
+    pub windows: [ts_window; TABLES],
+    /// The object's sums in static tables.
+    pub counts: [ts_count; TABLES],
+}
+
+/// Memory that is zeroed, stays where it is, and is written to by C through addresses that
+/// it has kept.
+#[derive(Debug)]
+struct Memory {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the memory is owned, and reached through &mut alone where it is written.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    fn new(bytes: usize) -> Self {
+        let layout = Layout::from_size_align(bytes.max(LINE), LINE).expect("a size that fits in memory");
+        // SAFETY: the layout's size is not 0.
+        let start = unsafe { alloc_zeroed(layout) };
+        Self { start: NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout)), layout }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in new() with this layout.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// Memory for objects.
+#[derive(Debug)]
+pub(super) struct Objects {
+    memory: Memory,
+    len: usize,
+}
+
+impl Objects {
+    pub(super) fn new(len: usize) -> Self {
+        Self { memory: Memory::new(len * size_of::<Object>()), len }
+    }
+
+    fn pointer(&self, object: usize) -> *mut Object {
+        assert!(object < self.len, "there is memory for {} objects, not for number {object}", self.len);
+        // SAFETY: inside of the allocation.
+        unsafe { self.memory.start.as_ptr().cast::<Object>().add(object) }
+    }
+
+    /// The object's address, as the engine knows it.
+    pub(super) fn address(&self, object: usize) -> u64 {
+        self.pointer(object).expose_provenance() as u64
+    }
+
+    pub(super) fn get(&self, object: usize) -> &Object {
+        // SAFETY: in bounds, and all zeroes or what was written is an object.
+        unsafe { &*self.pointer(object) }
+    }
+
+    pub(super) fn get_mut(&mut self, object: usize) -> &mut Object {
+        // SAFETY: as in get(), and borrowed mutably.
+        unsafe { &mut *self.pointer(object) }
+    }
+}
+
+/// One CPU's tables.
+#[derive(Debug)]
+pub(super) struct Bank {
+    memory: Memory,
+    stride: u64,
+    mask: u32,
+}
+
+impl Bank {
+    pub(super) fn new(cpu: usize, entries: u32) -> Self {
+        let table = crate::config::table_size(entries);
+        let bytes = size_of::<ts_bank>() + TABLES * table;
+        let mut bank = Self { memory: Memory::new(bytes), stride: table as u64, mask: entries - 1 };
+        for number in 0..TABLES {
+            let place = u32::try_from(cpu << 8 | number).expect("few CPUs");
+            // SAFETY: all zeroes, and of so many entries.
+            unsafe { abi::topstat_table_init(bank.table_mut(number), entries, place) };
+        }
+        bank
+    }
+
+    pub(super) fn stride(&self) -> u64 {
+        self.stride
+    }
+
+    pub(super) fn as_mut_ptr(&mut self) -> *mut ts_bank {
+        self.memory.start.as_ptr().cast()
+    }
+
+    fn table_ptr(&self, table: usize) -> *mut ts_table {
+        assert!(table < TABLES);
+        let bank = self.memory.start.as_ptr().cast();
+        // SAFETY: computes an address inside of the allocation.
+        unsafe { abi::topstat_bank_table(bank, u32::try_from(table).expect("few tables"), self.stride) }
+    }
+
+    pub(super) fn table_mut(&mut self, table: usize) -> *mut ts_table {
+        self.table_ptr(table)
+    }
+
+    pub(super) fn table(&self, table: usize) -> &ts_table {
+        // SAFETY: whole and initialised; nobody writes while the bank is borrowed.
+        unsafe { &*self.table_ptr(table) }
+    }
+
+    pub(super) fn tick(&self, table: usize) -> ts_tick {
+        let bank = self.memory.start.as_ptr().cast::<ts_bank>();
+        // SAFETY: as in table(); the engine writes ticks only when it brings the bank to
+        // another time.
+        unsafe { (*bank).tick[table] }
+    }
+
+    /// Entry `i`: heap node i, slot i, and buckets 2i and 2i + 1.
+    pub(super) fn entry(&self, table: usize, i: u32) -> &ts_entry {
+        assert!(i <= self.mask);
+        // SAFETY: the entry is one of the table's; nobody writes while the bank is borrowed.
+        unsafe { &*abi::topstat_entry(self.table_ptr(table), i, self.mask) }
+    }
+}

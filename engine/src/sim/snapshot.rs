@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reading a table: every CPU's section, and their merge.
+
+use super::Engine;
+use crate::abi::{self, TS_PARTS, ts_tick};
+use crate::value::{Value, count_value, tick_at, window_value};
+use std::collections::HashMap;
+
+/// One object of a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The object's id.
+    pub id: u64,
+    /// Its value, over all CPUs, at the snapshot's moment.
+    pub value: Value,
+    /// The CPUs in whose tables it is.
+    pub cpus: Vec<usize>,
+    /// No object that isn't a row is larger.
+    pub proven: bool,
+}
+
+/// A table at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Highest first; as many as the CPUs' tables hold, each object once.
+    pub rows: Vec<Row>,
+    /// All pushes: what the CPUs have counted, and at least what the rows show of it.
+    pub total: u64,
+    /// What the CPUs have counted: in a dynamic table less than the rows, perhaps, for each
+    /// fades in its own way.
+    pub counted: Value,
+    /// No object that isn't a row is larger than this (T5), if every push was ordered.
+    pub missed: u64,
+    /// Pushes that were not ordered, for they interrupted one that was.
+    pub contended: u64,
+    /// Pushes that were not ordered, for a hash chain was full.
+    pub crowded: u64,
+}
+
+impl Engine {
+    /// Take a snapshot of a table, now: age it, evaluate it again, and merge the CPUs.
+    pub fn snapshot(&mut self, table: usize) -> Snapshot {
+        let tick = tick_at(&self.configs[table], self.ticks(table));
+        let mut snapshot = Snapshot::default();
+        let mut rows = HashMap::new();
+        for cpu in 0..self.cpus() {
+            self.section(cpu, table, &tick, &mut rows);
+            let t = self.banks[cpu].table(table);
+            snapshot.missed = snapshot.missed.max(self.missed(cpu, table));
+            snapshot.contended += t.contended;
+            snapshot.crowded += t.crowded;
+        }
+        // Totals after rows: P1.
+        for cpu in 0..self.cpus() {
+            let counted = self.cpu_total(cpu, table, &tick);
+            snapshot.counted.value += counted.value;
+            for part in 0..TS_PARTS as usize {
+                snapshot.counted.parts[part] += counted.parts[part];
+            }
+        }
+        let delayed = self.configs[table].delay != 0;
+        snapshot.rows = rows.into_values().collect();
+        for row in &mut snapshot.rows {
+            row.proven = !delayed && row.value.value >= snapshot.missed;
+        }
+        snapshot.rows.sort_by_key(|row| (std::cmp::Reverse(row.value.value), row.id));
+        let shown: u64 = snapshot.rows.iter().map(|row| row.value.value).sum();
+        snapshot.total = snapshot.counted.value.max(shown);
+        snapshot
+    }
+
+    fn section(&mut self, cpu: usize, table: usize, tick: &ts_tick, rows: &mut HashMap<u64, Row>) {
+        let bank = self.banks[cpu].as_mut_ptr();
+        // SAFETY: the bank is this CPU's, whole and initialised.
+        assert_ne!(unsafe { abi::topstat_bank_enter(bank) }, 0, "a snapshot doesn't interrupt pushes");
+        if self.configs[table].type_ != abi::TS_STATIC {
+            // SAFETY: under the claim.
+            unsafe { abi::topstat_miss_begin(self.banks[cpu].table_mut(table), tick) };
+        }
+        for slot in 0..self.entries {
+            let Some((id, value)) = self.refresh(cpu, table, slot, tick) else { continue };
+            let value = Value::from(value);
+            let row = rows.entry(id).or_insert(Row { id, value, cpus: vec![], proven: false });
+            assert_eq!(row.value, value, "object {id} on CPUs {:?} and {cpu}", row.cpus);
+            assert!(!row.cpus.contains(&cpu), "object {id} is twice in the table of CPU {cpu}");
+            row.cpus.push(cpu);
+        }
+        // SAFETY: the claim was taken above.
+        unsafe { abi::topstat_bank_leave(bank, 1) };
+    }
+
+    fn cpu_total(&self, cpu: usize, table: usize, tick: &ts_tick) -> Value {
+        let total = &self.banks[cpu].table(table).total;
+        if self.configs[table].type_ == abi::TS_STATIC {
+            return count_value(&abi::ts_count { sum: total.sum, ..Default::default() });
+        }
+        window_value(total, tick).expect("nobody writes to the total")
+    }
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a window is worth at a moment.
+
+use crate::abi::{self, TS_PARTS, ts_config, ts_count, ts_tick, ts_value, ts_window};
+
+/// The value of a window or a count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Value {
+    /// The sum of `parts`.
+    pub value: u64,
+    /// Received and sent, for traffic.
+    pub parts: [u64; TS_PARTS as usize],
+}
+
+impl From<ts_value> for Value {
+    fn from(v: ts_value) -> Self {
+        Self { value: v.value, parts: v.part }
+    }
+}
+
+/// The value at a moment (see [`tick_at`]) of a window copied from the kernel.
+///
+/// `None` when the copy was taken while the window's marks were written, or when the window
+/// has gone on by two slides or more: take another copy, or ask for a later moment.
+pub fn window_value(window: &ts_window, tick: &ts_tick) -> Option<Value> {
+    let mut value = ts_value::default();
+    // SAFETY: all are whole and stay put for the call, which only reads `window` and `tick`.
+    let busy = unsafe { abi::topstat_window_eval(window, tick, &mut value) };
+    (busy == 0).then(|| value.into())
+}
+
+/// The value of an object of a static table: the running total.
+pub fn count_value(count: &ts_count) -> Value {
+    Value { value: count.sum.iter().fold(0, |sum, part| sum.wrapping_add(*part)), parts: count.sum }
+}
+
+/// Where `now`, in ticks of the table's clock (jiffies, or nanoseconds where the table is
+/// `precise`), lies in its slides.
+pub fn tick_at(config: &ts_config, now: u64) -> ts_tick {
+    let mut tick = ts_tick::default();
+    // SAFETY: both are whole and stay put for the call. A tick of all zeroes is out of date
+    // for every moment, so all of it is computed.
+    unsafe { abi::topstat_tick_to(&mut tick, config, now) };
+    tick
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the fuzzer does, in every test run: a corpus, and random bytes.
+
+use crate::driver::Driver;
+use crate::ops::decode;
+
+/// `length` random bytes, the same for the same seed (xorshift64*).
+fn random(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = (seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let next = || {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        (state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(length).collect()
+}
+
+fn run(bytes: &[u8]) {
+    let (setup, ops) = decode(bytes);
+    Driver::run(&setup, &ops);
+}
+
+/// Inputs that broke something once, or reach what random ones rarely do.
+#[test]
+fn corpus() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/ops");
+    let mut inputs = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        println!("{}", path.display());
+        run(&std::fs::read(path).unwrap());
+        inputs += 1;
+    }
+    assert!(inputs > 0, "{folder} is empty");
+}
+
+#[test]
+fn random_bytes() {
+    for seed in 0..1500u64 {
+        println!("seed {seed}");
+        run(&random(seed, 64 << (seed % 6)));
+    }
+}

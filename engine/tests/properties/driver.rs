@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Does operations to an engine and to the model, and compares.
+
+use crate::model::{Model, Push, SLIDES, Sums, Tick};
+use crate::ops::{Op, PushOp, Setup};
+use std::collections::BTreeMap;
+use topstat_engine::abi::{TS_DYNAMIC, TS_STATIC};
+use topstat_engine::sim::{Engine, Snapshot, TABLES};
+use topstat_engine::{Value, config};
+
+/// What the model knows of a table besides its pushes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Facts {
+    /// Pushes before this one were of another epoch.
+    since: usize,
+    /// When a push may last have been put off by a delay.
+    put_off: Option<u64>,
+    /// Pushes that interrupted; fewer were due where there is a delay.
+    nested: u64,
+    delayed: bool,
+}
+
+pub struct Driver {
+    pub engine: Engine,
+    model: Model,
+    facts: [Facts; TABLES],
+    setup: Setup,
+    /// Where and by which push an object was last ordered, and whether it was nested.
+    last: BTreeMap<(usize, u64), (usize, bool)>,
+}
+
+impl Driver {
+    /// An engine, all of whose objects are alive.
+    pub fn new(setup: &Setup) -> Self {
+        let mut engine = Engine::new(setup.cpus, setup.top, setup.objects, setup.hz).unwrap();
+        engine.quiet = setup.quiet;
+        for object in 0..setup.objects {
+            engine.birth(object);
+        }
+        let mut facts = [Facts::default(); TABLES];
+        for (table, settings) in setup.tables.iter().enumerate() {
+            let Some((table_type, period, delay)) = *settings else { continue };
+            engine.set_config(table, config(period, delay, table_type, true, 1, setup.hz).unwrap());
+            facts[table].delayed = delay != 0;
+        }
+        Self { engine, model: Model::default(), facts, setup: setup.clone(), last: BTreeMap::new() }
+    }
+
+    pub fn run(setup: &Setup, ops: &[Op]) -> Self {
+        let mut driver = Self::new(setup);
+        for op in ops {
+            driver.apply(op);
+        }
+        for table in 0..TABLES {
+            driver.snapshot(table);
+        }
+        driver
+    }
+
+    pub fn apply(&mut self, op: &Op) {
+        let (cpus, objects) = (self.setup.cpus, self.setup.objects);
+        match op {
+            Op::Push(cpu, push) => {
+                self.push(cpu % cpus, push, false);
+                self.check_tables(cpu % cpus);
+            }
+            Op::Nested(cpu, pushes, kill) => {
+                let cpu = cpu % cpus;
+                self.nested(cpu, pushes, kill.map(|object| object % objects));
+                self.check_tables(cpu);
+            }
+            Op::Wait(ns) => {
+                let now = self.engine.now_ns() + ns;
+                self.engine.set_time(now);
+            }
+            Op::Kill(cpu, object) => {
+                self.kill(cpu % cpus, object % objects);
+                self.check_tables(cpu % cpus);
+            }
+            Op::Birth(object) => {
+                if self.engine.object(object % objects).id == 0 {
+                    self.engine.birth(object % objects);
+                }
+            }
+            Op::Set { table, period_ms, delay_ms, enabled } => {
+                self.set(table % TABLES, *period_ms, *delay_ms, *enabled);
+            }
+            Op::Snapshot(table) => {
+                self.snapshot(table % TABLES);
+            }
+        }
+    }
+
+    fn push(&mut self, cpu: usize, push: &PushOp, nested: bool) {
+        let now = self.engine.now_ns();
+        let object = push.object.map(|object| object % self.setup.objects);
+        let id = object.map_or(0, |object| self.engine.object(object).id);
+        if object.is_some() && id == 0 {
+            return;
+        }
+        match object {
+            Some(object) => {
+                let values = self.engine.push(cpu, object, push.part & 1, &push.amounts);
+                assert!(values.iter().zip(&push.amounts).all(|(value, amount)| *value == 0 || value >= amount));
+            }
+            None => self.engine.push_total(cpu, push.part & 1, &push.amounts),
+        }
+        for (table, &amount) in push.amounts.iter().enumerate() {
+            if amount == 0 || self.engine.config(table).enabled == 0 {
+                continue;
+            }
+            let part = push.part as usize & 1;
+            self.model.pushes.push(Push { ns: now, table, id, part, amount });
+            if object.is_none() {
+                continue;
+            }
+            let facts = &mut self.facts[table];
+            if facts.delayed {
+                facts.put_off = Some(now);
+            }
+            facts.nested += u64::from(nested);
+            self.last.insert((table, id), (cpu, nested));
+        }
+    }
+
+    fn nested(&mut self, cpu: usize, pushes: &[PushOp], kill: Option<usize>) {
+        // The closure needs all of self: the engine is out of it meanwhile.
+        let spare = Engine::new(1, 1, 0, 100).unwrap();
+        let mut engine = std::mem::replace(&mut self.engine, spare);
+        engine.interrupted(cpu, |engine| {
+            std::mem::swap(&mut self.engine, engine);
+            for push in pushes {
+                self.push(cpu, push, true);
+            }
+            if let Some(object) = kill {
+                self.kill(cpu, object);
+            }
+            std::mem::swap(&mut self.engine, engine);
+        });
+        self.engine = engine;
+    }
+
+    fn kill(&mut self, cpu: usize, object: usize) {
+        if self.engine.object(object).id != 0 {
+            self.engine.kill(cpu, object);
+        }
+    }
+
+    fn set(&mut self, table: usize, period_ms: u32, delay_ms: u32, enabled: bool) {
+        let Some((table_type, ..)) = self.setup.tables[table] else { return };
+        let old = *self.engine.config(table);
+        let mut epoch = old.epoch;
+        if period_ms != old.period_ms {
+            epoch = epoch % u32::from(u16::MAX) + 1;
+            if table_type == TS_DYNAMIC {
+                self.facts[table].since = self.model.pushes.len();
+            }
+        }
+        let new = config(period_ms, delay_ms, table_type, enabled, epoch, self.setup.hz).unwrap();
+        self.engine.set_config(table, new);
+        self.facts[table].delayed = delay_ms != 0;
+    }
+
+    fn check_tables(&self, cpu: usize) {
+        for table in 0..TABLES {
+            self.engine.check(cpu, table).unwrap_or_else(|broken| panic!("CPU {cpu}, table {table}: {broken}"));
+        }
+    }
+
+    fn is_static(&self, table: usize) -> bool {
+        self.engine.config(table).type_ == TS_STATIC
+    }
+
+    fn ticks<'a>(&'a self, table: usize, pushes: impl IntoIterator<Item = &'a Push>) -> Sums {
+        let ticks = pushes.into_iter().map(|push| Tick {
+            ticks: self.engine.ticks_at(table, push.ns),
+            part: push.part,
+            amount: push.amount,
+        });
+        Sums::of(ticks, self.engine.config(table), self.engine.ticks(table))
+    }
+
+    /// All that a table should show now, by id: objects that are alive and have a value.
+    fn truth(&self, table: usize) -> BTreeMap<u64, Value> {
+        let alive = |id: &u64| (0..self.setup.objects).any(|object| self.engine.object(object).id == *id);
+        let (config, now) = (self.engine.config(table), self.engine.ticks(table));
+        let mut truth = BTreeMap::new();
+        for (id, pushes) in self.model.by_object(table, self.facts[table].since) {
+            if id == 0 || !alive(&id) {
+                continue;
+            }
+            let value =
+                if self.is_static(table) { Model::sum(&pushes) } else { self.ticks(table, &pushes).value(config, now) };
+            if value.value != 0 {
+                truth.insert(id, value);
+            }
+        }
+        truth
+    }
+
+    /// Whether every push that counts now was ordered.
+    fn all_ordered(&self, table: usize) -> bool {
+        let Some(ns) = self.facts[table].put_off else { return !self.facts[table].delayed };
+        let slide = self.engine.config(table).slide;
+        let slides = self.engine.ticks(table) / slide - self.engine.ticks_at(table, ns) / slide;
+        !self.facts[table].delayed && !self.is_static(table) && slides > SLIDES
+    }
+
+    /// T4 and T5 as they stand between pushes: an object's key, on the CPU that it was last
+    /// pushed on, isn't below its value, and if it has none, missed[] isn't.
+    fn check_bounds(&self, table: usize, truth: &BTreeMap<u64, Value>) {
+        for object in 0..self.setup.objects {
+            let id = self.engine.object(object).id;
+            let (Some(value), Some(&(cpu, nested))) = (truth.get(&id), self.last.get(&(table, id))) else { continue };
+            let missed = self.engine.missed(cpu, table);
+            let bound = match self.engine.key(cpu, table, object) {
+                Some(key) if nested => key.max(missed),
+                Some(key) => key,
+                None => missed,
+            };
+            let what = format!("object {id} of table {table} on CPU {cpu}");
+            assert!(value.value <= bound, "T5: {what} has {}, and {bound} bounds it", value.value);
+        }
+    }
+
+    /// Take a snapshot and compare all of it.
+    pub fn snapshot(&mut self, table: usize) -> Snapshot {
+        if self.engine.config(table).epoch == 0 {
+            return Snapshot::default();
+        }
+        let (truth, all_ordered) = (self.truth(table), self.all_ordered(table));
+        if all_ordered {
+            self.check_bounds(table, &truth);
+        }
+        let snapshot = self.engine.snapshot(table);
+        for cpu in 0..self.setup.cpus {
+            self.check_tables(cpu);
+        }
+        self.check_rows(&snapshot, &truth);
+        self.check_total(table, &snapshot);
+        if all_ordered {
+            check_proof(&snapshot, &truth);
+            self.check_bounds(table, &truth);
+        }
+        let facts = &self.facts[table];
+        assert!(snapshot.contended <= facts.nested);
+        if self.setup.tables[table].is_some_and(|(_, _, delay)| delay == 0) && facts.put_off.is_none() {
+            assert_eq!(snapshot.contended, facts.nested, "nested pushes are counted");
+        }
+        snapshot
+    }
+
+    /// Each object once (ids are a map's keys in the simulation), alive, with its true value.
+    fn check_rows(&self, snapshot: &Snapshot, truth: &BTreeMap<u64, Value>) {
+        assert!(snapshot.rows.is_sorted_by(|a, b| a.value.value >= b.value.value));
+        for row in &snapshot.rows {
+            assert_eq!(Some(&row.value), truth.get(&row.id), "object {}", row.id);
+        }
+    }
+
+    fn check_total(&self, table: usize, snapshot: &Snapshot) {
+        let pushes: Vec<_> =
+            self.model.pushes[self.facts[table].since..].iter().filter(|push| push.table == table).collect();
+        let shown: u64 = snapshot.rows.iter().map(|row| row.value.value).sum();
+        if self.is_static(table) {
+            assert_eq!(snapshot.counted, Model::sum(pushes));
+            assert!(shown <= snapshot.counted.value, "rows of {shown}, total of {:?}", snapshot.counted);
+        } else {
+            let sums = self.ticks(table, pushes);
+            let counted = snapshot.counted.value;
+            assert!((sums.least()..=sums.most()).contains(&counted), "total of {counted}, {sums:?}");
+        }
+        assert_eq!(snapshot.total, shown.max(snapshot.counted.value));
+    }
+}
+
+/// Rows that are marked proven are the true top.
+fn check_proof(snapshot: &Snapshot, truth: &BTreeMap<u64, Value>) {
+    let proven: Vec<_> = snapshot.rows.iter().take_while(|row| row.proven).collect();
+    let mut best: Vec<u64> = truth.values().map(|value| value.value).collect();
+    best.sort_unstable_by(|a, b| b.cmp(a));
+    for (rank, row) in proven.iter().enumerate() {
+        assert_eq!(row.value.value, best[rank], "rank {rank}, missed {}", snapshot.missed);
+    }
+    assert!(snapshot.rows.iter().skip(proven.len()).all(|row| !row.proven));
+    for (id, value) in truth {
+        let seen = snapshot.rows.iter().any(|row| row.id == *id);
+        assert!(seen || value.value <= snapshot.missed, "object {id} of {} isn't seen", value.value);
+    }
+}

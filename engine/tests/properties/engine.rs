@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The whole engine: several CPUs, tables and objects, everything that can happen to them.
+
+use crate::driver::Driver;
+use crate::ops::{DELAYS, HZ, Op, PERIODS, PushOp, Setup};
+use proptest::prelude::*;
+use topstat_engine::abi::{TS_DYNAMIC, TS_STATIC};
+use topstat_engine::config;
+use topstat_engine::sim::{Amounts, Engine, TABLES};
+
+type Tables = [Option<(u32, u32, u32)>; TABLES];
+
+fn any_period() -> impl Strategy<Value = u32> {
+    prop::sample::select(PERIODS.to_vec())
+}
+
+/// A few objects have most of the traffic, and there are more than fit.
+fn object() -> impl Strategy<Value = usize> {
+    prop_oneof![3 => 0usize..3, 3 => 0usize..12, 4 => 0usize..64]
+}
+
+/// 0 for a table that gets nothing of this push, as of packets without payload.
+fn amount() -> impl Strategy<Value = u64> {
+    prop_oneof![2 => Just(0u64), 4 => 1u64..4, 3 => 1u64..100_000, 1 => 1u64..1 << 40]
+}
+
+fn push() -> impl Strategy<Value = PushOp> {
+    (prop::option::weighted(0.97, object()), 0u32..2, prop::array::uniform4(amount()))
+        .prop_map(|(object, part, amounts): (_, _, Amounts)| PushOp { object, part, amounts })
+}
+
+fn delay() -> impl Strategy<Value = u32> {
+    prop_oneof![2 => Just(0u32), 1 => prop::sample::select(DELAYS.to_vec())]
+}
+
+/// How long nothing happens: on the scale of any period's jiffies, slides, or all of it.
+fn wait() -> impl Strategy<Value = u64> {
+    prop_oneof![0u64..1_000_000, 0u64..20_000_000, 0u64..200_000_000, 0u64..3_000_000_000]
+}
+
+fn op(settings: bool) -> impl Strategy<Value = Op> {
+    let set = (0..TABLES, any_period(), delay(), prop::bool::weighted(0.8))
+        .prop_map(|(table, period_ms, delay_ms, enabled)| Op::Set { table, period_ms, delay_ms, enabled });
+    prop_oneof![
+        60 => (0usize..4, push()).prop_map(|(cpu, push)| Op::Push(cpu, push)),
+        3 => (0usize..4, prop::collection::vec(push(), 1..4), prop::option::weighted(0.3, object()))
+            .prop_map(|(cpu, pushes, kill)| Op::Nested(cpu, pushes, kill)),
+        12 => wait().prop_map(Op::Wait),
+        4 => (0usize..4, object()).prop_map(|(cpu, object)| Op::Kill(cpu, object)),
+        4 => object().prop_map(Op::Birth),
+        8 => (0..TABLES).prop_map(Op::Snapshot),
+        u32::from(settings) => set,
+    ]
+}
+
+fn setup(tables: impl Strategy<Value = Tables>) -> impl Strategy<Value = Setup> {
+    (1usize..=4, 1u32..=6, 1usize..=64, prop::sample::select(HZ.to_vec()), tables, any::<bool>())
+        .prop_map(|(cpus, top, objects, hz, tables, quiet)| Setup { cpus, top, objects, hz, tables, quiet })
+}
+
+/// Two dynamic tables and a static one, ordered on every push.
+fn undelayed() -> impl Strategy<Value = Tables> {
+    (any_period(), any_period(), any_period())
+        .prop_map(|(a, b, c)| [Some((TS_DYNAMIC, a, 0)), Some((TS_DYNAMIC, b, 0)), None, Some((TS_STATIC, c, 0))])
+}
+
+fn delayed() -> impl Strategy<Value = Tables> {
+    let table = |table_type| (any_period(), delay()).prop_map(move |(period, delay)| Some((table_type, period, delay)));
+    prop_oneof![
+        (table(TS_DYNAMIC), table(TS_DYNAMIC), table(TS_STATIC)).prop_map(|(a, b, c)| [a, b, None, c]),
+        // By jiffies and with the longest delays, so that pushes can be quiet.
+        (prop::sample::select(DELAYS.to_vec()), any::<bool>()).prop_map(|(delay, other)| {
+            let table = |table_type| Some((table_type, 1000, delay.max(40)));
+            [table(TS_DYNAMIC), table(TS_DYNAMIC), None, table(TS_STATIC).filter(|_| other)]
+        }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(crate::cases(250))]
+
+    /// Exact: rows are the true top where they are marked so, with their true values, and
+    /// nothing is out of the tables that missed[] doesn't bound.
+    #[test]
+    fn exact(setup in setup(undelayed()), ops in prop::collection::vec(op(false), 1..250)) {
+        Driver::run(&setup, &ops);
+    }
+
+    /// Additive and alive, whatever is set meanwhile.
+    #[test]
+    fn additive(setup in setup(delayed()), ops in prop::collection::vec(op(true), 1..250)) {
+        Driver::run(&setup, &ops);
+    }
+
+    /// The quiet path counts what the other counts, to the same slides, and orders alike.
+    #[test]
+    fn quiet(setup in setup(delayed()), ops in prop::collection::vec(op(true), 1..250)) {
+        let [mut a, mut b] = [false, true].map(|quiet| Driver::new(&Setup { quiet, ..setup.clone() }));
+        for op in &ops {
+            a.apply(op);
+            b.apply(op);
+            for object in 0..setup.objects {
+                let (a, b) = (a.engine.object(object), b.engine.object(object));
+                for table in 0..TABLES {
+                    prop_assert_eq!(a.windows[table].sum, b.windows[table].sum);
+                    prop_assert_eq!(a.windows[table].slide, b.windows[table].slide);
+                    prop_assert_eq!(a.counts[table].sum, b.counts[table].sum);
+                }
+            }
+        }
+        for table in 0..TABLES {
+            prop_assert_eq!(a.snapshot(table), b.snapshot(table));
+        }
+    }
+
+    /// All pushes within a period: the tables hold the whole top, whatever the order and the
+    /// CPUs of the pushes.
+    #[test]
+    fn recall_within_a_period(
+        cpus in 1usize..=4,
+        top in 1u32..=20,
+        hz in prop::sample::select(HZ.to_vec()),
+        pushes in prop::collection::vec((0usize..4, 0usize..100, 1u64..50, 0u64..4_000_000), 1..600),
+    ) {
+        let setup = Setup {
+            cpus, top, objects: 100, hz, quiet: false,
+            tables: [Some((TS_DYNAMIC, 10_000, 0)), Some((TS_STATIC, 1000, 0)), None, None],
+        };
+        let mut driver = Driver::new(&setup);
+        let mut sums = vec![0; 100];
+        for &(cpu, object, amount, wait) in &pushes {
+            sums[object] += amount;
+            driver.apply(&Op::Wait(wait));
+            driver.apply(&Op::Push(cpu, PushOp { object: Some(object), part: 0, amounts: [amount; TABLES] }));
+        }
+        sums.retain(|&sum| sum != 0);
+        sums.sort_unstable_by(|a, b| b.cmp(a));
+        sums.truncate(top as usize);
+        for table in 0..2 {
+            let snapshot = driver.snapshot(table);
+            let rows: Vec<_> = snapshot.rows.iter().take(top as usize).map(|row| row.value.value).collect();
+            prop_assert_eq!(&rows, &sums);
+            prop_assert!(snapshot.rows.iter().take(top as usize).all(|row| row.proven));
+        }
+    }
+
+    /// New objects push in every period, and the old ones fade, or a setting ends them: the
+    /// table follows. All of the top is there, although every slot was taken by what was
+    /// large before, and whether or not somebody reads in between.
+    #[test]
+    fn recall_when_objects_come_and_go(
+        top in 1u32..=16,
+        rounds in prop::collection::vec((1u64..1000, any::<bool>(), any_period(), 0u64..2_000_000_000), 2..6),
+        change in any::<bool>(),
+    ) {
+        let mut engine = Engine::new(2, top, 6 * 100, 250).unwrap();
+        let mut now = 0;
+        engine.set_config(0, config(1000, 0, TS_DYNAMIC, true, 1, 250).unwrap());
+        for (round, &(scale, read, period, wait)) in rounds.iter().enumerate() {
+            let last = round == rounds.len() - 1;
+            for object in 0..100 {
+                engine.birth(round * 100 + object);
+            }
+            let period = if change && !last { period } else { 1000 };
+            engine.set_config(0, config(period, 0, TS_DYNAMIC, true, 1 + round as u32, 250).unwrap());
+            for step in 0..10u64 {
+                for object in 0..100 {
+                    now += 900_000;
+                    engine.set_time(now);
+                    let amount = scale * (1 + (object as u64 * 37 + step) % 100);
+                    engine.push(object % 2, round * 100 + object, 0, &[amount, 0, 0, 0]);
+                }
+            }
+            if last || read {
+                let snapshot = engine.snapshot(0);
+                if period == 1000 {
+                    let newest = snapshot.rows.iter().take(top as usize).filter(|row| row.id > round as u64 * 100);
+                    prop_assert_eq!(newest.count(), top as usize);
+                }
+            }
+            now += wait;
+        }
+    }
+
+    /// P3, to the grain of the clock; and what is summed in between is in the next value.
+    #[test]
+    fn ordered_once_per_delay(
+        period in any_period(), delay_ms in 1u32..2000, hz in prop::sample::select(HZ.to_vec()),
+        quiet in any::<bool>(), waits in prop::collection::vec(0u64..300_000_000, 1..80),
+    ) {
+        for table_type in [TS_DYNAMIC, TS_STATIC] {
+            let mut engine = Engine::new(1, 1, 1, hz).unwrap();
+            engine.quiet = quiet;
+            let config = config(period, delay_ms, table_type, true, 1, hz).unwrap();
+            engine.set_config(0, config);
+            engine.birth(0);
+            let mut now = 0;
+            let (mut due, mut ordered) = (0, 0);
+            for (i, wait) in waits.iter().enumerate() {
+                now += wait;
+                engine.set_time(now);
+                engine.push(0, 0, 0, &[1, 0, 0, 0]);
+                let unit = engine.ticks(0) >> config.delay_shift;
+                if i == 0 || unit - due >= u64::from(config.delay) {
+                    (due, ordered) = (unit, ordered + 1);
+                }
+                prop_assert_eq!(engine.ordered(0, 0, 0), ordered);
+            }
+        }
+    }
+}
