@@ -33,7 +33,7 @@ enum inet_part {
 /* Who uses the socket; set in process context, see inet_owner(). */
 struct inet_owner {
 	u32 pid; /* thread group; 0: not known (yet), or the kernel */
-	u32 sure; /* 0: inherited from the listener, until its user sends */
+	u32 pad;
 	u64 cgroup; /* id in the cgroup v2 hierarchy */
 	u64 cgroup_v1; /* id in the v1 hierarchy of enum inet_v1; 0: none */
 	char comm[16]; /* of the thread group's leader */
@@ -45,7 +45,8 @@ struct inet_owner {
  * An object, in the socket's local storage: it lives as long as the socket.
  *
  * The kernel puts it 8 bytes behind the start of a cache line, and 136 bytes of its own before
- * it: with 56 bytes here the windows are aligned, and with 888 in all it fits into 1 KiB.
+ * it: so that what every push needs fits one line, and each window begins one, there are 56
+ * bytes before the windows; and with 888 in all it fits into 1 KiB.
  */
 struct inet_object {
 	u64 id; /* the socket's cookie; 0: not (or no longer) an object */
@@ -53,14 +54,16 @@ struct inet_object {
 	 * making it an object right now. */
 	u64 self;
 	u64 quiet; /* pushes before this (jiffies) need only sum … */
-	u32 generation; /* … as long as this is inet_settings.generation */
-	u32 sample; /* enum inet_sample */
-	u32 dead; /* closed: packets that still come make no new object of it */
-	u32 pad[3];
-	u64 sock; /* address of the socket */
-	struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
 	struct ts_count bytes;
+	u32 generation; /* … as long as this is inet_settings.generation */
+	u8 sample; /* enum inet_sample */
+	u8 dead; /* closed: packets that still come make no new object of it */
+	u8 sure; /* of the owner; 0: inherited from the listener, until its user sends */
+	u8 pad;
+	struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
+	u64 sock; /* address of the socket */
 	struct inet_owner owner;
+	u64 pad_end[2]; /* see ts_mark_index() */
 };
 
 /* Set before loading. */
