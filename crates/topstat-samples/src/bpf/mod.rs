@@ -35,7 +35,9 @@ pub fn libbpf_said() -> Vec<String> {
 fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
     let said = libbpf_said();
     let mut why = why.to_string();
-    if let Some(line) = said.iter().rev().find(|l| l.contains("failed to load") || l.contains("BPF program load failed")) {
+    if let Some(line) =
+        said.iter().rev().find(|l| l.contains("failed to load") || l.contains("BPF program load failed"))
+    {
         why = format!("{why} ({})", line.trim_start_matches("libbpf: "));
     }
     Error::Kernel { what: what.into(), why }
