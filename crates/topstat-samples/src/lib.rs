@@ -36,11 +36,13 @@ pub struct Options {
     pub period_ms: u32,
     /// An object is ordered at most once per delay, 0 to 3,600,000 ms.
     pub delay_ms: u32,
+    /// Whether snapshots list the rows of every CPU, too, and not only its total.
+    pub cpu_rows: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { top: DEFAULT_TOP, period_ms: 1000, delay_ms: 0 }
+        Self { top: DEFAULT_TOP, period_ms: 1000, delay_ms: 0, cpu_rows: false }
     }
 }
 

@@ -112,9 +112,9 @@ struct ts_table {
 	u64 missed_slide; /* the slide missed[] is up to date for */
 	u64 missed[TS_MARKS]; /* T5, by slide; [0] alone in a static table */
 	u64 missed_nested[TS_MARKS]; /* the same, by pushes without the claim */
-	struct ts_window total; /* all pushes on this CPU */
+	struct ts_window total __attribute__((aligned(64))); /* all pushes on this CPU */
 	struct ts_window scratch; /* a copy to evaluate; under the claim */
-	struct ts_entry entry[];
+	struct ts_entry entry[] __attribute__((aligned(64)));
 };
 
 /* The tables of a sample, which are pushed to together, on one CPU. They stand behind

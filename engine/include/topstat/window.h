@@ -69,7 +69,8 @@ struct ts_mark {
 	u64 sum[TS_PARTS];
 };
 
-/* The head, all that a push within a slide touches, is one cache line. */
+/* The head, all that a push within a slide touches, is 64 bytes: one cache line, where whoever
+ * owns the window aligns it. */
 struct ts_window {
 	u64 sum[TS_PARTS]; /* of all pushes ever */
 	u64 slide; /* of the latest push; 0: never pushed */
@@ -84,7 +85,7 @@ struct ts_window {
 	u8 last; /* fraction of the latest push */
 	u8 pad;
 	struct ts_mark mark[TS_MARKS]; /* of slide x at [x % TS_MARKS] */
-} __attribute__((aligned(64)));
+};
 
 /* A window that only runs: the value of a static table. */
 struct ts_count {

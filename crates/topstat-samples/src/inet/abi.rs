@@ -2,7 +2,7 @@
 //! What the programs and this crate share, generated from `inet.h`; the compiler checks the
 //! layout against clang's.
 
-#![allow(non_camel_case_types, missing_docs, unreachable_pub, dead_code)]
+#![allow(non_camel_case_types, missing_docs, unreachable_pub, dead_code, clippy::undocumented_unsafe_blocks)]
 
 use crate::bpf::Plain;
 

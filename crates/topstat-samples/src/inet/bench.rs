@@ -92,8 +92,8 @@ impl Bench {
     pub fn run(&self, way: &str, flows: u32, packets: u32) -> Result<f64, Error> {
         let failed = |why: String| Error::Kernel { what: format!("measure {way}"), why };
         self.parameters.write(0, 0, abi::inet_bench { flows, next: 0, not_found: 0 });
-        let mut packet = udp_packet();
-        let input = ProgramInput { data_in: Some(&mut packet), repeat: packets, ..Default::default() };
+        let packet = udp_packet();
+        let input = ProgramInput { data_in: Some(&packet), repeat: packets, ..Default::default() };
         // The time that this thread got: others may run in between.
         let begun = thread_ns();
         program(&self.object, way)?.test_run(input).map_err(|e| failed(e.to_string()))?;

@@ -67,7 +67,7 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 		inet_unobjected(skb, sample, part);
 		return NULL;
 	}
-	if (part == INET_TX && !o->owner.sure) {
+	if (part == INET_TX && !o->sure) {
 		struct sock *kernel_sk = (void *)ts_read(o->sock);
 
 		/*
@@ -77,9 +77,9 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 		 * is one of the kernel's own.
 		 */
 		if (BPF_CORE_READ(kernel_sk, sk_lock.owned))
-			inet_owner(&o->owner, (void *)bpf_get_current_task());
+			inet_owner(o, (void *)bpf_get_current_task());
 		else if (sample == INET_UDP_V4 || sample == INET_UDP_V6)
-			o->owner.sure = 1;
+			o->sure = 1;
 	}
 	if (o->dead) {
 		inet_unobjected(skb, sample, part);
@@ -108,7 +108,7 @@ static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *s
 		return 1;
 	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
 	if (ts_unlikely(!o || o->self != (u64)o || !o->id ||
-			(part == INET_TX && !o->owner.sure))) {
+			(part == INET_TX && !o->sure))) {
 		o = inet_object_make(skb, part);
 		if (!o)
 			return 1;

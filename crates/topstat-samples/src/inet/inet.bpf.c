@@ -41,7 +41,7 @@ int inet_create(struct bpf_sock *sk)
 	o = bpf_sk_storage_get(&objects, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!o)
 		return 1; /* the first packet tries again, and counts it */
-	inet_owner(&o->owner, (void *)bpf_get_current_task());
+	inet_owner(o, (void *)bpf_get_current_task());
 	return 1;
 }
 
@@ -136,6 +136,6 @@ int inet_adopt(struct bpf_iter__task_file *ctx)
 	if (!o)
 		return 0;
 	if (!o->owner.pid)
-		inet_owner(&o->owner, task);
+		inet_owner(o, task);
 	return 0;
 }

@@ -21,8 +21,9 @@ static __always_inline u32 inet_v1_index(void)
  * Take down the task's process as the socket's user: the name is the process's (its
  * leader's), not the thread's.
  */
-static __always_inline void inet_owner(struct inet_owner *owner, struct task_struct *task)
+static __always_inline void inet_owner(struct inet_object *o, struct task_struct *task)
 {
+	struct inet_owner *owner = &o->owner;
 	struct css_set *css;
 	struct cgroup_subsys_state *subsys;
 
@@ -36,7 +37,7 @@ static __always_inline void inet_owner(struct inet_owner *owner, struct task_str
 		bpf_probe_read_kernel(&subsys, sizeof(subsys), &css->subsys[i]);
 		owner->cgroup_v1 = BPF_CORE_READ(subsys, cgroup, kn, id);
 	}
-	owner->sure = 1;
+	o->sure = 1;
 }
 
 /*
@@ -53,7 +54,7 @@ static __always_inline int inet_object_init(struct inet_object *o, void *sk)
 		o->id = 0;
 		o->dead = 0;
 		o->quiet = 0;
-		o->owner.sure = 0;
+		o->sure = 0;
 		__builtin_memset(&o->window, 0, sizeof(o->window));
 		__builtin_memset(&o->bytes, 0, sizeof(o->bytes));
 	}

@@ -31,6 +31,7 @@ pub struct Observer {
     pub cpus: u32,
     pub period_ms: u32,
     pub delay_ms: u32,
+    pub cpu_rows: bool,
     _links: Vec<Link>,
     _cgroup: OwnedFd,
 }
@@ -80,6 +81,7 @@ impl Observer {
             cpus,
             period_ms: options.period_ms,
             delay_ms: options.delay_ms,
+            cpu_rows: options.cpu_rows,
             _links: Vec::new(),
             _cgroup: cgroup,
         };

@@ -194,7 +194,7 @@ impl Reader {
         let scale = if info.unit == Unit::Bits { 8 } else { 1 };
         let period = u64::from(abi::TS_SLIDES) * (tick.end - tick.start);
         let since = (info.kind == TableType::Dynamic).then(|| tick.now.saturating_sub(period));
-        let merged = rows::merge(sections.iter().map(|s| (s.cpu, s.rows.clone())), since);
+        let merged = rows::merge(sections.iter().map(|s| (s.cpu, s.rows.as_slice())), since);
 
         // A push that was under way at a slide's boundary may be in one slide for its object and
         // in the next for the total; the larger of the two is what was pushed.
@@ -248,7 +248,8 @@ impl Reader {
     }
 
     fn cpu_section(&mut self, section: &Section, total: u64, top: usize, scale: u64) -> CpuSection {
-        let mut by_key: Vec<&abi::inet_row> = section.rows.iter().filter(|r| r.key > 0).collect();
+        let wanted = if self.observer.cpu_rows { section.rows.as_slice() } else { &[] };
+        let mut by_key: Vec<&abi::inet_row> = wanted.iter().filter(|r| r.key > 0).collect();
         by_key.sort_unstable_by(|a, b| b.key.cmp(&a.key).then(a.id.cmp(&b.id)));
         let rows = by_key
             .into_iter()
@@ -266,7 +267,7 @@ fn not_loaded(info: &TableInfo) -> Error {
 /// How many of the shown rows are certain to be the true top: those at least as large as
 /// anything that was ever turned away (T5 in the engine's `table.h`). With a delay, objects may
 /// have grown unseen, and nothing is certain.
-fn proven(merged: &[Merged], shown: usize, sections: &[Section], delay_ms: u32) -> u32 {
+fn proven(merged: &[Merged<'_>], shown: usize, sections: &[Section], delay_ms: u32) -> u32 {
     if delay_ms > 0 {
         return 0;
     }

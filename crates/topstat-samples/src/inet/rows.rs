@@ -58,15 +58,18 @@ pub fn describe(row: &abi::inet_row, paths: &mut Paths) -> Vec<Field> {
 }
 
 /// An object found on one or more CPUs.
-pub struct Merged {
-    pub row: abi::inet_row,
+pub struct Merged<'a> {
+    pub row: &'a abi::inet_row,
     pub cpus: Vec<u32>,
 }
 
 /// The exact merge: each object once. Its value is the same on every CPU but for pushes that
 /// came in between, and those only add: the largest is the latest.
-pub fn merge(sections: impl IntoIterator<Item = (u32, Vec<abi::inet_row>)>, pushed_since: Option<u64>) -> Vec<Merged> {
-    let mut by_id: HashMap<u64, Merged> = HashMap::new();
+pub fn merge<'a>(
+    sections: impl IntoIterator<Item = (u32, &'a [abi::inet_row])>,
+    pushed_since: Option<u64>,
+) -> Vec<Merged<'a>> {
+    let mut by_id: HashMap<u64, Merged<'_>> = HashMap::new();
     for (cpu, rows) in sections {
         for row in rows {
             // Rows that a refill has put here were not pushed here.
@@ -80,21 +83,21 @@ pub fn merge(sections: impl IntoIterator<Item = (u32, Vec<abi::inet_row>)>, push
             }
         }
     }
-    let mut all: Vec<Merged> = by_id.into_values().collect();
+    let mut all: Vec<Merged<'_>> = by_id.into_values().collect();
     // Equal values in the order of age, so that they don't jump about.
     all.sort_unstable_by(|a, b| b.row.value.cmp(&a.row.value).then(a.row.id.cmp(&b.row.id)));
     all
 }
 
 /// The shown rows of the merge. `scale` turns what is pushed into the table's unit.
-pub fn rows(merged: &[Merged], top: usize, scale: u64, paths: &mut Paths) -> Vec<Row> {
+pub fn rows(merged: &[Merged<'_>], top: usize, scale: u64, paths: &mut Paths) -> Vec<Row> {
     let shown = merged.iter().take(top).filter(|m| m.row.value > 0);
     (1..)
         .zip(shown)
         .map(|(rank, m)| Row {
             rank,
             value: m.row.value.saturating_mul(scale),
-            object: describe(&m.row, paths),
+            object: describe(m.row, paths),
             parts: m.row.part.iter().map(|p| p.saturating_mul(scale)).collect(),
             cpus: m.cpus.clone(),
         })

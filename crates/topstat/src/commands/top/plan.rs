@@ -46,7 +46,12 @@ impl Plan {
             _ => None,
         };
         let tables = resolve::tables(&args.table, family)?;
-        let options = Options { top: top(args.top, args.rows)?, period_ms: args.period, delay_ms: args.delay };
+        let options = Options {
+            top: top(args.top, args.rows)?,
+            period_ms: args.period,
+            delay_ms: args.delay,
+            ..Options::default()
+        };
         // Programs that read JSON or CSV find the same on a terminal as in a pipe.
         let on_terminal = facts.terminal && args.output == TopFormat::Text;
         let count = match (args.interval, args.count) {
