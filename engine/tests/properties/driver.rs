@@ -8,6 +8,9 @@ use topstat_engine::abi::{TS_DYNAMIC, TS_STATIC};
 use topstat_engine::sim::{Engine, Snapshot, TABLES};
 use topstat_engine::{Value, config};
 
+/// Engines begin with it, so that the next epoch is a smaller number.
+const EPOCH_MAX: u32 = 65_535;
+
 /// What the model knows of a table besides its pushes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Facts {
@@ -40,7 +43,7 @@ impl Driver {
         let mut facts = [Facts::default(); TABLES];
         for (table, settings) in setup.tables.iter().enumerate() {
             let Some((table_type, period, delay)) = *settings else { continue };
-            engine.set_config(table, config(period, delay, table_type, true, 1, setup.hz).unwrap());
+            engine.set_config(table, config(period, delay, table_type, true, EPOCH_MAX, setup.hz).unwrap());
             facts[table].delayed = delay != 0;
         }
         Self { engine, model: Model::default(), facts, setup: setup.clone(), last: BTreeMap::new() }
@@ -151,7 +154,7 @@ impl Driver {
         let old = *self.engine.config(table);
         let mut epoch = old.epoch;
         if period_ms != old.period_ms {
-            epoch = epoch % u32::from(u16::MAX) + 1;
+            epoch = epoch % EPOCH_MAX + 1;
             if table_type == TS_DYNAMIC {
                 self.facts[table].since = self.model.pushes.len();
             }

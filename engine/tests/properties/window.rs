@@ -7,6 +7,8 @@ use topstat_engine::abi::{TS_DYNAMIC, topstat_window_add, topstat_window_begin, 
 use topstat_engine::{Value, config, tick_at, ts_config, ts_window, window_value};
 
 const MS: u64 = 1_000_000;
+/// Windows begin with it, so that the next epoch is a smaller number.
+const EPOCH_MAX: u32 = 65_535;
 
 /// A window, pushed to as ts_push() does, and the pushes since its epoch.
 struct Flow {
@@ -18,7 +20,7 @@ struct Flow {
 
 impl Flow {
     fn new(period_ms: u32, hz: u32) -> Self {
-        let config = config(period_ms, 0, TS_DYNAMIC, true, 1, hz).unwrap();
+        let config = config(period_ms, 0, TS_DYNAMIC, true, EPOCH_MAX, hz).unwrap();
         Self { config, hz: hz.into(), window: ts_window::default(), pushes: vec![] }
     }
 
@@ -60,7 +62,7 @@ impl Flow {
     }
 
     fn set_period(&mut self, period_ms: u32) {
-        let epoch = self.config.epoch % 65_535 + 1;
+        let epoch = self.config.epoch % EPOCH_MAX + 1;
         self.config = config(period_ms, 0, TS_DYNAMIC, true, epoch, self.hz as u32).unwrap();
         self.pushes.clear();
     }
