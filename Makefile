@@ -15,6 +15,10 @@ CARGOFLAGS ?=
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOPSTAT := $(TARGET)/release/topstat
+VM := $(TARGET)/release/topstat-vm
+# What `make vm` runs, and on which kernel: 5.10, 6.1, 6.12, 6.18, newest; all of them if none is named.
+KERNEL ?=
+CMD ?= $(TOPSTAT) check
 # Loading eBPF programs takes root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 SHELL_SCRIPTS := .ci/run $(wildcard scripts/*)
@@ -27,7 +31,7 @@ export CARGO CARGOFLAGS
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
 setup: ## Install what building, testing and linting need (Debian; elsewhere say what is missing)
@@ -69,6 +73,17 @@ bench: ## Measure what topstat costs, for the README; wants root and a quiet mac
 	@scripts/setup build test
 	$(CARGO) build --release --locked -p topstat-bench $(CARGOFLAGS)
 	@set -e; for what in $(BENCH); do $(AS_ROOT) $(TARGET)/release/topstat-bench $$what $(BENCHFLAGS); echo; done
+
+.PHONY: vm
+vm: build ## Run a command on other kernels: make vm KERNEL=6.12 CMD='target/release/topstat check' (all kernels without KERNEL)
+	$(CARGO) build --release --locked -p topstat-vm $(CARGOFLAGS)
+	@missing=$$(dpkg-query -W -f '$${db:Status-Status} $${Package}\n' $$($(VM) deps) 2>&1 | grep -v '^installed' || true); \
+		[ -z "$$missing" ] || $(AS_ROOT) apt-get install -y $$($(VM) deps)
+	$(AS_ROOT) $(VM) $(if $(KERNEL),run --kernel $(KERNEL),matrix) -- sh -c '$(CMD)'
+
+.PHONY: vm-test
+vm-test: ## Test the runner of other kernels itself, with real guests
+	$(CARGO) test --locked -p topstat-vm $(CARGOFLAGS) -- --include-ignored --test-threads 1
 
 .PHONY: install
 install: ## Install the program and its licences below PREFIX (/usr/local), after `make build`
