@@ -74,9 +74,9 @@ pub fn once() {
     ONCE.store(true, Ordering::Relaxed);
 }
 
-/// Says that a snapshot's rows were all taken, some of them by sockets that are not the tests': what a test looks for may
-/// be missing for no fault of topstat's. If the test fails it is tried again.
-pub(crate) fn crowded() {
+/// Says that other traffic may have come in between: a snapshot's rows were all taken, some of them by sockets that are
+/// not the tests', or there is more in the total than the test has sent. If the test fails it is tried again.
+pub fn crowded() {
     CROWDED.store(true, Ordering::Relaxed);
 }
 

@@ -34,3 +34,10 @@ pub fn eventually(patience: Duration, mut ask: impl FnMut() -> bool) -> bool {
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+/// Two CPUs that this process may use, so that both ends of a connection are counted on both; `None` where there is one.
+pub fn two_cpus() -> Option<(usize, usize)> {
+    let allowed = rustix::thread::sched_getaffinity(None).ok()?;
+    let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
+    Some((cpus.next()?, cpus.next()?))
+}

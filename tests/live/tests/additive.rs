@@ -125,9 +125,8 @@ fn carried(family: Family, options: &Options) {
     const CONNECTIONS: usize = 300;
     const ATTEMPTS: usize = 4;
     let bytes = if family == Family::V4 { "tcp_v4/conns_bytes" } else { "tcp_v6/conns_bytes" };
-    let mut watch = Watch::load(&[bytes], options);
     for attempt in 1..=ATTEMPTS {
-        let before = watch.snapshot(bytes);
+        let mut watch = Watch::load(&[bytes], options);
         let mut load = Load::open(Config { connections: CONNECTIONS, family, ..Config::default() }).unwrap();
         let limits = Limits { churn: 100.0, time: Duration::from_secs(2), rate: Some(20_000.0), ..Limits::default() };
         let report = load.run(&Plan::endless(CONNECTIONS), &limits).unwrap();
@@ -138,17 +137,15 @@ fn carried(family: Family, options: &Options) {
             .iter()
             .flat_map(|c| [Key::new(c.client, c.server), Key::new(c.server, c.client)])
             .collect();
-        let foreign =
-            |view: &View| view.sockets.iter().filter(|s| !keys.contains(&s.key)).map(|s| s.value).sum::<u64>();
-        let open = watch.snapshot(bytes);
+        let open = watch.snapshot(bytes).snapshot.total;
         drop(load);
         let mut gone = || watch.snapshot(bytes).sockets.iter().all(|s| !keys.contains(&s.key));
         assert!(eventually(Duration::from_secs(2), &mut gone), "closed connections are shown");
         let closed = watch.snapshot(bytes);
-        let of_others = foreign(&closed).saturating_sub(foreign(&before));
-        let grown = |view: &View| view.snapshot.total - before.snapshot.total;
-        assert!(grown(&open) >= carried, "{} of {carried} bytes are counted", grown(&open));
-        if grown(&closed) == carried + of_others && closed.snapshot.total >= open.snapshot.total {
+        let total = closed.snapshot.total;
+        let of_others: u64 = closed.sockets.iter().map(|s| s.value).sum();
+        assert!(open >= carried && total >= open, "{carried} bytes: {open}, then {}", closed.summary());
+        if total == carried + of_others {
             note(format!(
                 "{carried} bytes on {} connections, {} of them closed meanwhile: all in the total (attempt {attempt})",
                 report.connections.len(),
@@ -156,7 +153,7 @@ fn carried(family: Family, options: &Options) {
             ));
             return;
         }
-        note(format!("others carried {} bytes meanwhile", grown(&closed) - carried));
+        note(format!("{} bytes more are in the total: others'?", total - carried - of_others));
     }
     panic!("the total was more than what was carried, {ATTEMPTS} times");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use topstat_live::truth::{self, key};
 use topstat_live::watch::endless;
-use topstat_live::{Case, End, Key, View, Watch, case, eventually, harness, note};
+use topstat_live::{Case, End, Key, View, Watch, case, eventually, harness, note, two_cpus};
 use topstat_load::{Config, Dist, EndedBy, Limits, Load, Plan, Proto, RunReport, UdpServer};
 
 pub fn cases() -> Vec<Case> {
@@ -30,6 +30,12 @@ fn loads(connections: usize) -> [(&'static str, Dist); 2] {
         ("skewed", Dist::Zipf { exponent: 1.0, max: 40 * (connections as u64).isqrt() }),
         ("nearly flat", Dist::Flat { low: 20, high: 26 }),
     ]
+}
+
+/// Client and server each on a CPU of its own: every socket is then counted, and ranked, on both.
+fn apart(config: Config) -> Config {
+    let (client_cpu, server_cpu) = two_cpus().unzip();
+    Config { client_cpu, server_cpu, ..config }
 }
 
 /// What is wrong with the rows as the top of these values. Rows of others' sockets are left out: those who are in the
@@ -85,7 +91,7 @@ fn assert_clean(report: &RunReport) {
 fn tcp(sockets: usize) {
     harness::once();
     let connections = sockets / 2;
-    let mut load = Load::open(Config { connections, ..Config::default() }).unwrap();
+    let mut load = Load::open(apart(Config { connections, ..Config::default() })).unwrap();
     load.run(&Plan::new(vec![1; connections]), &Limits::default()).unwrap();
     for (name, dist) in loads(connections) {
         let before = truth::settled(&load);
@@ -119,6 +125,7 @@ fn udp(sockets: usize) {
     harness::once();
     let connections = sockets / 2;
     let config = Config { proto: Proto::Udp, udp_server: UdpServer::PerClient, connections, ..Config::default() };
+    let config = apart(config);
     let mut watch = Watch::load(&["udp_v4/conns_pps", "udp_v4/conns_bps", "udp_v4/conns_bytes"], &endless());
     for (name, dist) in loads(connections) {
         let mut load = Load::open(config.clone()).unwrap();
@@ -154,7 +161,7 @@ fn with_churn() {
     const CONNECTIONS: usize = 500;
     for (name, dist) in loads(CONNECTIONS) {
         let mut watch = Watch::load(&[PPS, BPS, BYTES], &endless());
-        let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() }).unwrap();
+        let mut load = Load::open(apart(Config { connections: CONNECTIONS, ..Config::default() })).unwrap();
         let plan = Plan::from_dist(&dist, CONNECTIONS).unwrap().repeat(true);
         let limits = Limits { time: Duration::from_secs(3), churn: 300.0, rate: Some(20_000.0), ..Limits::default() };
         let report = load.run(&plan, &limits).unwrap();
@@ -200,7 +207,7 @@ fn after_the_top_has_closed() {
     harness::once();
     const CONNECTIONS: usize = 1500;
     const CLOSED: usize = 600;
-    let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() }).unwrap();
+    let mut load = Load::open(apart(Config { connections: CONNECTIONS, ..Config::default() })).unwrap();
     let mut watch = Watch::load(&[PPS, BYTES], &endless());
     let plan: Vec<u64> =
         (0..CONNECTIONS).map(|i| if i < CLOSED { 40 + i as u64 % 9 } else { 10 + i as u64 % 13 }).collect();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whose a socket is: the process's id and name (not the thread's), its cgroup and its network namespace.
 
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 use topstat_live::watch::{Socket, everything};
 use topstat_live::{Case, Key, Netns, Role, Watch, case, cgroup, netns, note};
@@ -115,17 +115,23 @@ fn the_process_not_the_thread() {
     role.finish();
 }
 
+/// Those that send tell whose they are; those that only receive don't, and are found all the same.
 fn sockets_that_were_there_before() {
     let to = echo();
     let (mut role, key) = connected("tl-before", to);
-    let mut silent = TcpStream::connect(to).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (silent, silent_key) = connected("tl-silent", listener.local_addr().unwrap());
+    let mut server = listener.accept().unwrap().0;
     let mut watch = Watch::load(&[BYTES], &everything());
     speak(&mut role);
-    std::io::Write::write_all(&mut silent, &[1; SIZE]).unwrap();
+    std::io::Write::write_all(&mut server, &[1; SIZE]).unwrap();
     let view = watch.snapshot(BYTES);
     assert_owner(view.get(key), role.pid(), "tl-before");
     assert_own(view.get(other(key)));
-    assert_own(view.get(Key::new(silent.local_addr().unwrap(), to)));
+    assert_owner(view.get(silent_key), silent.pid(), "tl-silent");
+    assert_eq!((view.get(silent_key).rx, view.get(silent_key).tx), (SIZE as u64, 0));
+    assert_own(view.get(other(silent_key)));
+    silent.finish();
     role.finish();
 }
 

@@ -217,9 +217,10 @@ fn a_delay_loses_nothing() {
         }
         assert!(view.sockets.len() >= 100, "{path}: {}", view.summary());
         let carried: u64 = truth.values().map(|c| of(c).0 + of(c).1).sum();
-        assert!(view.snapshot.total >= carried + foreign, "{path}: {carried} in {}", view.summary());
-        // Others may have come and gone, but have not carried more than a little.
-        assert!(view.snapshot.total < carried + foreign + carried / 20, "{path}: {carried} in {}", view.summary());
+        if view.snapshot.total > carried + foreign {
+            harness::crowded(); // others may have come and gone unseen
+        }
+        assert_eq!(view.snapshot.total, carried + foreign, "{path}: {}", view.summary());
         let mut values: Vec<u64> = truth.values().map(|c| of(c).0 + of(c).1).collect();
         values.sort_unstable_by(|a, b| b.cmp(a));
         let least = values[127];
