@@ -15,6 +15,8 @@
  *                          a load or store that the compiler neither repeats
  *                          nor tears
  *   ts_bound(i, mask)      i & mask, in a form the eBPF verifier believes
+ *   ts_times(i, size)      i * size, with `size` constant when the program is loaded,
+ *                          likewise
  *   ts_launder(p, v)       v, by way of memory, so that the verifier forgets what it
  *                          knew of it and finds each round of a loop like the last
  *   ts_precise()           the nanosecond clock, for slides too short for jiffies
@@ -82,6 +84,14 @@ TS_INLINE u32 ts_bound(u32 i, u32 mask)
 	return i;
 }
 
+/* In assembly: before 6.10 ("bpf/verifier: relax MUL range computation check") the verifier
+ * follows a product only when it is the second factor that it knows. */
+TS_INLINE u64 ts_times(u64 i, u64 size)
+{
+	asm volatile("%0 *= %1" : "+r"(i) : "r"(size));
+	return i;
+}
+
 #define ts_precise() bpf_ktime_get_ns()
 
 TS_INLINE u32 ts_launder(u32 *p, u32 v)
@@ -112,6 +122,7 @@ TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 #define ts_claim(p) (xchg((p), 1ULL) == 0)
 #define ts_release(p) smp_store_release((p), 0ULL)
 #define ts_bound(i, mask) ((u32)(i) & (u32)(mask))
+#define ts_times(i, size) ((u64)(i) * (u64)(size))
 #define ts_launder(p, v) ((void)(p), (u32)(v))
 #define ts_precise() ktime_get_mono_fast_ns()
 #define ts_peek(dst, n, addr) \
@@ -145,6 +156,7 @@ TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)
 #define ts_claim(p) (__atomic_exchange_n((p), 1, __ATOMIC_ACQUIRE) == 0)
 #define ts_release(p) __atomic_store_n((p), 0, __ATOMIC_RELEASE)
 #define ts_bound(i, mask) ((u32)(i) & (u32)(mask))
+#define ts_times(i, size) ((u64)(i) * (u64)(size))
 #define ts_launder(p, v) ((void)(p), (u32)(v))
 
 /* Whoever uses the engine in user space says what time it is, each thread its own. */

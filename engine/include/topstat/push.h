@@ -25,7 +25,7 @@
 
 TS_INLINE struct ts_table *ts_bank_table(struct ts_bank *bank, u32 table, u64 stride)
 {
-	return (void *)((char *)(bank + 1) + table * stride);
+	return (void *)((char *)(bank + 1) + ts_times(table, stride));
 }
 
 /* The clock has moved, or a setting has changed: bring all tables of the bank there.
