@@ -51,7 +51,10 @@ fn main() -> Result<()> {
         names.push(name);
     }
     let members: String = names.iter().map(|n| format!("&{n}::FAMILY, ")).collect();
-    writeln!(list, "/// All families, by the names of their folders.\npub static FAMILIES: &[&dyn Family] = &[{members}];")?;
+    writeln!(
+        list,
+        "/// All families, by the names of their folders.\npub static FAMILIES: &[&dyn Family] = &[{members}];"
+    )?;
     fs::write(out.join("families.rs"), list)?;
     Ok(())
 }

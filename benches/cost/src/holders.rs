@@ -106,7 +106,8 @@ impl Holders {
     /// Has the sockets of flows 0 to `flows` - 1 opened.
     pub fn new(flows: u32) -> Result<Self> {
         let program = std::env::current_exe()?;
-        let mut holders = Self { children: Vec::new(), _sink: UdpSocket::bind(REMOTE).context("cannot bind the sink")? };
+        let mut holders =
+            Self { children: Vec::new(), _sink: UdpSocket::bind(REMOTE).context("cannot bind the sink")? };
         for first in (0..flows).step_by(PER_PROCESS as usize) {
             let count = (flows - first).min(PER_PROCESS);
             let mut child = Command::new(&program)

@@ -15,6 +15,7 @@ pub fn spread(rounds: &[f64]) -> Spread {
     sorted.sort_by(f64::total_cmp);
     let at = |i: usize| sorted.get(i).copied().unwrap_or(f64::NAN);
     let middle = sorted.len() / 2;
-    let median = if sorted.len().is_multiple_of(2) { (at(middle.wrapping_sub(1)) + at(middle)) / 2.0 } else { at(middle) };
+    let median =
+        if sorted.len().is_multiple_of(2) { (at(middle.wrapping_sub(1)) + at(middle)) / 2.0 } else { at(middle) };
     Spread { median, low: at(0), high: at(sorted.len().wrapping_sub(1)) }
 }

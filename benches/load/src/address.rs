@@ -41,11 +41,7 @@ impl FromStr for Addresses {
             return Ok(Addresses::Spread(count));
         }
         text.split(',')
-            .map(|one| {
-                one.trim()
-                    .parse()
-                    .map_err(|_| format!("'{one}' is not an IP address"))
-            })
+            .map(|one| one.trim().parse().map_err(|_| format!("'{one}' is not an IP address")))
             .collect::<std::result::Result<Vec<IpAddr>, String>>()
             .map(Addresses::List)
     }
@@ -67,12 +63,7 @@ impl Endpoints {
         let wanted = config.connections.div_ceil(CONNECTIONS_PER_ADDRESS);
         let per_client = config.proto == Proto::Udp && config.udp_server == UdpServer::PerClient;
 
-        let destinations = resolve(
-            &config.destinations,
-            config.family,
-            128,
-            if per_client { wanted } else { 1 },
-        )?;
+        let destinations = resolve(&config.destinations, config.family, 128, if per_client { wanted } else { 1 })?;
         let local = destinations.iter().all(IpAddr::is_loopback);
         let sources = match &config.sources {
             // Outside loopback only the kernel knows which source leads to the destination.
@@ -81,30 +72,19 @@ impl Endpoints {
         };
         let ports = match config.ports {
             0 if v4 => 1,
-            0 => config
-                .connections
-                .div_ceil(CONNECTIONS_PER_PORT * sources.len()),
+            0 => config.connections.div_ceil(CONNECTIONS_PER_PORT * sources.len()),
             ports => ports,
         };
         for &addr in sources.iter().chain(&destinations) {
             if (addr.is_ipv4()) != v4 {
-                return Err(Error::Config(format!(
-                    "address {addr} is not of the family {}",
-                    config.family
-                )));
+                return Err(Error::Config(format!("address {addr} is not of the family {}", config.family)));
             }
-            let unbound = addr.is_unspecified()
-                && config.sources == Addresses::Auto
-                && !destinations.contains(&addr);
+            let unbound = addr.is_unspecified() && config.sources == Addresses::Auto && !destinations.contains(&addr);
             if !(unbound || addr.is_loopback() || config.allow_addresses.contains(&addr)) {
                 return Err(Error::NotLoopback(addr));
             }
         }
-        Ok(Endpoints {
-            sources,
-            destinations,
-            ports,
-        })
+        Ok(Endpoints { sources, destinations, ports })
     }
 
     /// The number of server addresses and ports.
@@ -130,12 +110,7 @@ fn unspecified(family: Family) -> IpAddr {
     }
 }
 
-fn resolve(
-    addresses: &Addresses,
-    family: Family,
-    block: usize,
-    wanted: usize,
-) -> Result<Vec<IpAddr>> {
+fn resolve(addresses: &Addresses, family: Family, block: usize, wanted: usize) -> Result<Vec<IpAddr>> {
     let count = match addresses {
         Addresses::List(list) if list.is_empty() => {
             return Err(Error::Config("the list of addresses is empty".into()));
@@ -146,9 +121,9 @@ fn resolve(
         Addresses::Auto => wanted.max(1),
     };
     match (family, addresses) {
-        (Family::V6, Addresses::Spread(2..)) => Err(Error::Config(
-            "IPv6 has one loopback address only (::1): list addresses, or use more ports".into(),
-        )),
+        (Family::V6, Addresses::Spread(2..)) => {
+            Err(Error::Config("IPv6 has one loopback address only (::1): list addresses, or use more ports".into()))
+        }
         (Family::V6, _) => Ok(vec![Ipv6Addr::LOCALHOST.into()]),
         (Family::V4, _) if count == 1 => Ok(vec![Ipv4Addr::LOCALHOST.into()]),
         (Family::V4, _) => (0..count).map(|i| spread(block, i)).collect(),
@@ -157,12 +132,8 @@ fn resolve(
 
 /// Address `i` of those that begin at 127.`block`.0.1, without any that ends in 0 or 255.
 fn spread(block: usize, i: usize) -> Result<IpAddr> {
-    let second = u8::try_from(block + i / ADDRESSES_PER_BLOCK).map_err(|_| {
-        Error::Config(format!(
-            "127.0.0.0/8 has no {} addresses for one side",
-            i + 1
-        ))
-    })?;
+    let second = u8::try_from(block + i / ADDRESSES_PER_BLOCK)
+        .map_err(|_| Error::Config(format!("127.0.0.0/8 has no {} addresses for one side", i + 1)))?;
     let rest = i % ADDRESSES_PER_BLOCK;
     Ok(Ipv4Addr::new(127, second, (rest / 250) as u8, (1 + rest % 250) as u8).into())
 }
@@ -173,11 +144,7 @@ mod tests {
     use std::collections::HashSet;
 
     fn config(connections: usize, family: Family) -> Config {
-        Config {
-            connections,
-            family,
-            ..Config::default()
-        }
+        Config { connections, family, ..Config::default() }
     }
 
     #[test]
@@ -196,26 +163,15 @@ mod tests {
             *per_source.entry(endpoints.source(i)).or_insert(0) += 1;
         }
         assert!(per_source.values().all(|&count| count == 4_000));
-        assert_eq!(
-            Endpoints::choose(&config(100_000, Family::V6))
-                .unwrap()
-                .ports,
-            13
-        );
+        assert_eq!(Endpoints::choose(&config(100_000, Family::V6)).unwrap().ports, 13);
     }
 
     #[test]
     fn every_pair_of_addresses_is_used() {
-        let config = Config {
-            sources: Addresses::Spread(3),
-            destinations: Addresses::Spread(2),
-            ports: 2,
-            ..Config::default()
-        };
+        let config =
+            Config { sources: Addresses::Spread(3), destinations: Addresses::Spread(2), ports: 2, ..Config::default() };
         let endpoints = Endpoints::choose(&config).unwrap();
-        let pairs: HashSet<_> = (0..12)
-            .map(|i| (endpoints.source(i), endpoints.server(i)))
-            .collect();
+        let pairs: HashSet<_> = (0..12).map(|i| (endpoints.source(i), endpoints.server(i))).collect();
         assert_eq!(pairs.len(), 12);
     }
 
@@ -230,10 +186,7 @@ mod tests {
     #[test]
     fn other_addresses_are_refused_unless_allowed() {
         let far: IpAddr = "192.0.2.1".parse().unwrap();
-        let mut config = Config {
-            destinations: Addresses::List(vec![far]),
-            ..Config::default()
-        };
+        let mut config = Config { destinations: Addresses::List(vec![far]), ..Config::default() };
         assert!(matches!(Endpoints::choose(&config), Err(Error::NotLoopback(addr)) if addr == far));
         config.allow_addresses = vec![far];
         let endpoints = Endpoints::choose(&config).unwrap();
@@ -244,10 +197,7 @@ mod tests {
     fn addresses_are_parsed() {
         assert_eq!("auto".parse(), Ok(Addresses::Auto));
         assert_eq!("12".parse(), Ok(Addresses::Spread(12)));
-        assert_eq!(
-            "::1".parse(),
-            Ok(Addresses::List(vec![Ipv6Addr::LOCALHOST.into()]))
-        );
+        assert_eq!("::1".parse(), Ok(Addresses::List(vec![Ipv6Addr::LOCALHOST.into()])));
         assert!("127.0.0.1,x".parse::<Addresses>().is_err());
     }
 }

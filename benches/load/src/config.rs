@@ -148,35 +148,21 @@ impl Config {
             Proto::Tcp => MAX_MESSAGE,
             Proto::Udp => MAX_DATAGRAM,
         };
-        let sizes = [
-            ("request", self.request_size),
-            ("response", self.response_size.unwrap_or(1)),
-        ];
+        let sizes = [("request", self.request_size), ("response", self.response_size.unwrap_or(1))];
         let wrong = |text: String| Err(Error::Config(text));
         for (name, size) in sizes {
             if !(1..=max).contains(&size) {
-                return wrong(format!(
-                    "the {name} has {size} bytes; 1 to {max} are possible"
-                ));
+                return wrong(format!("the {name} has {size} bytes; 1 to {max} are possible"));
             }
         }
         if self.mode == Mode::Bulk && self.response_size.is_some() {
             return wrong("there are no responses in bulk mode".into());
         }
         if !(1..=MAX_CONNECTIONS).contains(&self.connections) {
-            return wrong(format!(
-                "{} connections; 1 to {MAX_CONNECTIONS} are possible",
-                self.connections
-            ));
+            return wrong(format!("{} connections; 1 to {MAX_CONNECTIONS} are possible", self.connections));
         }
-        if self.ports > 0
-            && self.first_port > 0
-            && self.ports - 1 > usize::from(u16::MAX - self.first_port)
-        {
-            return wrong(format!(
-                "{} ports from {} on go beyond port 65535",
-                self.ports, self.first_port
-            ));
+        if self.ports > 0 && self.first_port > 0 && self.ports - 1 > usize::from(u16::MAX - self.first_port) {
+            return wrong(format!("{} ports from {} on go beyond port 65535", self.ports, self.first_port));
         }
         Ok(())
     }
@@ -191,35 +177,17 @@ mod tests {
         let error = |config: Config| config.check().unwrap_err().to_string();
         let ok = Config::default;
         assert!(ok().check().is_ok());
+        assert_eq!(error(Config { connections: 0, ..ok() }), "0 connections; 1 to 16777216 are possible");
         assert_eq!(
-            error(Config {
-                connections: 0,
-                ..ok()
-            }),
-            "0 connections; 1 to 16777216 are possible"
-        );
-        assert_eq!(
-            error(Config {
-                proto: Proto::Udp,
-                request_size: 65_508,
-                ..ok()
-            }),
+            error(Config { proto: Proto::Udp, request_size: 65_508, ..ok() }),
             "the request has 65508 bytes; 1 to 65507 are possible"
         );
         assert_eq!(
-            error(Config {
-                mode: Mode::Bulk,
-                response_size: Some(1),
-                ..ok()
-            }),
+            error(Config { mode: Mode::Bulk, response_size: Some(1), ..ok() }),
             "there are no responses in bulk mode"
         );
         assert_eq!(
-            error(Config {
-                first_port: 65_535,
-                ports: 2,
-                ..ok()
-            }),
+            error(Config { first_port: 65_535, ports: 2, ..ok() }),
             "2 ports from 65535 on go beyond port 65535"
         );
     }

@@ -37,8 +37,7 @@ pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     pub fn add(&self, amount: u64) {
-        self.0
-            .store(self.0.load(Ordering::Relaxed) + amount, Ordering::Release);
+        self.0.store(self.0.load(Ordering::Relaxed) + amount, Ordering::Release);
     }
 
     pub fn get(&self) -> u64 {
@@ -85,18 +84,12 @@ impl Conn {
 
     /// The client's socket.
     pub fn client_fd(&self) -> Result<BorrowedFd<'_>> {
-        self.client
-            .as_ref()
-            .map(AsFd::as_fd)
-            .ok_or(Error::Closed(self.index))
+        self.client.as_ref().map(AsFd::as_fd).ok_or(Error::Closed(self.index))
     }
 
     /// The server's socket: the accepted one of this connection, or the one that serves all clients of a shared UDP server.
     pub fn server_fd(&self) -> Result<BorrowedFd<'_>> {
-        self.server
-            .as_ref()
-            .map(AsFd::as_fd)
-            .ok_or(Error::Closed(self.index))
+        self.server.as_ref().map(AsFd::as_fd).ok_or(Error::Closed(self.index))
     }
 
     /// The kernel's cookies of the client's and the server's socket.
@@ -108,9 +101,7 @@ impl Conn {
     /// The inodes of the client's and the server's socket, as `/proc/net/tcp` has them.
     pub fn inodes(&self) -> Result<(u64, u64)> {
         let inode = |fd| {
-            rustix::fs::fstat(fd)
-                .map(|stat| stat.st_ino)
-                .map_err(|error| Error::system("find a socket's inode", error))
+            rustix::fs::fstat(fd).map(|stat| stat.st_ino).map_err(|error| Error::system("find a socket's inode", error))
         };
         Ok((inode(self.client_fd()?)?, inode(self.server_fd()?)?))
     }

@@ -45,14 +45,9 @@ impl SystemTime {
     }
 
     fn now() -> Result<SystemTime> {
-        let text = std::fs::read_to_string("/proc/stat")
-            .map_err(|error| Error::system("read /proc/stat", error))?;
-        SystemTime::parse(&text, rustix::param::clock_ticks_per_second()).ok_or_else(|| {
-            Error::system(
-                "read /proc/stat",
-                std::io::Error::other("its first line is not 'cpu …'"),
-            )
-        })
+        let text = std::fs::read_to_string("/proc/stat").map_err(|error| Error::system("read /proc/stat", error))?;
+        SystemTime::parse(&text, rustix::param::clock_ticks_per_second())
+            .ok_or_else(|| Error::system("read /proc/stat", std::io::Error::other("its first line is not 'cpu …'")))
     }
 
     fn parse(text: &str, ticks_per_second: u64) -> Option<SystemTime> {
@@ -61,10 +56,7 @@ impl SystemTime {
             return None;
         }
         let ns: Vec<u64> = words
-            .map(|word| {
-                word.parse::<u64>()
-                    .map(|ticks| ticks * (1_000_000_000 / ticks_per_second))
-            })
+            .map(|word| word.parse::<u64>().map(|ticks| ticks * (1_000_000_000 / ticks_per_second)))
             .collect::<std::result::Result<_, _>>()
             .ok()?;
         let [user, nice, system, idle, iowait, irq, softirq, steal, ..] = ns[..] else {
@@ -107,11 +99,7 @@ pub(crate) struct CpuMark {
 impl CpuMark {
     pub fn now() -> Result<CpuMark> {
         let (user, system) = sys::process_times();
-        Ok(CpuMark {
-            user,
-            system,
-            host: SystemTime::now()?,
-        })
+        Ok(CpuMark { user, system, host: SystemTime::now()? })
     }
 
     /// What was used since.

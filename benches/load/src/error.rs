@@ -92,10 +92,7 @@ impl Error {
     }
 
     pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
-        Error::System {
-            what: what.into(),
-            source: source.into(),
-        }
+        Error::System { what: what.into(), source: source.into() }
     }
 }
 
@@ -110,13 +107,9 @@ fn hint(error: &io::Error) -> &'static str {
             "; the port is taken, or the address has none left: choose another port, spread over more addresses, \
              or widen net.ipv4.ip_local_port_range"
         }
-        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => {
-            "; is the interface up (ip link set lo up)?"
-        }
+        Some(libc::ENETUNREACH | libc::EHOSTUNREACH) => "; is the interface up (ip link set lo up)?",
         Some(libc::EAFNOSUPPORT) => "; this kernel has no such address family",
-        Some(libc::EMFILE | libc::ENFILE) => {
-            "; raise the limit of open files (ulimit -n, fs.file-max)"
-        }
+        Some(libc::EMFILE | libc::ENFILE) => "; raise the limit of open files (ulimit -n, fs.file-max)",
         Some(libc::ENOMEM | libc::ENOBUFS) => "; see net.ipv4.tcp_mem and the free memory",
         _ => "",
     }
@@ -128,11 +121,7 @@ mod tests {
 
     #[test]
     fn messages_say_what_to_do() {
-        let fds = Error::FdLimit {
-            connections: 100_000,
-            needed: 200_030,
-            limit: 1024,
-        };
+        let fds = Error::FdLimit { connections: 100_000, needed: 200_030, limit: 1024 };
         assert_eq!(
             fds.to_string(),
             "cannot open 100000 connections: they need 200030 file descriptors, the hard limit is 1024; \
@@ -144,15 +133,7 @@ mod tests {
             to: "127.0.0.1:80".parse().unwrap(),
             source: io::Error::from_raw_os_error(libc::EADDRNOTAVAIL),
         };
-        assert!(
-            address
-                .to_string()
-                .starts_with("cannot open connection 3 from 127.0.0.1 to 127.0.0.1:80: ")
-        );
-        assert!(
-            address
-                .to_string()
-                .ends_with("widen net.ipv4.ip_local_port_range")
-        );
+        assert!(address.to_string().starts_with("cannot open connection 3 from 127.0.0.1 to 127.0.0.1:80: "));
+        assert!(address.to_string().ends_with("widen net.ipv4.ip_local_port_range"));
     }
 }

@@ -46,10 +46,7 @@ pub struct Load {
 
 impl std::fmt::Debug for Load {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Load")
-            .field("config", &self.config)
-            .field("sent", &self.sent)
-            .finish_non_exhaustive()
+        f.debug_struct("Load").field("config", &self.config).field("sent", &self.sent).finish_non_exhaustive()
     }
 }
 
@@ -70,9 +67,7 @@ impl Load {
         // In a thread of its own, because a network namespace is entered for good.
         let (opener, conns) = on_client_thread(&config, || {
             let mut opener = Opener::new(&config, endpoints)?;
-            let conns = (0..config.connections)
-                .map(|index| opener.open(index))
-                .collect::<Result<Vec<_>>>()?;
+            let conns = (0..config.connections).map(|index| opener.open(index)).collect::<Result<Vec<_>>>()?;
             Ok((opener, conns))
         })?;
         opener.shared().for_each(|socket| server.share(socket));
@@ -82,17 +77,7 @@ impl Load {
         server.sync()?;
         let slots = conns.iter().map(|_| Slot::default()).collect();
         let opened_in = start.elapsed();
-        Ok(Load {
-            conns,
-            slots,
-            opener,
-            epoll,
-            server,
-            config,
-            opened_in,
-            sent: 0,
-            leaky: false,
-        })
+        Ok(Load { conns, slots, opener, epoll, server, config, opened_in, sent: 0, leaky: false })
     }
 
     /// The configuration it was opened with.
@@ -118,9 +103,7 @@ impl Load {
         limits.check()?;
         if plan.counts().len() != self.conns.len() {
             let (numbers, connections) = (plan.counts().len(), self.conns.len());
-            return Err(Error::Config(format!(
-                "the plan has {numbers} numbers for {connections} connections"
-            )));
+            return Err(Error::Config(format!("the plan has {numbers} numbers for {connections} connections")));
         }
         self.server.sync()?;
         let cpu = CpuMark::now()?;
@@ -149,11 +132,7 @@ impl Load {
         }
         let tally = done?;
         self.leaky |= tally.failed > 0;
-        self.sent += tally
-            .retired
-            .iter()
-            .map(|retired| retired.count.sent)
-            .sum::<u64>();
+        self.sent += tally.retired.iter().map(|retired| retired.count.sent).sum::<u64>();
         self.sent += self.slots.iter().map(|slot| slot.count.sent).sum::<u64>();
         let settled = self.settle(limits.drain);
         let elapsed = match self.config.mode {
@@ -162,8 +141,7 @@ impl Load {
         };
         for retired in &tally.retired {
             if self.config.proto == Proto::Udp && self.config.udp_server == UdpServer::Shared {
-                self.server
-                    .forget(retired.conn.index, retired.conn.client_addr);
+                self.server.forget(retired.conn.index, retired.conn.client_addr);
             }
         }
         self.server.sync()?;
@@ -173,10 +151,7 @@ impl Load {
     /// What the kernel counted on a TCP connection: at the client's end and at the server's.
     pub fn tcp_info(&self, index: usize) -> Result<(TcpInfo, TcpInfo)> {
         let conn = self.conns.get(index).ok_or_else(|| no_such(index))?;
-        Ok((
-            sys::tcp_info(conn.client_fd()?)?,
-            sys::tcp_info(conn.server_fd()?)?,
-        ))
+        Ok((sys::tcp_info(conn.client_fd()?)?, sys::tcp_info(conn.server_fd()?)?))
     }
 
     /// Closes both ends of a connection, the client's first. Plans go on having a number for it, which is skipped.
@@ -186,10 +161,7 @@ impl Load {
             return Err(Error::Closed(index));
         }
         conn.close();
-        self.slots[index] = Slot {
-            dead: true,
-            ..Slot::default()
-        };
+        self.slots[index] = Slot { dead: true, ..Slot::default() };
         self.server.forget(index, conn.client_addr);
         self.server.sync()
     }
@@ -197,11 +169,7 @@ impl Load {
     /// Waits until the server has got what was sent, or nothing comes any more. Gives the time of the last arrival.
     fn settle(&self, drain: Duration) -> Instant {
         let lossy = self.config.proto == Proto::Udp || self.leaky;
-        let patience = if lossy {
-            SETTLE_QUIET.min(drain)
-        } else {
-            drain
-        };
+        let patience = if lossy { SETTLE_QUIET.min(drain) } else { drain };
         let (mut before, mut since) = (self.server.received.get(), Instant::now());
         while before < self.sent && since.elapsed() < patience {
             std::thread::sleep(SETTLE_INTERVAL);
@@ -217,8 +185,7 @@ impl Load {
         let open = self.conns.iter().zip(&self.slots);
         let open = open.map(|(conn, slot)| count(conn, slot.count, slot.server_before, slot.dead));
         let retired = tally.retired.iter();
-        let retired =
-            retired.map(|retired| count(&retired.conn, retired.count, retired.server_before, true));
+        let retired = retired.map(|retired| count(&retired.conn, retired.count, retired.server_before, true));
         let connections: Vec<ConnCount> = open.chain(retired).collect();
         let sum = |of: fn(&ConnCount) -> u64| connections.iter().map(of).sum::<u64>();
         let transactions = sum(|conn| conn.transactions);
@@ -226,17 +193,12 @@ impl Load {
         let server_bytes_received = sum(|conn| conn.server_bytes_received);
         // Nobody answers one-way datagrams, so what is missing at the other end is what was lost.
         let one_way = self.config.mode == Mode::Bulk && self.config.proto == Proto::Udp;
-        let missing =
-            bytes_sent.saturating_sub(server_bytes_received) / self.config.request_size as u64;
+        let missing = bytes_sent.saturating_sub(server_bytes_received) / self.config.request_size as u64;
         RunReport {
             ended_by: tally.ended_by,
             elapsed,
             transactions,
-            rate: if elapsed.is_zero() {
-                0.0
-            } else {
-                transactions as f64 / elapsed.as_secs_f64()
-            },
+            rate: if elapsed.is_zero() { 0.0 } else { transactions as f64 / elapsed.as_secs_f64() },
             bytes_sent,
             bytes_received: sum(|conn| conn.bytes_received),
             server_bytes_received,
@@ -274,10 +236,7 @@ fn count(conn: &Conn, count: Count, server_before: (u64, u64), closed: bool) -> 
 }
 
 /// Does something on a thread with the client's name and CPU, and waits for it.
-fn on_client_thread<T: Send>(
-    config: &Config,
-    work: impl FnOnce() -> Result<T> + Send,
-) -> Result<T> {
+fn on_client_thread<T: Send>(config: &Config, work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
             .name("load-client".into())
@@ -286,8 +245,6 @@ fn on_client_thread<T: Send>(
                 work()
             })
             .map_err(|error| Error::system("start the client thread", error))?;
-        thread
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }

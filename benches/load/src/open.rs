@@ -74,16 +74,9 @@ impl Opener {
         opener.enter(&opener.server_netns)?;
         for port in 0..opener.endpoints.ports {
             for ip in opener.endpoints.destinations.clone() {
-                let port = if config.first_port == 0 {
-                    0
-                } else {
-                    config.first_port + port as u16
-                };
+                let port = if config.first_port == 0 { 0 } else { config.first_port + port as u16 };
                 let addr = SocketAddr::new(ip, port);
-                let server = opener.listen(addr).map_err(|error| Error::Listen {
-                    addr,
-                    source: error.into(),
-                })?;
+                let server = opener.listen(addr).map_err(|error| Error::Listen { addr, source: error.into() })?;
                 opener.servers.push(server);
             }
         }
@@ -98,10 +91,7 @@ impl Opener {
 
     /// The sockets that serve many clients each.
     pub fn shared(&self) -> impl Iterator<Item = &Arc<OwnedFd>> {
-        self.servers
-            .iter()
-            .map(|(socket, _)| socket)
-            .filter(|_| !self.tcp && !self.per_client)
+        self.servers.iter().map(|(socket, _)| socket).filter(|_| !self.tcp && !self.per_client)
     }
 
     /// Opens the connection with the given index.
@@ -110,12 +100,7 @@ impl Opener {
         let at = self.opened as usize;
         let from = self.endpoints.source(at);
         let (listener, to) = &self.servers[self.endpoints.server(at)];
-        let failed = |source: io::Error| Error::Connect {
-            index,
-            from,
-            to: *to,
-            source,
-        };
+        let failed = |source: io::Error| Error::Connect { index, from, to: *to, source };
 
         let client = self.socket()?;
         let source = SocketAddr::new(from, 0);
@@ -131,8 +116,7 @@ impl Opener {
         } else if self.per_client {
             self.enter(&self.server_netns)?;
             let server = self.socket()?;
-            net::bind(&server, &SocketAddr::new(to.ip(), 0))
-                .map_err(|error| failed(error.into()))?;
+            net::bind(&server, &SocketAddr::new(to.ip(), 0)).map_err(|error| failed(error.into()))?;
             let addr = local_addr(&server).map_err(failed)?;
             self.enter_client()?;
             self.bind_source(&client, source).map_err(failed)?;
@@ -167,11 +151,7 @@ impl Opener {
     }
 
     fn socket(&self) -> Result<OwnedFd> {
-        let kind = if self.tcp {
-            SocketType::STREAM
-        } else {
-            SocketType::DGRAM
-        };
+        let kind = if self.tcp { SocketType::STREAM } else { SocketType::DGRAM };
         net::socket_with(self.family, kind, SocketFlags::CLOEXEC, None)
             .map_err(|error| Error::system(format!("create socket {}", self.opened), error))
     }
@@ -184,11 +164,7 @@ impl Opener {
     }
 
     fn listen(&self, addr: SocketAddr) -> std::result::Result<(Arc<OwnedFd>, SocketAddr), Errno> {
-        let kind = if self.tcp {
-            SocketType::STREAM
-        } else {
-            SocketType::DGRAM
-        };
+        let kind = if self.tcp { SocketType::STREAM } else { SocketType::DGRAM };
         let socket = net::socket_with(self.family, kind, SocketFlags::CLOEXEC, None)?;
         if self.tcp {
             sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -216,10 +192,7 @@ fn connect(socket: &OwnedFd, to: SocketAddr) -> io::Result<()> {
         Err(Errno::INPROGRESS | Errno::INTR | Errno::AGAIN) => {}
         Err(error) => return Err(error.into()),
     }
-    let timeout = Timespec {
-        tv_sec: CONNECT_TIMEOUT.as_secs() as i64,
-        tv_nsec: 0,
-    };
+    let timeout = Timespec { tv_sec: CONNECT_TIMEOUT.as_secs() as i64, tv_nsec: 0 };
     if poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&timeout))? == 0 {
         return Err(Errno::TIMEDOUT.into());
     }

@@ -44,25 +44,17 @@ impl Dist {
         match self {
             Dist::Uniform(count) => Ok(vec![*count; connections]),
             Dist::Flat { low, high } => {
-                let (low, high, last) = (
-                    i128::from(*low),
-                    i128::from(*high),
-                    connections.max(2) as i128 - 1,
-                );
-                Ok((0..connections as i128)
-                    .map(|i| (low + (high - low) * i / last) as u64)
-                    .collect())
+                let (low, high, last) = (i128::from(*low), i128::from(*high), connections.max(2) as i128 - 1);
+                Ok((0..connections as i128).map(|i| (low + (high - low) * i / last) as u64).collect())
             }
             Dist::Zipf { exponent, max } => {
-                let count =
-                    |rank: usize| (*max as f64 / (rank as f64).powf(*exponent)).round() as u64;
+                let count = |rank: usize| (*max as f64 / (rank as f64).powf(*exponent)).round() as u64;
                 Ok((1..=connections).map(|rank| count(rank).max(1)).collect())
             }
             Dist::List(list) if list.len() == connections => Ok(list.clone()),
-            Dist::List(list) => Err(Error::Config(format!(
-                "the list has {} numbers for {connections} connections",
-                list.len()
-            ))),
+            Dist::List(list) => {
+                Err(Error::Config(format!("the list has {} numbers for {connections} connections", list.len())))
+            }
         }
     }
 }
@@ -71,18 +63,14 @@ impl FromStr for Dist {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Dist, String> {
-        let wrong =
-            || format!("'{text}' is none of uniform:K, flat:LOW..HIGH, zipf:S:MAX, list:A,B,…");
+        let wrong = || format!("'{text}' is none of uniform:K, flat:LOW..HIGH, zipf:S:MAX, list:A,B,…");
         let number = |word: &str| word.parse::<u64>().map_err(|_| wrong());
         let (name, rest) = text.split_once(':').ok_or_else(wrong)?;
         match name {
             "uniform" => Ok(Dist::Uniform(number(rest)?)),
             "flat" => {
                 let (low, high) = rest.split_once("..").ok_or_else(wrong)?;
-                Ok(Dist::Flat {
-                    low: number(low)?,
-                    high: number(high)?,
-                })
+                Ok(Dist::Flat { low: number(low)?, high: number(high)? })
             }
             "zipf" => {
                 let (exponent, max) = rest.split_once(':').ok_or_else(wrong)?;
@@ -90,16 +78,9 @@ impl FromStr for Dist {
                 if !exponent.is_finite() || exponent < 0.0 {
                     return Err(wrong());
                 }
-                Ok(Dist::Zipf {
-                    exponent,
-                    max: number(max)?,
-                })
+                Ok(Dist::Zipf { exponent, max: number(max)? })
             }
-            "list" => rest
-                .split(',')
-                .map(number)
-                .collect::<std::result::Result<_, _>>()
-                .map(Dist::List),
+            "list" => rest.split(',').map(number).collect::<std::result::Result<_, _>>().map(Dist::List),
             _ => Err(wrong()),
         }
     }
@@ -129,12 +110,7 @@ impl Plan {
     /// A plan with a number of transactions for each connection.
     #[must_use]
     pub fn new(counts: Vec<u64>) -> Plan {
-        Plan {
-            counts,
-            order: Order::default(),
-            seed: 1,
-            repeat: false,
-        }
+        Plan { counts, order: Order::default(), seed: 1, repeat: false }
     }
 
     /// A plan whose numbers follow a distribution.
@@ -175,9 +151,7 @@ impl Plan {
     /// The transactions of all connections, once through the plan.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.counts
-            .iter()
-            .fold(0, |sum, &count| sum.saturating_add(count))
+        self.counts.iter().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
     /// The connections' indices in the order of their transactions.
@@ -229,17 +203,13 @@ impl Schedule<'_> {
 
     /// What connection `i` does in this round.
     fn share(&self, i: usize) -> u64 {
-        let until = |round: u64| {
-            u128::from(self.plan.counts[i]) * u128::from(round) / u128::from(self.rounds)
-        };
+        let until = |round: u64| u128::from(self.plan.counts[i]) * u128::from(round) / u128::from(self.rounds);
         (until(self.round + 1) - until(self.round)) as u64
     }
 
     fn append_round(&mut self) {
         let start = self.queue.len();
-        let shares = (0..self.plan.counts.len())
-            .map(|i| (i as u32, self.share(i)))
-            .filter(|&(_, share)| share > 0);
+        let shares = (0..self.plan.counts.len()).map(|i| (i as u32, self.share(i))).filter(|&(_, share)| share > 0);
         match self.plan.order {
             Order::Shuffled => {
                 let shares: Vec<_> = shares.collect();
@@ -328,15 +298,10 @@ impl Limits {
         if let Some(rate) = self.rate
             && (!rate.is_finite() || rate <= 0.0)
         {
-            return wrong(format!(
-                "a rate of {rate} transactions per second is not possible"
-            ));
+            return wrong(format!("a rate of {rate} transactions per second is not possible"));
         }
         if !self.churn.is_finite() || self.churn < 0.0 {
-            return wrong(format!(
-                "a churn of {} connections per second is not possible",
-                self.churn
-            ));
+            return wrong(format!("a churn of {} connections per second is not possible", self.churn));
         }
         Ok(())
     }
@@ -381,17 +346,7 @@ mod tests {
         assert_eq!(counts("zipf:2:4", 5), [4, 1, 1, 1, 1]);
         assert_eq!(counts("list:5,0,2", 3), [5, 0, 2]);
         assert!(Dist::List(vec![1]).counts(2).is_err());
-        for wrong in [
-            "",
-            "uniform",
-            "uniform:x",
-            "flat:1",
-            "zipf:1",
-            "zipf:-1:5",
-            "zipf:nan:5",
-            "list:",
-            "other:1",
-        ] {
+        for wrong in ["", "uniform", "uniform:x", "flat:1", "zipf:1", "zipf:-1:5", "zipf:nan:5", "list:", "other:1"] {
             assert!(wrong.parse::<Dist>().is_err(), "{wrong}");
         }
     }
@@ -399,21 +354,10 @@ mod tests {
     #[test]
     fn a_schedule_is_the_plan_exactly() {
         for order in [Order::Shuffled, Order::RoundRobin] {
-            for dist in [
-                "flat:1..1000",
-                "zipf:1.1:500000",
-                "uniform:0",
-                "list:0,0,9,0,0,0,1,0,0,0",
-            ] {
+            for dist in ["flat:1..1000", "zipf:1.1:500000", "uniform:0", "list:0,0,9,0,0,0,1,0,0,0"] {
                 let connections = if dist.starts_with("list") { 10 } else { 1000 };
-                let plan = Plan::from_dist(&dist.parse().unwrap(), connections)
-                    .unwrap()
-                    .order(order);
-                assert_eq!(
-                    counted(plan.schedule(), connections),
-                    plan.counts(),
-                    "{dist}"
-                );
+                let plan = Plan::from_dist(&dist.parse().unwrap(), connections).unwrap().order(order);
+                assert_eq!(counted(plan.schedule(), connections), plan.counts(), "{dist}");
             }
         }
     }
@@ -449,21 +393,7 @@ mod tests {
     #[test]
     fn impossible_limits_are_refused() {
         assert!(Limits::default().check().is_ok());
-        assert!(
-            Limits {
-                rate: Some(0.0),
-                ..Limits::default()
-            }
-            .check()
-            .is_err()
-        );
-        assert!(
-            Limits {
-                churn: f64::NAN,
-                ..Limits::default()
-            }
-            .check()
-            .is_err()
-        );
+        assert!(Limits { rate: Some(0.0), ..Limits::default() }.check().is_err());
+        assert!(Limits { churn: f64::NAN, ..Limits::default() }.check().is_err());
     }
 }

@@ -73,8 +73,7 @@ pub(crate) struct Server {
 impl Server {
     pub fn start(config: &Config) -> Result<Server> {
         let failed = |error: Errno| Error::system("start the server", error);
-        let wake =
-            Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?);
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(failed)?);
         let received = Arc::new(Counter::default());
         let (commands, receiver) = channel();
         let mut worker = Worker {
@@ -90,14 +89,7 @@ impl Server {
             shared: Vec::new(),
             peers: HashMap::new(),
             received: Arc::clone(&received),
-            buffer: vec![
-                0;
-                BUFFER.max(if config.proto == Proto::Tcp {
-                    0
-                } else {
-                    config.response_bytes()
-                })
-            ],
+            buffer: vec![0; BUFFER.max(if config.proto == Proto::Tcp { 0 } else { config.response_bytes() })],
             block: false,
         };
         let cpu = config.server_cpu;
@@ -105,37 +97,18 @@ impl Server {
             .name("load-server".into())
             .spawn(move || cpu.map_or(Ok(()), sys::pin).and_then(|()| worker.run()))
             .map_err(|error| Error::system("start the server thread", error))?;
-        let mut server = Server {
-            commands,
-            wake,
-            thread: Some(thread),
-            received,
-        };
+        let mut server = Server { commands, wake, thread: Some(thread), received };
         server.sync()?;
         Ok(server)
     }
 
     /// Hands over a connection's end. Takes effect before the first datagram of that connection is answered.
     pub fn add(&self, conn: &Conn) {
-        let Conn {
-            id,
-            index,
-            client_addr: client,
-            server: Some(socket),
-            counts,
-            ..
-        } = conn
-        else {
+        let Conn { id, index, client_addr: client, server: Some(socket), counts, .. } = conn else {
             return;
         };
         let (socket, counts) = (Arc::clone(socket), Arc::clone(counts));
-        self.send(Command::Add {
-            index: *index,
-            id: *id,
-            client: *client,
-            socket,
-            counts,
-        });
+        self.send(Command::Add { index: *index, id: *id, client: *client, socket, counts });
     }
 
     /// Hands over a socket that serves many clients.
@@ -224,29 +197,15 @@ struct Worker {
 impl Worker {
     fn run(&mut self) -> Result<()> {
         let failed = |error: Errno| Error::system("wait for requests", error);
-        epoll::add(
-            &self.epoll,
-            &self.wake,
-            EventData::new_u64(WAKE),
-            EventFlags::IN,
-        )
-        .map_err(failed)?;
+        epoll::add(&self.epoll, &self.wake, EventData::new_u64(WAKE), EventFlags::IN).map_err(failed)?;
         let mut events: Vec<Event> = Vec::with_capacity(EVENTS);
         loop {
-            if self.block
-                && self.tcp
-                && self.open == 1
-                && self.leaving.is_empty()
-                && self.serve_blocking()?.is_break()
+            if self.block && self.tcp && self.open == 1 && self.leaving.is_empty() && self.serve_blocking()?.is_break()
             {
                 return Ok(());
             }
             events.clear();
-            match epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                None,
-            ) {
+            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(failed(error)),
             }
@@ -259,9 +218,7 @@ impl Worker {
                             return Ok(());
                         }
                     }
-                    token if token & SHARED != 0 => {
-                        self.serve_shared((token & !SHARED) as usize)?
-                    }
+                    token if token & SHARED != 0 => self.serve_shared((token & !SHARED) as usize)?,
                     token => self.serve_connected(token, event.flags),
                 }
             }
@@ -272,13 +229,7 @@ impl Worker {
     fn obey(&mut self) -> Result<ControlFlow<()>> {
         while let Ok(command) = self.commands.try_recv() {
             match command {
-                Command::Add {
-                    index,
-                    id,
-                    client,
-                    socket,
-                    counts,
-                } => self.add(index, id, client, socket, counts)?,
+                Command::Add { index, id, client, socket, counts } => self.add(index, id, client, socket, counts)?,
                 Command::Share(socket) => {
                     let token = EventData::new_u64(SHARED | self.shared.len() as u64);
                     epoll::add(&self.epoll, &socket, token, EventFlags::IN)
@@ -329,13 +280,7 @@ impl Worker {
         };
         epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags)
             .map_err(|error| Error::system(format!("watch connection {index}"), error))?;
-        self.entries[index] = Some(Entry {
-            socket,
-            counts,
-            token,
-            got: 0,
-            owed: 0,
-        });
+        self.entries[index] = Some(Entry { socket, counts, token, got: 0, owed: 0 });
         self.open += 1;
         Ok(())
     }
@@ -350,25 +295,14 @@ impl Worker {
 
     fn serve_connected(&mut self, token: u64, flags: EventFlags) {
         let index = (token & ((1 << INDEX_BITS) - 1)) as usize;
-        let current = self
-            .entries
-            .get_mut(index)
-            .and_then(Option::as_mut)
-            .filter(|entry| entry.token == token);
+        let current = self.entries.get_mut(index).and_then(Option::as_mut).filter(|entry| entry.token == token);
         let leaving = current.is_none();
         let Some(entry) = current.or_else(|| self.leaving.get_mut(&token)) else {
             return;
         };
         let done = if self.tcp {
             let ending = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
-            serve_stream(
-                entry,
-                self.request,
-                self.response,
-                &mut self.buffer,
-                &self.received,
-                ending,
-            )
+            serve_stream(entry, self.request, self.response, &mut self.buffer, &self.received, ending)
         } else {
             serve_datagrams(entry, self.response, &mut self.buffer, &self.received)
         };
@@ -381,11 +315,12 @@ impl Worker {
 
     /// Serves the only connection until a command says otherwise or it ends.
     fn serve_blocking(&mut self) -> Result<ControlFlow<()>> {
-        let Some((index, socket)) = self.entries.iter().enumerate().find_map(|(index, entry)| {
-            entry
-                .as_ref()
-                .map(|entry| (index, Arc::clone(&entry.socket)))
-        }) else {
+        let Some((index, socket)) = self
+            .entries
+            .iter()
+            .enumerate()
+            .find_map(|(index, entry)| entry.as_ref().map(|entry| (index, Arc::clone(&entry.socket))))
+        else {
             return Ok(ControlFlow::Continue(()));
         };
         let timeout = |value| {
@@ -402,9 +337,7 @@ impl Worker {
                 .and_then(|()| net::recv(&entry.socket, &mut self.buffer[..], RecvFlags::empty()));
             match done {
                 Ok((0, _)) => self.close(index),
-                Ok((count, _)) => {
-                    receive(entry, count, self.request, self.response, &self.received)
-                }
+                Ok((count, _)) => receive(entry, count, self.request, self.response, &self.received),
                 Err(Errno::AGAIN | Errno::INTR) => {
                     if self.obey()?.is_break() {
                         return Ok(ControlFlow::Break(()));
@@ -424,13 +357,12 @@ impl Worker {
     fn serve_shared(&mut self, which: usize) -> Result<()> {
         let socket = Arc::clone(&self.shared[which]);
         for _ in 0..DATAGRAMS {
-            let (count, peer) =
-                match net::recvfrom(&socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
-                    Ok((count, _, Some(peer))) => (count, SocketAddr::try_from(peer)),
-                    Ok((_, _, None)) | Err(Errno::INTR | Errno::CONNREFUSED) => continue,
-                    Err(Errno::AGAIN) => return Ok(()),
-                    Err(error) => return Err(Error::system("receive a datagram", error)),
-                };
+            let (count, peer) = match net::recvfrom(&socket, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+                Ok((count, _, Some(peer))) => (count, SocketAddr::try_from(peer)),
+                Ok((_, _, None)) | Err(Errno::INTR | Errno::CONNREFUSED) => continue,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(error) => return Err(Error::system("receive a datagram", error)),
+            };
             let Ok(peer) = peer else { continue };
             if !self.peers.contains_key(&peer) && self.obey()?.is_break() {
                 // Stop is sent once and was taken here, so it is passed on.
@@ -443,12 +375,7 @@ impl Worker {
             counts.received.add(count as u64);
             self.received.add(count as u64);
             if self.response > 0
-                && let Ok(sent) = net::sendto(
-                    &socket,
-                    &self.buffer[..self.response],
-                    SendFlags::NOSIGNAL,
-                    &peer,
-                )
+                && let Ok(sent) = net::sendto(&socket, &self.buffer[..self.response], SendFlags::NOSIGNAL, &peer)
             {
                 counts.sent.add(sent as u64);
             }
@@ -514,12 +441,7 @@ fn flush(entry: &mut Entry, buffer: &[u8], flags: SendFlags) -> std::result::Res
     Ok(())
 }
 
-fn serve_datagrams(
-    entry: &mut Entry,
-    response: usize,
-    buffer: &mut [u8],
-    total: &Counter,
-) -> ControlFlow<()> {
+fn serve_datagrams(entry: &mut Entry, response: usize, buffer: &mut [u8], total: &Counter) -> ControlFlow<()> {
     // A client has one request in flight, so looking for another one would be a wasted call.
     for _ in 0..if response > 0 { 1 } else { DATAGRAMS } {
         match net::recv(&entry.socket, &mut *buffer, RecvFlags::DONTWAIT) {
@@ -527,8 +449,7 @@ fn serve_datagrams(
                 entry.counts.received.add(count as u64);
                 total.add(count as u64);
                 if response > 0
-                    && let Ok(sent) =
-                        net::send(&entry.socket, &buffer[..response], SendFlags::NOSIGNAL)
+                    && let Ok(sent) = net::send(&entry.socket, &buffer[..response], SendFlags::NOSIGNAL)
                 {
                     entry.counts.sent.add(sent as u64);
                 }

@@ -31,11 +31,7 @@ pub(crate) fn bind_address_no_port(socket: impl AsFd) -> io::Result<()> {
             size_of_val(&on) as libc::socklen_t,
         )
     };
-    if done == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Asks the kernel what it counted on a TCP socket.
@@ -66,8 +62,7 @@ pub(crate) fn process_times() -> (Duration, Duration) {
     debug_assert_eq!(done, 0, "getrusage(RUSAGE_SELF) has no way to fail");
     // SAFETY: all zeroes is a valid rusage, so it is initialised whatever the call did.
     let usage = unsafe { usage.assume_init() };
-    let duration =
-        |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
+    let duration = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
     (duration(usage.ru_utime), duration(usage.ru_stime))
 }
 
@@ -78,14 +73,12 @@ pub(crate) fn pin(cpu: usize) -> Result<()> {
     }
     let mut set = CpuSet::new();
     set.set(cpu);
-    sched_setaffinity(None, &set)
-        .map_err(|error| Error::system(format!("pin a thread to CPU {cpu}"), error))
+    sched_setaffinity(None, &set).map_err(|error| Error::system(format!("pin a thread to CPU {cpu}"), error))
 }
 
 /// Opens a network namespace.
 pub(crate) fn open_netns(path: &Path) -> Result<File> {
-    File::open(path)
-        .map_err(|error| Error::system(format!("open network namespace {}", path.display()), error))
+    File::open(path).map_err(|error| Error::system(format!("open network namespace {}", path.display()), error))
 }
 
 /// Moves the calling thread into a network namespace.
@@ -96,22 +89,14 @@ pub(crate) fn enter_netns(namespace: &File) -> Result<()> {
 
 /// Makes room for `more` descriptors of `connections`, raising the limit of the process where needed.
 pub(crate) fn raise_fd_limit(connections: usize, more: u64) -> Result<()> {
-    let in_use =
-        std::fs::read_dir("/proc/self/fd").map_or(SPARE_FDS, |entries| entries.count() as u64);
+    let in_use = std::fs::read_dir("/proc/self/fd").map_or(SPARE_FDS, |entries| entries.count() as u64);
     let needed = in_use + more + SPARE_FDS;
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= needed) {
         return Ok(());
     }
     let hard = limit.maximum.map(|maximum| maximum.max(needed));
-    setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: Some(needed),
-            maximum: hard,
-        },
-    )
-    .map_err(|_| Error::FdLimit {
+    setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum: hard }).map_err(|_| Error::FdLimit {
         connections,
         needed,
         limit: limit.maximum.unwrap_or(u64::MAX),
@@ -126,10 +111,7 @@ mod tests {
     fn too_many_descriptors_are_refused_clearly() {
         // Above fs.nr_open's own maximum, so even root is refused.
         let error = raise_fd_limit(7, 1 << 40).unwrap_err().to_string();
-        assert!(
-            error.starts_with("cannot open 7 connections: they need 10995116"),
-            "{error}"
-        );
+        assert!(error.starts_with("cannot open 7 connections: they need 10995116"), "{error}");
     }
 
     #[test]
@@ -144,9 +126,6 @@ mod tests {
 
     #[test]
     fn there_is_no_cpu_100000() {
-        assert_eq!(
-            pin(100_000).unwrap_err().to_string(),
-            "there is no CPU 100000"
-        );
+        assert_eq!(pin(100_000).unwrap_err().to_string(), "there is no CPU 100000");
     }
 }

@@ -49,10 +49,7 @@ impl TcpInfo {
     /// offsets hold on every kernel whose structure is long enough; one that is not is refused rather than read as 0.
     pub fn parse(bytes: &[u8]) -> Result<TcpInfo> {
         if bytes.len() < TCP_INFO_NEEDED {
-            return Err(Error::TcpInfo {
-                got: bytes.len(),
-                needed: TCP_INFO_NEEDED,
-            });
+            return Err(Error::TcpInfo { got: bytes.len(), needed: TCP_INFO_NEEDED });
         }
         let u32_at = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
         let u64_at = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| bytes[at + i]));
@@ -95,12 +92,7 @@ mod tests {
         let mut bytes = [0u8; TCP_INFO_NEEDED + 40];
         bytes[208..216].copy_from_slice(&7u64.to_ne_bytes());
         assert_eq!(TcpInfo::parse(&bytes).unwrap().bytes_retrans, 7);
-        assert_eq!(
-            TcpInfo::parse(&bytes[..TCP_INFO_NEEDED])
-                .unwrap()
-                .bytes_retrans,
-            7
-        );
+        assert_eq!(TcpInfo::parse(&bytes[..TCP_INFO_NEEDED]).unwrap().bytes_retrans, 7);
         assert_eq!(
             TcpInfo::parse(&bytes[..192]).unwrap_err().to_string(),
             "the kernel's tcp_info has 192 bytes, 216 are needed (Linux 4.19 or newer)"

@@ -39,35 +39,19 @@ fn wrong_usage_is_2_and_failure_is_1() {
         ("-s 0", 2, "the request has 0 bytes"),
         ("--destinations 192.0.2.1", 2, "is not a loopback address"),
         ("--rate 0", 2, "a rate of 0"),
-        (
-            "--destinations 192.0.2.1 --allow-address 192.0.2.1",
-            1,
-            "no such address on this host",
-        ),
-        (
-            "--client-netns /no/such/file",
-            1,
-            "cannot open network namespace /no/such/file",
-        ),
+        ("--destinations 192.0.2.1 --allow-address 192.0.2.1", 1, "no such address on this host"),
+        ("--client-netns /no/such/file", 1, "cannot open network namespace /no/such/file"),
     ] {
         let output = run(line);
         assert_eq!(output.status.code(), Some(code), "{line}: {output:?}");
-        assert!(
-            String::from_utf8_lossy(&output.stderr).contains(message),
-            "{line}: {output:?}"
-        );
+        assert!(String::from_utf8_lossy(&output.stderr).contains(message), "{line}: {output:?}");
         assert!(output.stdout.is_empty());
     }
 }
 
 #[test]
 fn an_interrupted_run_says_what_it_did() {
-    let child = program()
-        .args(["-c", "5", "-t", "30"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let child = program().args(["-c", "5", "-t", "30"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(500));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -87,10 +71,7 @@ fn a_low_limit_of_open_files_is_explained() {
     // raise a hard limit again, prctl.
     unsafe {
         command.pre_exec(|| {
-            let limit = libc::rlimit {
-                rlim_cur: 200,
-                rlim_max: 200,
-            };
+            let limit = libc::rlimit { rlim_cur: 200, rlim_max: 200 };
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
             // CAP_SYS_RESOURCE is number 24.
             libc::prctl(libc::PR_CAPBSET_DROP, 24, 0, 0, 0);
@@ -100,27 +81,15 @@ fn a_low_limit_of_open_files_is_explained() {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let message = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        message.contains("cannot open 1000 connections: they need 2"),
-        "{message}"
-    );
-    assert!(
-        message.contains("the hard limit is 200; raise it (ulimit -Hn"),
-        "{message}"
-    );
+    assert!(message.contains("cannot open 1000 connections: they need 2"), "{message}");
+    assert!(message.contains("the hard limit is 200; raise it (ulimit -Hn"), "{message}");
 }
 
 #[test]
 fn help_says_how_to_use_it() {
     let output = run("--help");
     let help = String::from_utf8_lossy(&output.stdout);
-    for word in [
-        "--dist",
-        "--churn",
-        "--allow-address",
-        "Examples:",
-        "Exit codes:",
-    ] {
+    for word in ["--dist", "--churn", "--allow-address", "Examples:", "Exit codes:"] {
         assert!(help.contains(word), "{word}");
     }
 }

@@ -6,13 +6,7 @@ use std::time::Duration;
 use topstat_load::{Config, Dist, EndedBy, Family, Limits, Load, Mode, Plan, Proto, UdpServer};
 
 fn config(connections: usize, family: Family, udp_server: UdpServer) -> Config {
-    Config {
-        proto: Proto::Udp,
-        connections,
-        family,
-        udp_server,
-        ..Config::default()
-    }
+    Config { proto: Proto::Udp, connections, family, udp_server, ..Config::default() }
 }
 
 #[test]
@@ -22,29 +16,11 @@ fn a_hundred_clients_with_either_server() {
             for depth in [1, 50] {
                 let mut load = Load::open(config(100, family, server)).unwrap();
                 let plan = Plan::from_dist(&Dist::Flat { low: 10, high: 50 }, 100).unwrap();
-                let report = load
-                    .run(
-                        &plan,
-                        &Limits {
-                            depth,
-                            ..Limits::default()
-                        },
-                    )
-                    .unwrap();
-                assert_eq!(
-                    (report.transactions, report.lost),
-                    (plan.total(), 0),
-                    "{family} {server:?} {depth}"
-                );
+                let report = load.run(&plan, &Limits { depth, ..Limits::default() }).unwrap();
+                assert_eq!((report.transactions, report.lost), (plan.total(), 0), "{family} {server:?} {depth}");
                 for (count, &planned) in report.connections.iter().zip(plan.counts()) {
-                    assert_eq!(
-                        (count.transactions, count.bytes_sent),
-                        (planned, planned * 64)
-                    );
-                    assert_eq!(
-                        (count.server_bytes_received, count.bytes_received),
-                        (planned * 64, planned * 64)
-                    );
+                    assert_eq!((count.transactions, count.bytes_sent), (planned, planned * 64));
+                    assert_eq!((count.server_bytes_received, count.bytes_received), (planned * 64, planned * 64));
                 }
             }
         }
@@ -54,20 +30,11 @@ fn a_hundred_clients_with_either_server() {
 #[test]
 fn what_one_way_datagrams_lose_is_known() {
     for server in [UdpServer::Shared, UdpServer::PerClient] {
-        let config = Config {
-            mode: Mode::Bulk,
-            request_size: 1_000,
-            ..config(10, Family::V4, server)
-        };
+        let config = Config { mode: Mode::Bulk, request_size: 1_000, ..config(10, Family::V4, server) };
         let mut load = Load::open(config).unwrap();
-        let report = load
-            .run(&Plan::new(vec![5_000; 10]), &Limits::default())
-            .unwrap();
+        let report = load.run(&Plan::new(vec![5_000; 10]), &Limits::default()).unwrap();
         assert_eq!(report.transactions, 50_000);
-        assert_eq!(
-            report.server_bytes_received + report.lost * 1_000,
-            50_000_000
-        );
+        assert_eq!(report.server_bytes_received + report.lost * 1_000, 50_000_000);
     }
 }
 
@@ -75,20 +42,11 @@ fn what_one_way_datagrams_lose_is_known() {
 fn churn_loses_nothing() {
     for server in [UdpServer::Shared, UdpServer::PerClient] {
         let mut load = Load::open(config(20, Family::V4, server)).unwrap();
-        let limits = Limits {
-            time: Duration::from_millis(400),
-            churn: 200.0,
-            ..Limits::default()
-        };
+        let limits = Limits { time: Duration::from_millis(400), churn: 200.0, ..Limits::default() };
         let report = load.run(&Plan::endless(20), &limits).unwrap();
         assert!((60..=80).contains(&report.churned), "{}", report.churned);
         assert_eq!((report.lost, report.failed), (0, 0));
-        assert!(
-            report
-                .connections
-                .iter()
-                .all(|count| count.server_bytes_received == count.transactions * 64)
-        );
+        assert!(report.connections.iter().all(|count| count.server_bytes_received == count.transactions * 64));
     }
 }
 
@@ -99,18 +57,10 @@ fn a_lost_request_is_counted_and_the_next_one_is_sent() {
         // The server's socket now takes datagrams from elsewhere only, so this client's requests get no answer.
         let elsewhere: std::net::SocketAddr = "127.0.0.1:9".parse().unwrap();
         rustix::net::connect(load.connections()[1].server_fd().unwrap(), &elsewhere).unwrap();
-        let limits = Limits {
-            depth,
-            loss_timeout: Duration::from_millis(120),
-            ..Limits::default()
-        };
+        let limits = Limits { depth, loss_timeout: Duration::from_millis(120), ..Limits::default() };
         let report = load.run(&Plan::new(vec![2; 3]), &limits).unwrap();
         assert_eq!(report.ended_by, EndedBy::Plan);
-        assert_eq!(
-            report.transactions + report.lost + report.skipped,
-            6,
-            "{report:?}"
-        );
+        assert_eq!(report.transactions + report.lost + report.skipped, 6, "{report:?}");
         assert_eq!(report.connections[0].transactions, 2);
         assert_eq!(report.connections[1].transactions, 0);
     }

@@ -33,9 +33,7 @@ pub enum Fault {
     #[error("the row of rank {0} stands out of order")]
     Order(u32),
     /// An object has not one field per column, or a row not one number per part.
-    #[error(
-        "an object has {fields} fields and {parts} parts, but there are {columns} columns and {part_names} parts"
-    )]
+    #[error("an object has {fields} fields and {parts} parts, but there are {columns} columns and {part_names} parts")]
     Shape {
         /// How many fields the object has.
         fields: usize,
@@ -81,21 +79,14 @@ impl Snapshot {
     /// [`Fault::Rows`], with `other` 0, where the rows are more than the total.
     pub fn settle(&mut self) -> Result<(), Fault> {
         let rows = self.sum_of_rows();
-        match u64::try_from(rows)
-            .ok()
-            .and_then(|rows| self.total.checked_sub(rows))
-        {
+        match u64::try_from(rows).ok().and_then(|rows| self.total.checked_sub(rows)) {
             Some(other) => {
                 self.other = other;
                 Ok(())
             }
             None => {
                 self.other = 0;
-                Err(Fault::Rows {
-                    rows,
-                    other: 0,
-                    total: self.total,
-                })
+                Err(Fault::Rows { rows, other: 0, total: self.total })
             }
         }
     }
@@ -112,36 +103,20 @@ impl Snapshot {
         if rows + u128::from(other) != u128::from(total) {
             return Err(Fault::Rows { rows, other, total });
         }
-        let sum: u128 = self
-            .cpus
-            .iter()
-            .map(|section| u128::from(section.total))
-            .sum();
+        let sum: u128 = self.cpus.iter().map(|section| u128::from(section.total)).sum();
         if sum != u128::from(total) {
-            return Err(Fault::Cpus {
-                cpus: self.cpus.len(),
-                sum,
-                total,
-            });
+            return Err(Fault::Cpus { cpus: self.cpus.len(), sum, total });
         }
         Ok(())
     }
 
     fn check_shape(&self) -> Result<(), Fault> {
         let (columns, part_names) = (self.columns.len(), self.parts.len());
-        let of_all = self
-            .rows
-            .iter()
-            .map(|row| (row.object.len(), row.parts.len()));
+        let of_all = self.rows.iter().map(|row| (row.object.len(), row.parts.len()));
         let of_cpus = self.cpus.iter().flat_map(|section| &section.rows);
         for (fields, parts) in of_all.chain(of_cpus.map(|row| (row.object.len(), part_names))) {
             if fields != columns || parts != part_names {
-                return Err(Fault::Shape {
-                    fields,
-                    parts,
-                    columns,
-                    part_names,
-                });
+                return Err(Fault::Shape { fields, parts, columns, part_names });
             }
         }
         Ok(())
@@ -177,13 +152,8 @@ mod tests {
     use crate::{CpuSection, Lost, Row, Settings, TableType, Unit};
 
     fn snapshot(values: &[u64], total: u64) -> Snapshot {
-        let rows = (1..).zip(values).map(|(rank, &value)| Row {
-            rank,
-            value,
-            object: vec![],
-            parts: vec![],
-            cpus: vec![0],
-        });
+        let rows =
+            (1..).zip(values).map(|(rank, &value)| Row { rank, value, object: vec![], parts: vec![], cpus: vec![0] });
         let rows: Vec<_> = rows.collect();
         Snapshot {
             time: UNIX_EPOCH,
@@ -201,21 +171,11 @@ mod tests {
             proven: 0,
             filter: None,
             lost: Lost::default(),
-            settings: Settings {
-                enabled: true,
-                owner: "s".into(),
-                owner_enabled: true,
-                topstat_enabled: true,
-            },
+            settings: Settings { enabled: true, owner: "s".into(), owner_enabled: true, topstat_enabled: true },
             columns: vec![],
             parts: vec![],
             rows,
-            cpus: vec![CpuSection {
-                cpu: 0,
-                total,
-                stale: false,
-                rows: vec![],
-            }],
+            cpus: vec![CpuSection { cpu: 0, total, stale: false, rows: vec![] }],
         }
     }
 
@@ -232,10 +192,7 @@ mod tests {
     fn rows_beyond_the_total_are_a_fault() {
         let mut more = snapshot(&[5, 3], 7);
         let error = more.settle().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "rows add up to 8 and other is 0, but total is 7"
-        );
+        assert_eq!(error.to_string(), "rows add up to 8 and other is 0, but total is 7");
         // Wrapped to 64 bits, these rows would be 0.
         assert!(!snapshot(&[u64::MAX, 1], 0).is_additive());
     }
@@ -249,35 +206,17 @@ mod tests {
             spoil(&mut bad);
             bad.check().unwrap_err()
         };
-        assert_eq!(
-            fault(|s| s.cpus.clear()),
-            Fault::Cpus {
-                cpus: 0,
-                sum: 0,
-                total: 8
-            }
-        );
+        assert_eq!(fault(|s| s.cpus.clear()), Fault::Cpus { cpus: 0, sum: 0, total: 8 });
         assert_eq!(fault(|s| s.rows.swap(0, 1)), Fault::Order(1));
         assert_eq!(fault(|s| s.rows[0].rank = 0), Fault::Order(0));
-        assert_eq!(
-            fault(|s| s.proven = 3),
-            Fault::Proven { proven: 3, rows: 2 }
-        );
+        assert_eq!(fault(|s| s.proven = 3), Fault::Proven { proven: 3, rows: 2 });
         assert_eq!(
             fault(|s| s.rows[1].parts = vec![1]),
-            Fault::Shape {
-                fields: 0,
-                parts: 1,
-                columns: 0,
-                part_names: 0
-            }
+            Fault::Shape { fields: 0, parts: 1, columns: 0, part_names: 0 }
         );
         assert_eq!(
             fault(|s| {
-                let again = CpuSection {
-                    total: 0,
-                    ..s.cpus[0].clone()
-                };
+                let again = CpuSection { total: 0, ..s.cpus[0].clone() };
                 s.cpus.push(again);
             }),
             Fault::CpuOrder(0)

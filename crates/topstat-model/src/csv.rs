@@ -35,11 +35,7 @@ pub struct CsvOptions {
 /// # Errors
 ///
 /// Those of `out`.
-pub fn write(
-    snapshot: &Snapshot,
-    options: CsvOptions,
-    out: &mut (impl Write + ?Sized),
-) -> io::Result<()> {
+pub fn write(snapshot: &Snapshot, options: CsvOptions, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
     let mut records = Records::new(snapshot);
     if options.header {
         records.header()?;
@@ -77,41 +73,20 @@ struct Records<'a> {
 
 impl<'a> Records<'a> {
     fn new(snapshot: &'a Snapshot) -> Self {
-        Self {
-            snapshot,
-            time: rfc3339(snapshot.time),
-            writer: ::csv::Writer::from_writer(Vec::new()),
-        }
+        Self { snapshot, time: rfc3339(snapshot.time), writer: ::csv::Writer::from_writer(Vec::new()) }
     }
 
     fn header(&mut self) -> io::Result<()> {
-        let columns = self
-            .snapshot
-            .columns
-            .iter()
-            .map(|column| column.name.as_ref());
+        let columns = self.snapshot.columns.iter().map(|column| column.name.as_ref());
         let parts = self.snapshot.parts.iter().map(AsRef::as_ref);
-        let names = ["time", "sample", "table", "rank", "value"]
-            .into_iter()
-            .chain(columns)
-            .chain(parts)
-            .chain(["cpus"]);
+        let names =
+            ["time", "sample", "table", "rank", "value"].into_iter().chain(columns).chain(parts).chain(["cpus"]);
         Ok(self.writer.write_record(names)?)
     }
 
-    fn record(
-        &mut self,
-        rank: &str,
-        value: u64,
-        cells: &[Cow<str>],
-        cpus: &[u32],
-    ) -> io::Result<()> {
+    fn record(&mut self, rank: &str, value: u64, cells: &[Cow<str>], cpus: &[u32]) -> io::Result<()> {
         let value = value.to_string();
-        let cpus = cpus
-            .iter()
-            .map(u32::to_string)
-            .collect::<Vec<_>>()
-            .join(" ");
+        let cpus = cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
         let Snapshot { sample, table, .. } = self.snapshot;
         let record = [&self.time, sample.as_str(), table, rank, &value]
             .into_iter()
@@ -122,8 +97,7 @@ impl<'a> Records<'a> {
 
     /// A record without an object.
     fn summary(&mut self, rank: &str, value: u64, cpus: &[u32]) -> io::Result<()> {
-        let empty =
-            vec![Cow::Borrowed(""); self.snapshot.columns.len() + self.snapshot.parts.len()];
+        let empty = vec![Cow::Borrowed(""); self.snapshot.columns.len() + self.snapshot.parts.len()];
         self.record(rank, value, &empty, cpus)
     }
 
@@ -134,9 +108,7 @@ impl<'a> Records<'a> {
 
 fn cell(field: &Field) -> Cow<'_, str> {
     match field {
-        Field::Text(text) if text.starts_with(['=', '+', '-', '@']) => {
-            format!("'{}", escape(text)).into()
-        }
+        Field::Text(text) if text.starts_with(['=', '+', '-', '@']) => format!("'{}", escape(text)).into(),
         Field::Text(text) => escape(text),
         Field::None => "".into(),
         Field::Ip(_) | Field::U64(_) => field.to_string().into(),

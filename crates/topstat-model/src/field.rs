@@ -62,19 +62,12 @@ pub struct Column {
 impl Column {
     /// A column that every object has, if only as [`Field::None`].
     pub fn new(name: impl Into<Cow<'static, str>>, kind: ColumnKind) -> Self {
-        Self {
-            name: name.into(),
-            kind,
-            optional: false,
-        }
+        Self { name: name.into(), kind, optional: false }
     }
 
     /// A column that only some objects have, such as a container.
     pub fn optional(name: impl Into<Cow<'static, str>>, kind: ColumnKind) -> Self {
-        Self {
-            optional: true,
-            ..Self::new(name, kind)
-        }
+        Self { optional: true, ..Self::new(name, kind) }
     }
 }
 

@@ -47,21 +47,13 @@ pub fn write(snapshot: &Snapshot, out: &mut (impl Write + ?Sized)) -> io::Result
 struct TerminalSafe;
 
 impl Formatter for TerminalSafe {
-    fn write_string_fragment<W: Write + ?Sized>(
-        &mut self,
-        out: &mut W,
-        fragment: &str,
-    ) -> io::Result<()> {
+    fn write_string_fragment<W: Write + ?Sized>(&mut self, out: &mut W, fragment: &str) -> io::Result<()> {
         let mut rest = fragment;
         while let Some(at) = rest.find(is_unsafe) {
             let (safe, from) = rest.split_at(at);
             out.write_all(safe.as_bytes())?;
             let mut chars = from.chars();
-            for unit in chars
-                .next()
-                .into_iter()
-                .flat_map(|c| c.encode_utf16(&mut [0; 2]).to_vec())
-            {
+            for unit in chars.next().into_iter().flat_map(|c| c.encode_utf16(&mut [0; 2]).to_vec()) {
                 write!(out, "\\u{unit:04x}")?;
             }
             rest = chars.as_str();
@@ -111,11 +103,7 @@ impl<'a> From<&'a Snapshot> for Document<'a> {
             proven: snapshot.proven,
             filter: snapshot.filter.as_ref().map(FilterView::from),
             lost: LostView(&snapshot.lost),
-            rows: snapshot
-                .rows
-                .iter()
-                .map(|row| RowView { snapshot, row })
-                .collect(),
+            rows: snapshot.rows.iter().map(|row| RowView { snapshot, row }).collect(),
             cpu_totals: CpuTotals(&snapshot.cpus),
             stale_cpus: snapshot.stale_cpus().collect(),
         }
@@ -131,11 +119,7 @@ struct FilterView<'a> {
 
 impl<'a> From<&'a Filter> for FilterView<'a> {
     fn from(filter: &'a Filter) -> Self {
-        Self {
-            text: &filter.text,
-            matched: filter.matched,
-            of: filter.of,
-        }
+        Self { text: &filter.text, matched: filter.matched, of: filter.of }
     }
 }
 
@@ -168,13 +152,7 @@ impl Serialize for RowView<'_> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("rank", &row.rank)?;
         map.serialize_entry("value", &row.value)?;
-        map.serialize_entry(
-            "object",
-            &ObjectView {
-                columns: &snapshot.columns,
-                object: &row.object,
-            },
-        )?;
+        map.serialize_entry("object", &ObjectView { columns: &snapshot.columns, object: &row.object })?;
         for (name, part) in snapshot.parts.iter().zip(&row.parts) {
             map.serialize_entry(name, part)?;
         }

@@ -33,9 +33,7 @@ impl TableType {
 
     /// The type with this [`number`](Self::number).
     pub fn from_number(number: u8) -> Option<Self> {
-        [Self::Dynamic, Self::Static]
-            .into_iter()
-            .find(|kind| kind.number() == number)
+        [Self::Dynamic, Self::Static].into_iter().find(|kind| kind.number() == number)
     }
 }
 
@@ -93,11 +91,7 @@ impl Lost {
     pub fn counters(&self) -> impl Iterator<Item = (&str, u64)> {
         [("contended", self.contended), ("no_memory", self.no_memory)]
             .into_iter()
-            .chain(
-                self.further
-                    .iter()
-                    .map(|(name, count)| (name.as_ref(), *count)),
-            )
+            .chain(self.further.iter().map(|(name, count)| (name.as_ref(), *count)))
     }
 
     /// The counters that are not zero.
@@ -206,11 +200,7 @@ impl Snapshot {
     /// every snapshot. `filter` is what the user asked for, as the outputs show it. A second filter narrows the first.
     ///
     /// Only rows of the top are searched: a matching object below the top stays in `other`.
-    pub fn retain(
-        &mut self,
-        filter: impl Into<String>,
-        mut keep: impl FnMut(&[Field], u64) -> bool,
-    ) {
+    pub fn retain(&mut self, filter: impl Into<String>, mut keep: impl FnMut(&[Field], u64) -> bool) {
         let before = self.row_count();
         self.keep_rows(|row| keep(&row.object, row.value));
         for section in &mut self.cpus {
@@ -219,16 +209,8 @@ impl Snapshot {
         let matched = self.row_count();
         let text = filter.into();
         self.filter = Some(match self.filter.take() {
-            None => Filter {
-                text,
-                matched,
-                of: before,
-            },
-            Some(first) => Filter {
-                text: format!("{} and {text}", first.text),
-                matched,
-                of: first.of,
-            },
+            None => Filter { text, matched, of: before },
+            Some(first) => Filter { text: format!("{} and {text}", first.text), matched, of: first.of },
         });
     }
 
@@ -251,8 +233,7 @@ impl Snapshot {
 
     /// A value as one per second, where that differs from the value itself: in a dynamic table whose period is not 1 s.
     pub fn per_second(&self, value: u64) -> Option<f64> {
-        (self.kind == TableType::Dynamic && self.period_ms != 1000)
-            .then(|| per_second(value, self.period_ms))
+        (self.kind == TableType::Dynamic && self.period_ms != 1000).then(|| per_second(value, self.period_ms))
     }
 
     /// Where in [`Row::object`] the column of this name is.
@@ -267,10 +248,7 @@ impl Snapshot {
 
     /// The CPUs that could not be brought to the snapshot's instant.
     pub fn stale_cpus(&self) -> impl Iterator<Item = u32> {
-        self.cpus
-            .iter()
-            .filter(|section| section.stale)
-            .map(|section| section.cpu)
+        self.cpus.iter().filter(|section| section.stale).map(|section| section.cpu)
     }
 
     /// The number of rows. A table keeps far fewer than 2^32.

@@ -58,21 +58,11 @@ pub fn write(snapshot: &Snapshot, out: &mut (impl Write + ?Sized)) -> io::Result
 
 fn format(snapshot: &Snapshot, text: &mut String) -> fmt::Result {
     header(snapshot, text)?;
-    for section in snapshot
-        .cpus
-        .iter()
-        .filter(|section| !section.rows.is_empty())
-    {
-        let rows = section
-            .rows
-            .iter()
-            .map(|row| (row.object.as_slice(), row.value));
+    for section in snapshot.cpus.iter().filter(|section| !section.rows.is_empty()) {
+        let rows = section.rows.iter().map(|row| (row.object.as_slice(), row.value));
         self::section(snapshot, text, &format!("cpu {}", section.cpu), rows)?;
     }
-    let rows = snapshot
-        .rows
-        .iter()
-        .map(|row| (row.object.as_slice(), row.value));
+    let rows = snapshot.rows.iter().map(|row| (row.object.as_slice(), row.value));
     section(snapshot, text, "all", rows)?;
     sums(snapshot, text)
 }

@@ -46,15 +46,8 @@ pub struct TextOptions {
 /// # Errors
 ///
 /// Those of `out`.
-pub fn write(
-    snapshot: &Snapshot,
-    options: TextOptions,
-    out: &mut (impl Write + ?Sized),
-) -> io::Result<()> {
-    let mut text = Text {
-        options,
-        written: String::new(),
-    };
+pub fn write(snapshot: &Snapshot, options: TextOptions, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
+    let mut text = Text { options, written: String::new() };
     text.title(snapshot);
     if snapshot.rows.is_empty() {
         text.line("", &no_rows(snapshot));
@@ -104,21 +97,13 @@ impl Text {
         let rows = snapshot.rows.len();
         // Without rows there are only sums, which need no titles.
         if rows > 0 {
-            self.line(
-                BOLD,
-                &join(columns.iter().map(|column| column.cell(&column.title))),
-            );
+            self.line(BOLD, &join(columns.iter().map(|column| column.cell(&column.title))));
         }
         for row in 0..rows {
-            self.line(
-                "",
-                &join(columns.iter().map(|column| column.cell(&column.cells[row]))),
-            );
+            self.line("", &join(columns.iter().map(|column| column.cell(&column.cells[row]))));
         }
         for sum in rows..rows + SUMS.len() {
-            let cells = columns
-                .iter()
-                .filter_map(|column| Some(column.cell(column.cells.get(sum)?)));
+            let cells = columns.iter().filter_map(|column| Some(column.cell(column.cells.get(sum)?)));
             self.line(DIM, &join(cells));
         }
     }
@@ -148,20 +133,12 @@ fn title(snapshot: &Snapshot) -> Vec<String> {
     if !snapshot.settings.counts() {
         parts.push(format!("not counting: {} disabled", disabled(snapshot)));
     }
-    let lost: Vec<_> = snapshot
-        .lost
-        .nonzero()
-        .map(|(name, count)| format!("{count} {name}"))
-        .collect();
+    let lost: Vec<_> = snapshot.lost.nonzero().map(|(name, count)| format!("{count} {name}")).collect();
     if !lost.is_empty() {
         parts.push(format!("lost: {}", lost.join(", ")));
     }
     if !snapshot.is_proven() {
-        parts.push(format!(
-            "{} of {} rows proven",
-            snapshot.proven,
-            snapshot.rows.len()
-        ));
+        parts.push(format!("{} of {} rows proven", snapshot.proven, snapshot.rows.len()));
     }
     let stale: Vec<_> = snapshot.stale_cpus().map(|cpu| cpu.to_string()).collect();
     if !stale.is_empty() {
@@ -169,10 +146,7 @@ fn title(snapshot: &Snapshot) -> Vec<String> {
     }
     if let Some(filter) = &snapshot.filter {
         let text = escape(&filter.text);
-        parts.push(format!(
-            "filtered: {text}, {} of {} rows",
-            filter.matched, filter.of
-        ));
+        parts.push(format!("filtered: {text}, {} of {} rows", filter.matched, filter.of));
     }
     parts
 }
@@ -185,10 +159,7 @@ fn disabled(snapshot: &Snapshot) -> String {
         (settings.owner_enabled, escape(&settings.owner)),
         (settings.enabled, escape(&snapshot.table)),
     ];
-    let off: Vec<_> = switches
-        .into_iter()
-        .filter_map(|(on, name)| (!on).then_some(name))
-        .collect();
+    let off: Vec<_> = switches.into_iter().filter_map(|(on, name)| (!on).then_some(name)).collect();
     off.join(", ")
 }
 
@@ -199,10 +170,7 @@ fn no_rows(snapshot: &Snapshot) -> String {
             format!("no rows: none of {} matches", filter.of)
         }
         _ if snapshot.total > 0 => "no rows".to_owned(),
-        (_, TableType::Dynamic) => format!(
-            "no rows: nothing was pushed in the last {}",
-            human_ms(snapshot.period_ms)
-        ),
+        (_, TableType::Dynamic) => format!("no rows: nothing was pushed in the last {}", human_ms(snapshot.period_ms)),
         (_, TableType::Static) => "no rows: nothing was pushed yet".to_owned(),
     }
 }
@@ -221,27 +189,11 @@ struct TextColumn {
 }
 
 impl TextColumn {
-    fn new(
-        title: impl Into<String>,
-        align: Align,
-        keep: Option<Keep>,
-        cells: impl Iterator<Item = String>,
-    ) -> Self {
+    fn new(title: impl Into<String>, align: Align, keep: Option<Keep>, cells: impl Iterator<Item = String>) -> Self {
         let title = title.into();
         let cells: Vec<_> = cells.collect();
-        let width = cells
-            .iter()
-            .chain([&title])
-            .map(|cell| width(cell))
-            .max()
-            .unwrap_or(0);
-        Self {
-            title,
-            align,
-            keep,
-            cells,
-            width,
-        }
+        let width = cells.iter().chain([&title]).map(|cell| width(cell)).max().unwrap_or(0);
+        Self { title, align, keep, cells, width }
     }
 
     /// A column of numbers.
@@ -276,62 +228,31 @@ fn columns(snapshot: &Snapshot, human: bool) -> Vec<TextColumn> {
     let rows = &snapshot.rows;
     let unit = snapshot.unit;
     let number = |value: u64| {
-        if human {
-            unit.human(value)
-        } else {
-            value.to_string()
-        }
+        if human { unit.human(value) } else { value.to_string() }
     };
     let rate = |rate: f64| {
-        if human {
-            unit.human_rate(rate)
-        } else {
-            format!("{rate:.2}")
-        }
+        if human { unit.human_rate(rate) } else { format!("{rate:.2}") }
     };
-    let values = || {
-        rows.iter()
-            .map(|row| row.value)
-            .chain([snapshot.other, snapshot.total])
-    };
-    let rates: Option<Vec<_>> = values()
-        .map(|value| snapshot.per_second(value).map(rate))
-        .collect();
+    let values = || rows.iter().map(|row| row.value).chain([snapshot.other, snapshot.total]);
+    let rates: Option<Vec<_>> = values().map(|value| snapshot.per_second(value).map(rate)).collect();
 
     let ranks = rows.iter().map(|row| row.rank.to_string());
-    let mut columns = vec![TextColumn::numbers(
-        "#",
-        ranks.chain(SUMS.map(str::to_owned)),
-    )];
+    let mut columns = vec![TextColumn::numbers("#", ranks.chain(SUMS.map(str::to_owned)))];
     match rates {
-        None => columns.push(TextColumn::numbers(
-            escape(&snapshot.value_name),
-            values().map(number),
-        )),
+        None => columns.push(TextColumn::numbers(escape(&snapshot.value_name), values().map(number))),
         // The table's own name for its values, such as pps, is true for a period of 1 s only.
         Some(rates) => {
             let period = human_ms(snapshot.period_ms);
-            columns.push(TextColumn::numbers(
-                format!("{}/{period}", unit.name()),
-                values().map(number),
-            ));
-            columns.push(TextColumn::numbers(
-                format!("{}/s", unit.name()),
-                rates.into_iter(),
-            ));
+            columns.push(TextColumn::numbers(format!("{}/{period}", unit.name()), values().map(number)));
+            columns.push(TextColumn::numbers(format!("{}/s", unit.name()), rates.into_iter()));
         }
     }
     for (index, name) in snapshot.parts.iter().enumerate() {
-        let parts = rows
-            .iter()
-            .map(|row| row.parts.get(index).copied().map_or("-".to_owned(), number));
+        let parts = rows.iter().map(|row| row.parts.get(index).copied().map_or("-".to_owned(), number));
         columns.push(TextColumn::numbers(name.as_ref(), parts));
     }
     for (index, column) in snapshot.columns.iter().enumerate() {
-        let fields = || {
-            rows.iter()
-                .map(|row| row.object.get(index).unwrap_or(&Field::None))
-        };
+        let fields = || rows.iter().map(|row| row.object.get(index).unwrap_or(&Field::None));
         if column.optional && fields().all(Field::is_none) {
             continue;
         }
@@ -340,12 +261,7 @@ fn columns(snapshot: &Snapshot, human: bool) -> Vec<TextColumn> {
             _ => Keep::Start,
         });
         let cells = fields().map(Field::to_string);
-        columns.push(TextColumn::new(
-            column.name.as_ref(),
-            column.kind.align(),
-            keep,
-            cells,
-        ));
+        columns.push(TextColumn::new(column.name.as_ref(), column.kind.align(), keep, cells));
     }
     columns
 }
@@ -355,9 +271,7 @@ fn fit(columns: &mut [TextColumn], most: usize) {
     let gaps = GAP.len() * columns.len().saturating_sub(1);
     let mut full = columns.iter().map(|column| column.width).sum::<usize>() + gaps;
     while full > most {
-        let wide = columns
-            .iter_mut()
-            .filter(|column| column.width > column.narrowest());
+        let wide = columns.iter_mut().filter(|column| column.width > column.narrowest());
         let Some(widest) = wide.max_by_key(|column| column.width) else {
             return;
         };

@@ -77,18 +77,9 @@ pub fn shrink(text: &str, cells: usize, keep: Keep) -> Cow<'_, str> {
         fits
     };
     Cow::Owned(match keep {
-        Keep::Start => text
-            .chars()
-            .take_while(|c| fits(c))
-            .chain([ELLIPSIS])
-            .collect(),
+        Keep::Start => text.chars().take_while(|c| fits(c)).chain([ELLIPSIS]).collect(),
         Keep::End => {
-            let tail = text
-                .chars()
-                .rev()
-                .take_while(|c| fits(c))
-                .map(char::len_utf8)
-                .sum::<usize>();
+            let tail = text.chars().rev().take_while(|c| fits(c)).map(char::len_utf8).sum::<usize>();
             format!("{ELLIPSIS}{}", &text[text.len() - tail..])
         }
     })
@@ -100,10 +91,7 @@ mod tests {
 
     #[test]
     fn what_a_terminal_would_obey_is_escaped() {
-        assert_eq!(
-            escape("a\x1b[31mb\nc\td\x7f\0"),
-            "a\\x1b[31mb\\x0ac\\x09d\\x7f\\x00"
-        );
+        assert_eq!(escape("a\x1b[31mb\nc\td\x7f\0"), "a\\x1b[31mb\\x0ac\\x09d\\x7f\\x00");
         assert_eq!(escape("\u{9b}31m"), "\\xc2\\x9b31m");
         assert_eq!(escape("\u{202e}gpj.exe"), "\\xe2\\x80\\xaegpj.exe");
     }
@@ -119,10 +107,7 @@ mod tests {
     fn shrinking_counts_cells_and_says_where_it_cut() {
         assert_eq!(shrink("postgres", 8, Keep::Start), "postgres");
         assert_eq!(shrink("postgres", 6, Keep::Start), "postg…");
-        assert_eq!(
-            shrink("/system.slice/a.service", 10, Keep::End),
-            "…a.service"
-        );
+        assert_eq!(shrink("/system.slice/a.service", 10, Keep::End), "…a.service");
         assert_eq!(shrink("日本語", 5, Keep::Start), "日本…");
         assert_eq!(shrink("日本語", 4, Keep::End), "…語");
         assert_eq!(shrink("日本語", 1, Keep::End), "…");

@@ -21,22 +21,8 @@ pub enum Unit {
 /// A larger unit: from how many of the basic unit on it is used, and what it is called.
 type Step = (f64, &'static str);
 
-const SI: &[Step] = &[
-    (1e3, "k"),
-    (1e6, "M"),
-    (1e9, "G"),
-    (1e12, "T"),
-    (1e15, "P"),
-    (1e18, "E"),
-];
-const SI_BIT: &[Step] = &[
-    (1e3, "kbit"),
-    (1e6, "Mbit"),
-    (1e9, "Gbit"),
-    (1e12, "Tbit"),
-    (1e15, "Pbit"),
-    (1e18, "Ebit"),
-];
+const SI: &[Step] = &[(1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"), (1e18, "E")];
+const SI_BIT: &[Step] = &[(1e3, "kbit"), (1e6, "Mbit"), (1e9, "Gbit"), (1e12, "Tbit"), (1e15, "Pbit"), (1e18, "Ebit")];
 const KIB: f64 = 1024.0;
 const IEC: &[Step] = &[
     (KIB, "KiB"),
@@ -46,14 +32,7 @@ const IEC: &[Step] = &[
     (KIB * KIB * KIB * KIB * KIB, "PiB"),
     (KIB * KIB * KIB * KIB * KIB * KIB, "EiB"),
 ];
-const TIME: &[Step] = &[
-    (1e3, "µs"),
-    (1e6, "ms"),
-    (1e9, "s"),
-    (6e10, "min"),
-    (3.6e12, "h"),
-    (8.64e13, "d"),
-];
+const TIME: &[Step] = &[(1e3, "µs"), (1e6, "ms"), (1e9, "s"), (6e10, "min"), (3.6e12, "h"), (8.64e13, "d")];
 
 impl Unit {
     /// The name in JSON, and in the titles of text: `packets`.

@@ -166,7 +166,7 @@ impl Paths {
             return v2;
         }
         let v1 = self.v1.as_mut().filter(|_| v1_id != 0).and_then(|h| h.path(v1_id));
-    v1.or(v2)
+        v1.or(v2)
     }
 }
 

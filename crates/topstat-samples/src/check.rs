@@ -56,7 +56,9 @@ pub fn check() -> Vec<Check> {
     checks.push(Check::ok("kernel", release));
     checks.push(match missing_capabilities() {
         Some(missing) if missing.is_empty() => Check::ok("capabilities", "all that are needed"),
-        Some(missing) => Check::missing("capabilities", format!("without {}", missing.join(", ")), "run as root (sudo topstat …)"),
+        Some(missing) => {
+            Check::missing("capabilities", format!("without {}", missing.join(", ")), "run as root (sudo topstat …)")
+        }
         None => Check::missing("capabilities", "/proc/self/status is not readable", "mount /proc"),
     });
     let btf = std::path::Path::new("/sys/kernel/btf/vmlinux");

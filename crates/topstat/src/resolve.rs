@@ -76,7 +76,8 @@ fn samples_of(name: &str, family: Option<Family>) -> Result<Vec<&'static SampleI
             _ => Ok(vec![sample]),
         };
     }
-    let of = |family: Family| all.iter().copied().find(|sample| sample.name.strip_suffix(family.suffix()) == Some(name));
+    let of =
+        |family: Family| all.iter().copied().find(|sample| sample.name.strip_suffix(family.suffix()) == Some(name));
     Ok(Family::BOTH.into_iter().filter(|one| family.is_none_or(|family| family == *one)).filter_map(of).collect())
 }
 

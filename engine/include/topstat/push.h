@@ -80,7 +80,9 @@ TS_INLINE int ts_due(u32 *ordered, const struct ts_config *c, u64 now)
 
 	if (!c->delay)
 		return 1;
-	at = (u32)(now >> (c->delay_shift & 63)) + 1; /* 0 is never */
+	at = (u32)(now >> (c->delay_shift & 63)) + 1;
+	if (!at) /* which is never */
+		at = 1;
 	if (*ordered && at - *ordered < c->delay)
 		return 0;
 	*ordered = at;

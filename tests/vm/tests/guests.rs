@@ -77,6 +77,7 @@ fn run_on(lines: &[&str], out: Option<&Path>, tier: Tier) -> Option<(Session, Ve
 }
 
 #[test]
+#[ignore = "boots virtual machines, and fetches kernels for them: make vm-test"]
 fn what_happens_in_a_guest_is_seen() {
     let marker = "/etc/topstat-vm-wrote-this";
     let write = format!("echo kept > {marker} && cat {marker} && mount -o remount,rw / && nproc");
@@ -124,6 +125,7 @@ fn what_happens_in_a_guest_is_seen() {
 }
 
 #[test]
+#[ignore = "boots virtual machines, and fetches kernels for them: make vm-test"]
 fn the_debug_kernel_finds_what_others_do_not() {
     let provoke = |what| format!("echo {what} > /sys/kernel/debug/provoke-crash/DIRECT");
     let lines = [provoke("READ_AFTER_FREE"), provoke("SPINLOCKUP"), "true".to_owned()];
@@ -142,6 +144,7 @@ fn the_debug_kernel_finds_what_others_do_not() {
 }
 
 #[test]
+#[ignore = "boots virtual machines, and fetches kernels for them: make vm-test"]
 fn output_and_exit_code_are_the_commands_own() {
     let output = topstat_vm(&["run", "--kernel", "6.1", "--", "sh", "-c", "echo out; echo err >&2; pwd; exit 3"]);
     let output = { output }.output().unwrap();
@@ -156,6 +159,7 @@ fn output_and_exit_code_are_the_commands_own() {
 }
 
 #[test]
+#[ignore = "boots virtual machines, and fetches kernels for them: make vm-test"]
 fn where_nothing_can_be_run_it_is_skipped_unless_required() {
     let folder = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| topstat_vm(arguments).env("PATH", folder.path()).output().unwrap();
@@ -168,6 +172,7 @@ fn where_nothing_can_be_run_it_is_skipped_unless_required() {
 }
 
 #[test]
+#[ignore = "boots virtual machines, and fetches kernels for them: make vm-test"]
 fn wrong_usage_is_told_apart() {
     for arguments in [&["run"][..], &["run", "--kernel", "2.6", "--", "true"], &["frobnicate"]] {
         assert_eq!(topstat_vm(arguments).output().unwrap().status.code(), Some(2), "{arguments:?}");
@@ -177,6 +182,7 @@ fn wrong_usage_is_told_apart() {
 }
 
 #[test]
+#[ignore = "boots virtual machines, and fetches kernels for them: make vm-test"]
 fn what_is_needed_is_printed_for_apt() {
     let output = topstat_vm(&["deps", "--debug"]).output().unwrap();
     let packages = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -62,9 +62,7 @@ impl Runner<'_> {
                 Step::Wait => {}
             }
             let now = self.now();
-            if self.datagrams
-                && now - self.slots[index].began_ns >= self.limits.loss_timeout.as_nanos() as u64
-            {
+            if self.datagrams && now - self.slots[index].began_ns >= self.limits.loss_timeout.as_nanos() as u64 {
                 self.lose(index);
                 return true;
             }

@@ -133,34 +133,12 @@ pub(crate) struct Parts<'a> {
 
 impl<'a> Runner<'a> {
     pub fn new(parts: Parts<'a>) -> Result<Runner<'a>> {
-        let Parts {
-            config,
-            limits,
-            opener,
-            server,
-            epoll,
-            conns,
-            slots,
-            schedule,
-        } = parts;
+        let Parts { config, limits, opener, server, epoll, conns, slots, schedule } = parts;
         let times = Histogram::new_with_bounds(1, LONGEST_NS, 3)
             .map_err(|error| Error::system("set up the histogram", std::io::Error::other(error)))?;
         let datagrams = config.proto == Proto::Udp;
-        let buffer = |size: usize| {
-            vec![
-                0u8;
-                if datagrams {
-                    size.max(1)
-                } else {
-                    size.clamp(1, transfer::PART)
-                }
-            ]
-        };
-        let depth = if limits.depth == 0 {
-            Limits::DEFAULT_DEPTH
-        } else {
-            limits.depth
-        };
+        let buffer = |size: usize| vec![0u8; if datagrams { size.max(1) } else { size.clamp(1, transfer::PART) }];
+        let depth = if limits.depth == 0 { Limits::DEFAULT_DEPTH } else { limits.depth };
         for (slot, conn) in slots.iter_mut().zip(conns.iter()) {
             slot.count = Count::default();
             slot.server_before = (conn.counts.received.get(), conn.counts.sent.get());
@@ -289,9 +267,7 @@ impl<'a> Runner<'a> {
 
     /// When the next transaction may begin. Counting from the start, not from the last one, keeps the average.
     fn due_ns(&self) -> u64 {
-        self.limits
-            .rate
-            .map_or(0, |rate| (self.begun as f64 * 1e9 / rate) as u64)
+        self.limits.rate.map_or(0, |rate| (self.begun as f64 * 1e9 / rate) as u64)
     }
 
     /// Marks a transaction as begun.
@@ -310,9 +286,7 @@ impl<'a> Runner<'a> {
     fn complete(&mut self, index: usize, now: u64) {
         let slot = &mut self.slots[index];
         slot.count.transactions += 1;
-        self.tally
-            .times
-            .saturating_record((now - slot.began_ns).max(1));
+        self.tally.times.saturating_record((now - slot.began_ns).max(1));
         self.tally.last_ns = now;
         self.free(index);
     }
@@ -359,10 +333,7 @@ impl<'a> Runner<'a> {
         while now >= self.churn_due_ns() && now < self.time_ns {
             let count = self.conns.len();
             let turn = (0..count).map(|i| (self.churn_next + i) % count);
-            let Some(index) = turn
-                .into_iter()
-                .find(|&i| !self.slots[i].busy && !self.slots[i].dead)
-            else {
+            let Some(index) = turn.into_iter().find(|&i| !self.slots[i].busy && !self.slots[i].dead) else {
                 return Ok(());
             };
             self.churn_next = (index + 1) % count;
@@ -381,11 +352,7 @@ impl<'a> Runner<'a> {
         self.server.add(&self.conns[index]);
         self.server.wake();
         let slot = &mut self.slots[index];
-        self.tally.retired.push(Retired {
-            conn: old,
-            count: slot.count,
-            server_before: slot.server_before,
-        });
+        self.tally.retired.push(Retired { conn: old, count: slot.count, server_before: slot.server_before });
         slot.count = Count::default();
         slot.server_before = (0, 0);
         if std::mem::take(&mut slot.watched) {

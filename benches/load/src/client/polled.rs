@@ -7,9 +7,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
-};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
 use super::transfer::Step;
 use super::{Next, Runner};
@@ -83,11 +81,7 @@ impl Runner<'_> {
             let now = self.now();
             // Limits only matter to what may still begin; what is in flight wakes us up itself.
             let next = begin_at.min(self.churn_due_ns()).min(given_up);
-            let next = if self.ended.is_some() {
-                next
-            } else {
-                next.min(self.time_ns)
-            };
+            let next = if self.ended.is_some() { next } else { next.min(self.time_ns) };
             events.clear();
             self.wait(next, now, timer.as_deref_mut(), &mut events)?;
             for event in &events {
@@ -156,19 +150,9 @@ impl Runner<'_> {
     /// report every datagram that has left as room for more, so it is only watched for input.
     pub(super) fn watch(&mut self, index: usize) -> Result<()> {
         let failed = |error: Errno| Error::system(format!("watch connection {index}"), error);
-        let flags = if self.datagrams {
-            EventFlags::IN
-        } else {
-            EventFlags::IN | EventFlags::OUT
-        };
+        let flags = if self.datagrams { EventFlags::IN } else { EventFlags::IN | EventFlags::OUT };
         let client = self.conns[index].client_fd()?;
-        epoll::add(
-            self.epoll,
-            client,
-            EventData::new_u64(index as u64),
-            flags | EventFlags::ET,
-        )
-        .map_err(failed)?;
+        epoll::add(self.epoll, client, EventData::new_u64(index as u64), flags | EventFlags::ET).map_err(failed)?;
         self.slots[index].watched = true;
         Ok(())
     }
@@ -177,52 +161,27 @@ impl Runner<'_> {
         let failed = |error: Errno| Error::system("create a timer", error);
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(failed)?;
-        epoll::add(
-            self.epoll,
-            &timer,
-            EventData::new_u64(TIMER),
-            EventFlags::IN | EventFlags::ET,
-        )
-        .map_err(failed)?;
-        Ok(Timer {
-            fd: timer,
-            armed_ns: 0,
-        })
+        epoll::add(self.epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET).map_err(failed)?;
+        Ok(Timer { fd: timer, armed_ns: 0 })
     }
 
     /// Waits for events until the time `next`.
-    fn wait(
-        &self,
-        next: u64,
-        now: u64,
-        timer: Option<&mut Timer>,
-        events: &mut Vec<Event>,
-    ) -> Result<()> {
+    fn wait(&self, next: u64, now: u64, timer: Option<&mut Timer>, events: &mut Vec<Event>) -> Result<()> {
         let failed = |error: Errno| Error::system("wait for responses", error);
-        let time = |ns: u64| Timespec {
-            tv_sec: 0,
-            tv_nsec: ns as _,
-        };
+        let time = |ns: u64| Timespec { tv_sec: 0, tv_nsec: ns as _ };
         let mut wait_ns = next.saturating_sub(now).min(LONGEST_WAIT_NS);
         if let Some(timer) = timer
             && (1..TIMER_BELOW_NS).contains(&wait_ns)
         {
             if timer.armed_ns != next {
-                let once = Itimerspec {
-                    it_interval: time(0),
-                    it_value: time(wait_ns),
-                };
+                let once = Itimerspec { it_interval: time(0), it_value: time(wait_ns) };
                 timerfd_settime(&timer.fd, TimerfdTimerFlags::empty(), &once).map_err(failed)?;
                 timer.armed_ns = next;
             }
             wait_ns = LONGEST_WAIT_NS;
         }
         let timeout = time(wait_ns);
-        match epoll::wait(
-            self.epoll,
-            rustix::buffer::spare_capacity(events),
-            Some(&timeout),
-        ) {
+        match epoll::wait(self.epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(failed(error)),
         }

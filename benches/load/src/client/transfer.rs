@@ -45,11 +45,7 @@ impl Runner<'_> {
                 Err(_) => return Step::Failed,
             }
         }
-        if slot.to_receive == 0 {
-            Step::Done
-        } else {
-            Step::Wait
-        }
+        if slot.to_receive == 0 { Step::Done } else { Step::Wait }
     }
 
     /// Receives what is left of the response.

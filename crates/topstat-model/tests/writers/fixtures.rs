@@ -3,9 +3,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use topstat_model::{
-    Column, ColumnKind, CpuRow, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit,
-};
+use topstat_model::{Column, ColumnKind, CpuRow, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit};
 
 /// 2026-11-21T08:00:00.000Z
 pub fn eight_o_clock() -> SystemTime {
@@ -60,12 +58,7 @@ pub fn empty() -> Snapshot {
         proven: 0,
         filter: None,
         lost: Lost::default(),
-        settings: Settings {
-            enabled: true,
-            owner: "tcp_v4".into(),
-            owner_enabled: true,
-            topstat_enabled: true,
-        },
+        settings: Settings { enabled: true, owner: "tcp_v4".into(), owner_enabled: true, topstat_enabled: true },
         columns: connection_columns(),
         parts: vec!["rx".into(), "tx".into()],
         rows: vec![],
@@ -80,32 +73,12 @@ pub fn with_rows(objects: Vec<(u64, Vec<Field>)>, total: u64) -> Snapshot {
     snapshot.objects = objects.len() as u64 + 4000;
     snapshot.proven = objects.len() as u32;
     snapshot.total = total;
-    let cpu_rows: Vec<_> = objects
-        .iter()
-        .map(|(value, object)| CpuRow {
-            value: *value,
-            object: object.clone(),
-        })
-        .collect();
+    let cpu_rows: Vec<_> =
+        objects.iter().map(|(value, object)| CpuRow { value: *value, object: object.clone() }).collect();
     snapshot.cpus = vec![
-        CpuSection {
-            cpu: 0,
-            total: total - total / 3,
-            stale: false,
-            rows: cpu_rows.clone(),
-        },
-        CpuSection {
-            cpu: 2,
-            total: 0,
-            stale: false,
-            rows: vec![],
-        },
-        CpuSection {
-            cpu: 3,
-            total: total / 3,
-            stale: false,
-            rows: cpu_rows.into_iter().take(1).collect(),
-        },
+        CpuSection { cpu: 0, total: total - total / 3, stale: false, rows: cpu_rows.clone() },
+        CpuSection { cpu: 2, total: 0, stale: false, rows: vec![] },
+        CpuSection { cpu: 3, total: total / 3, stale: false, rows: cpu_rows.into_iter().take(1).collect() },
     ];
     snapshot.rows = (1..)
         .zip(objects)
@@ -125,25 +98,14 @@ pub fn with_rows(objects: Vec<(u64, Vec<Field>)>, total: u64) -> Snapshot {
 /// Three IPv4 connections, one of them in a container.
 pub fn v4() -> Snapshot {
     let nginx = "/system.slice/nginx.service";
-    let mut in_container = connection(
-        "172.17.0.2",
-        "192.168.100.200",
-        443,
-        "postgres",
-        "/system.slice/docker-4f2a.scope",
-    );
+    let mut in_container =
+        connection("172.17.0.2", "192.168.100.200", 443, "postgres", "/system.slice/docker-4f2a.scope");
     *in_container.last_mut().unwrap() = Field::from("db");
     with_rows(
         vec![
-            (
-                98_765,
-                connection("10.0.0.1", "10.0.0.2", 4242, "nginx", nginx),
-            ),
+            (98_765, connection("10.0.0.1", "10.0.0.2", 4242, "nginx", nginx)),
             (990, in_container),
-            (
-                7,
-                connection("10.0.0.1", "10.0.0.3", 50_123, "nginx", nginx),
-            ),
+            (7, connection("10.0.0.1", "10.0.0.3", 50_123, "nginx", nginx)),
         ],
         123_456,
     )
@@ -155,18 +117,9 @@ pub fn v6() -> Snapshot {
     let local = "2001:db8:0:0:0:0:0:1";
     let mut snapshot = with_rows(
         vec![
-            (
-                9_007_199_254_740_993,
-                connection(local, "2001:db8::dead:beef", 443, "curl", cgroup),
-            ),
-            (
-                1_610_612_736,
-                connection("fe80::1", "fe80::aaaa:bbbb:cccc:dddd", 22, "sshd", cgroup),
-            ),
-            (
-                1023,
-                connection("::ffff:192.0.2.1", "::ffff:192.0.2.2", 8080, "java", cgroup),
-            ),
+            (9_007_199_254_740_993, connection(local, "2001:db8::dead:beef", 443, "curl", cgroup)),
+            (1_610_612_736, connection("fe80::1", "fe80::aaaa:bbbb:cccc:dddd", 22, "sshd", cgroup)),
+            (1023, connection("::ffff:192.0.2.1", "::ffff:192.0.2.2", 8080, "java", cgroup)),
         ],
         9_007_201_000_000_001,
     );
@@ -186,19 +139,9 @@ pub fn weird() -> Snapshot {
     unknown[4..8].fill(Field::None);
     with_rows(
         vec![
-            (
-                50,
-                connection(1, "\x1b]0;owned\x07\x1b[31m", "/a\tb\nc\r\n,\"d\""),
-            ),
+            (50, connection(1, "\x1b]0;owned\x07\x1b[31m", "/a\tb\nc\r\n,\"d\"")),
             (40, connection(2, "=cmd|'/C calc'!A0", "-1+1")),
-            (
-                30,
-                connection(
-                    3,
-                    "日本語 🦀 \u{202e}cod.exe",
-                    "/system.slice/getty\\x2dpre.slice",
-                ),
-            ),
+            (30, connection(3, "日本語 🦀 \u{202e}cod.exe", "/system.slice/getty\\x2dpre.slice")),
             (20, connection(4, "a,b \"c\" 'd'", "@SUM(A1)\u{9b}2J")),
             (10, unknown),
         ],
@@ -223,9 +166,7 @@ pub fn troubled() -> Snapshot {
 pub fn filtered() -> Snapshot {
     let mut snapshot = v4();
     let comm = snapshot.column("comm").unwrap();
-    snapshot.retain("comm=nginx", |object, _| {
-        object[comm] == Field::from("nginx")
-    });
+    snapshot.retain("comm=nginx", |object, _| object[comm] == Field::from("nginx"));
     snapshot
 }
 
@@ -237,24 +178,17 @@ pub fn tasks() -> Snapshot {
     snapshot.table = "cpu".into();
     snapshot.unit = Unit::Nanoseconds;
     snapshot.value_name = "ns".into();
-    snapshot.columns = vec![
-        Column::new("pid", ColumnKind::Pid),
-        Column::new("comm", ColumnKind::Text),
-    ];
+    snapshot.columns = vec![Column::new("pid", ColumnKind::Pid), Column::new("comm", ColumnKind::Text)];
     snapshot.parts = vec![];
-    snapshot.rows = [
-        (1, 912_345_678, "rustc"),
-        (2, 1_234_567, "kworker/0:1"),
-        (3, 800, "init"),
-    ]
-    .map(|(rank, value, comm)| Row {
-        rank,
-        value,
-        object: vec![Field::from(1000 + rank), Field::from(comm)],
-        parts: vec![],
-        cpus: vec![0],
-    })
-    .into();
+    snapshot.rows = [(1, 912_345_678, "rustc"), (2, 1_234_567, "kworker/0:1"), (3, 800, "init")]
+        .map(|(rank, value, comm)| Row {
+            rank,
+            value,
+            object: vec![Field::from(1000 + rank), Field::from(comm)],
+            parts: vec![],
+            cpus: vec![0],
+        })
+        .into();
     snapshot.proven = 3;
     snapshot.settle().unwrap();
     snapshot.check().unwrap();

@@ -17,11 +17,7 @@ use crate::fixtures;
 /// What an output wrote, by the ending of its golden file.
 fn outputs(snapshot: &Snapshot) -> Vec<(&'static str, Vec<u8>)> {
     let plain = TextOptions::default();
-    let narrow = TextOptions {
-        human: true,
-        color: true,
-        width: Some(100),
-    };
+    let narrow = TextOptions { human: true, color: true, width: Some(100) };
     let mut outputs = ["json", "csv", "stat", "txt", "terminal"].map(|ending| (ending, Vec::new()));
     let [json, csv, stat, txt, terminal] = outputs.each_mut().map(|(_, written)| written);
     json::write(snapshot, json).unwrap();
@@ -53,11 +49,7 @@ fn compare(name: &str, snapshot: &Snapshot) {
             ));
         }
     }
-    assert!(
-        differ.is_empty(),
-        "(UPDATE_GOLDEN=1 accepts) {}",
-        differ.join("\n")
-    );
+    assert!(differ.is_empty(), "(UPDATE_GOLDEN=1 accepts) {}", differ.join("\n"));
 }
 
 #[test]

@@ -34,13 +34,7 @@ fn as_json(snapshot: &Snapshot) -> String {
 /// The document of the design, to the letter but for `proven`.
 #[test]
 fn json_is_as_designed() {
-    let nginx = fixtures::connection(
-        "10.0.0.1",
-        "10.0.0.2",
-        4242,
-        "nginx",
-        "/system.slice/nginx.service",
-    );
+    let nginx = fixtures::connection("10.0.0.1", "10.0.0.2", 4242, "nginx", "/system.slice/nginx.service");
     let mut snapshot = fixtures::with_rows(vec![(990, nginx)], 123_456);
     snapshot.objects = 5000;
     snapshot.rows[0].parts = vec![490, 500];
@@ -66,10 +60,7 @@ fn json_gives_back_what_it_escapes() {
     let name = "\x7f\u{9b}2J\u{202e}\u{e0041}\"\\🦀";
     snapshot.rows[0].object[5] = Field::from(name);
     let line = as_json(&snapshot);
-    assert!(
-        line.contains(r#""comm":"\u007f\u009b2J\u202e\udb40\udc41\"\\🦀""#),
-        "{line}"
-    );
+    assert!(line.contains(r#""comm":"\u007f\u009b2J\u202e\udb40\udc41\"\\🦀""#), "{line}");
     let document: serde_json::Value = serde_json::from_str(&line).unwrap();
     assert_eq!(document["rows"][0]["object"]["comm"], name);
 }
@@ -77,11 +68,7 @@ fn json_gives_back_what_it_escapes() {
 #[test]
 fn nothing_written_can_control_a_terminal() {
     let weird = fixtures::weird();
-    let outputs = [
-        as_text(&weird, TextOptions::default()),
-        as_csv(&weird, true),
-        as_stat(&weird),
-    ];
+    let outputs = [as_text(&weird, TextOptions::default()), as_csv(&weird, true), as_stat(&weird)];
     for output in outputs {
         let left = output.replace(['\n', '\t'], "");
         assert_eq!(typeset::escape(&left), left);
@@ -122,11 +109,7 @@ fn stat_keeps_its_tabs_whatever_the_names() {
     assert_eq!(header.lines().count(), 8);
     for section in [cpu_0, cpu_3, all] {
         let rows: Vec<_> = section.lines().skip(1).collect();
-        assert!(
-            rows.iter()
-                .all(|row| row.split('\t').count() == weird.columns.len() + 1),
-            "{section}"
-        );
+        assert!(rows.iter().all(|row| row.split('\t').count() == weird.columns.len() + 1), "{section}");
     }
     assert_eq!(all.lines().count(), 2 + weird.rows.len());
     assert_eq!(sums, "total\t150\nother\t0\n");
@@ -135,27 +118,16 @@ fn stat_keeps_its_tabs_whatever_the_names() {
 #[test]
 fn text_lines_up_by_cells_not_bytes() {
     let written = as_text(&fixtures::weird(), TextOptions::default());
-    let netns: Vec<_> = written
-        .lines()
-        .filter_map(|line| {
-            line.find("4026531840")
-                .map(|at| typeset::width(&line[..at]))
-        })
-        .collect();
+    let netns: Vec<_> =
+        written.lines().filter_map(|line| line.find("4026531840").map(|at| typeset::width(&line[..at]))).collect();
     assert_eq!(netns.len(), 4);
-    assert!(
-        netns.iter().all(|cell| cell == &netns[0]),
-        "{netns:?}\n{written}"
-    );
+    assert!(netns.iter().all(|cell| cell == &netns[0]), "{netns:?}\n{written}");
 }
 
 #[test]
 fn addresses_survive_any_width() {
     for width in 0..200 {
-        let options = TextOptions {
-            width: Some(width),
-            ..TextOptions::default()
-        };
+        let options = TextOptions { width: Some(width), ..TextOptions::default() };
         let written = as_text(&fixtures::v6(), options);
         assert!(written.contains("fe80::aaaa:bbbb:cccc:dddd"), "at {width}");
         assert!(written.contains("9007199254740993"), "at {width}");
@@ -166,20 +138,10 @@ fn addresses_survive_any_width() {
 fn lines_fit_where_names_can_be_shortened() {
     let full = as_text(&fixtures::v4(), TextOptions::default());
     let widest = full.lines().map(typeset::width).max().unwrap();
-    let options = TextOptions {
-        width: Some(widest - 10),
-        ..TextOptions::default()
-    };
+    let options = TextOptions { width: Some(widest - 10), ..TextOptions::default() };
     let narrow = as_text(&fixtures::v4(), options);
-    assert_eq!(
-        narrow.lines().map(typeset::width).max(),
-        Some(widest - 10),
-        "{narrow}"
-    );
-    let options = TextOptions {
-        width: Some(widest),
-        ..TextOptions::default()
-    };
+    assert_eq!(narrow.lines().map(typeset::width).max(), Some(widest - 10), "{narrow}");
+    let options = TextOptions { width: Some(widest), ..TextOptions::default() };
     assert_eq!(as_text(&fixtures::v4(), options), full);
 }
 
@@ -188,33 +150,15 @@ fn empty_tables_say_why() {
     let mut none = fixtures::v4();
     none.retain("pid=1", |object, _| object[4] == Field::U64(1));
     let written = as_text(&none, TextOptions::default());
-    assert!(
-        written.contains("no rows: none of 3 matches\n"),
-        "{written}"
-    );
-    assert!(
-        written.contains("\nother  123456\ntotal  123456\n"),
-        "{written}"
-    );
+    assert!(written.contains("no rows: none of 3 matches\n"), "{written}");
+    assert!(written.contains("\nother  123456\ntotal  123456\n"), "{written}");
 }
 
 #[test]
 fn color_is_only_there_when_asked_for() {
-    let options = TextOptions {
-        human: true,
-        ..TextOptions::default()
-    };
+    let options = TextOptions { human: true, ..TextOptions::default() };
     assert!(!as_text(&fixtures::v4(), options).contains('\x1b'));
-    let colored = as_text(
-        &fixtures::v4(),
-        TextOptions {
-            color: true,
-            ..options
-        },
-    );
+    let colored = as_text(&fixtures::v4(), TextOptions { color: true, ..options });
     assert!(colored.contains("\x1b[1m"));
-    assert_eq!(
-        colored.matches("\x1b[0m").count() * 2,
-        colored.matches('\x1b').count()
-    );
+    assert_eq!(colored.matches("\x1b[0m").count() * 2, colored.matches('\x1b').count());
 }

@@ -33,11 +33,7 @@ fn snapshots() -> impl Strategy<Value = Snapshot> {
 fn parsed(snapshot: &Snapshot) -> Value {
     let mut line = Vec::new();
     json::write(snapshot, &mut line).unwrap();
-    assert_eq!(
-        line.iter().filter(|byte| **byte == b'\n').count(),
-        1,
-        "one line"
-    );
+    assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1, "one line");
     serde_json::from_slice(&line).unwrap()
 }
 

@@ -33,12 +33,23 @@ pub fn libbpf_said() -> Vec<String> {
 }
 
 fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
-    let said = libbpf_said();
-    let mut why = why.to_string();
-    if let Some(line) = said.iter().rev().find(|l| l.contains("failed to load") || l.contains("BPF program load failed")) {
-        why = format!("{why} ({})", line.trim_start_matches("libbpf: "));
-    }
+    let why = match reason(&libbpf_said()) {
+        Some(reason) => format!("{why} ({reason})"),
+        None => why.to_string(),
+    };
     Error::Kernel { what: what.into(), why }
+}
+
+/// Of all that libbpf said, the program it is about and what the verifier found last.
+fn reason(said: &[String]) -> Option<String> {
+    let failed = said.iter().find(|l| l.contains("BPF program load failed"))?;
+    let failed = failed.trim_start_matches("libbpf: ").split(':').next().unwrap_or_default();
+    let end = said.iter().position(|l| l.starts_with("processed ")).unwrap_or(said.len());
+    let found = said[..end].iter().rfind(|l| !l.trim().is_empty() && !l.starts_with("libbpf: "));
+    Some(match found {
+        Some(found) => format!("{failed}: {}", found.trim()),
+        None => failed.to_owned(),
+    })
 }
 
 /// Opens an eBPF object that was compiled into this program.
@@ -159,3 +170,25 @@ unsafe impl Plain for u16 {}
 unsafe impl Plain for u32 {}
 // SAFETY: plain integers.
 unsafe impl Plain for u64 {}
+
+#[cfg(test)]
+mod tests {
+    use super::reason;
+
+    #[test]
+    fn the_reason_is_the_verifiers_last_word() {
+        let said: Vec<String> = [
+            "libbpf: prog 'inet_ingress': BPF program load failed: Permission denied",
+            "libbpf: prog 'inet_ingress': -- BEGIN PROG LOAD LOG --",
+            "12: (61) r2 = *(u32 *)(r1 +4)",
+            "R1 invalid mem access 'scalar'",
+            "processed 13 insns (limit 1000000)",
+            "-- END PROG LOAD LOG --",
+            "libbpf: prog 'inet_ingress': failed to load: -13",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        assert_eq!(reason(&said).as_deref(), Some("prog 'inet_ingress': R1 invalid mem access 'scalar'"));
+        assert_eq!(reason(&["libbpf: something else".to_owned()]), None);
+    }
+}

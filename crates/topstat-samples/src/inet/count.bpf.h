@@ -7,16 +7,18 @@
 #include "object.bpf.h"
 #include "apart.bpf.h"
 
-static __always_inline void inet_count(struct ts_bank *bank, u32 table, u32 part, u64 amount)
+static __always_inline void inet_count(struct ts_bank *bank, u32 table, u32 part, u64 amount, u32 lost)
 {
 	struct ts_table *t = inet_table(bank, table);
 
-	ts_add(&t->unobjected, 1);
+	if (lost)
+		ts_add(&t->unobjected, 1);
 	ts_push_total(t, &bank->tick[table], part, amount);
 }
 
-/* Count a packet that has no object to the totals alone. */
-static __noinline int inet_unobjected(struct __sk_buff *skb, u32 sample, u32 part)
+/* Count a packet that has no object to the totals alone: either there should be one (`lost`), or
+ * its socket is closed already. */
+static __noinline int inet_unobjected(struct __sk_buff *skb, u32 sample, u32 part, u32 lost)
 {
 	u32 packets = skb->gso_segs, bytes;
 	struct ts_config *c;
@@ -32,11 +34,11 @@ static __noinline int inet_unobjected(struct __sk_buff *skb, u32 sample, u32 par
 	c = settings.config[sample];
 	ts_bank_to(bank, constants.table_stride, c, settings.generation, bpf_jiffies64());
 	if (c[INET_PPS].enabled)
-		inet_count(bank, INET_PPS, part, packets);
+		inet_count(bank, INET_PPS, part, packets, lost);
 	if (bytes && c[INET_BPS].enabled)
-		inet_count(bank, INET_BPS, part, bytes);
+		inet_count(bank, INET_BPS, part, bytes, lost);
 	if (bytes && c[INET_BYTES].enabled)
-		inet_count(bank, INET_BYTES, part, bytes);
+		inet_count(bank, INET_BYTES, part, bytes, lost);
 	return 0;
 }
 
@@ -60,11 +62,11 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 		return NULL;
 	o = bpf_sk_storage_get(&objects, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!o) {
-		inet_unobjected(skb, sample, part);
+		inet_unobjected(skb, sample, part, 1);
 		return NULL;
 	}
 	if (o->self != (u64)o && !inet_object_init(o, sk)) {
-		inet_unobjected(skb, sample, part);
+		inet_unobjected(skb, sample, part, 1);
 		return NULL;
 	}
 	if (part == INET_TX && !o->sure) {
@@ -82,7 +84,7 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 			o->sure = 1;
 	}
 	if (o->dead) {
-		inet_unobjected(skb, sample, part);
+		inet_unobjected(skb, sample, part, 0);
 		return NULL;
 	}
 	if (!o->id) {

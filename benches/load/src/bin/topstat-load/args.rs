@@ -8,9 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Parser;
-use topstat_load::{
-    Addresses, Config, Dist, Error, Family, Limits, Mode, Order, Plan, Proto, UdpServer,
-};
+use topstat_load::{Addresses, Config, Dist, Error, Family, Limits, Mode, Order, Plan, Proto, UdpServer};
 
 /// Make network load between two threads of this process and count it per connection.
 ///
@@ -140,9 +138,7 @@ Examples:
 Exit codes: 0 done, 1 failed (also if a connection failed or a transaction could not be completed), 2 wrong usage.";
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let number: f64 = text
-        .parse()
-        .map_err(|_| format!("'{text}' is not a number of seconds"))?;
+    let number: f64 = text.parse().map_err(|_| format!("'{text}' is not a number of seconds"))?;
     Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
 }
 
@@ -180,11 +176,7 @@ impl Args {
         let bounded = self.total.is_some() || (self.dist.is_some() && !self.repeat);
         let defaults = Limits::default();
         Limits {
-            time: self.seconds.unwrap_or(if bounded {
-                defaults.time
-            } else {
-                Duration::from_secs(10)
-            }),
+            time: self.seconds.unwrap_or(if bounded { defaults.time } else { Duration::from_secs(10) }),
             total: self.total.unwrap_or(defaults.total),
             rate: self.rate,
             depth: self.depth,
@@ -197,12 +189,7 @@ impl Args {
     /// The limits of the run before the one that counts.
     pub fn warm_up(&self, limits: &Limits) -> Option<Limits> {
         let time = self.warm_up?;
-        Some(Limits {
-            time,
-            total: Limits::default().total,
-            churn: 0.0,
-            ..limits.clone()
-        })
+        Some(Limits { time, total: Limits::default().total, churn: 0.0, ..limits.clone() })
     }
 }
 
@@ -220,18 +207,9 @@ mod tests {
     fn a_run_is_always_bounded() {
         let limits = |line: &str| Args::parse_from(line.split(' ')).limits(Arc::default());
         assert_eq!(limits("topstat-load").time, Duration::from_secs(10));
-        assert_eq!(
-            limits("topstat-load -d uniform:5").time,
-            Duration::from_secs(60)
-        );
-        assert_eq!(
-            limits("topstat-load -d uniform:5 --repeat").time,
-            Duration::from_secs(10)
-        );
-        assert_eq!(
-            limits("topstat-load -t 0.5 -n 7").time,
-            Duration::from_millis(500)
-        );
+        assert_eq!(limits("topstat-load -d uniform:5").time, Duration::from_secs(60));
+        assert_eq!(limits("topstat-load -d uniform:5 --repeat").time, Duration::from_secs(10));
+        assert_eq!(limits("topstat-load -t 0.5 -n 7").time, Duration::from_millis(500));
         assert_eq!(limits("topstat-load -n 7").total, 7);
     }
 }

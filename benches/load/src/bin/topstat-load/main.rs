@@ -30,10 +30,7 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
         // A second one ends the program the hard way, should the first not be enough.
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .map_err(|source| Error::System {
-                what: "catch signals".into(),
-                source,
-            })?;
+            .map_err(|source| Error::System { what: "catch signals".into(), source })?;
     }
     let config = args.config();
     let plan = args.plan(config.connections)?;
@@ -48,10 +45,9 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
 
     let text = output::document(&load, args, &report).to_string();
     match writeln!(io::stdout(), "{text}") {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Error::System {
-            what: "write the result".into(),
-            source: error,
-        }),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::System { what: "write the result".into(), source: error })
+        }
         _ if report.failed > 0 || report.unfinished > 0 => Ok(ExitCode::FAILURE),
         _ => Ok(ExitCode::SUCCESS),
     }

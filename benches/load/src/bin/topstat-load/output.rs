@@ -33,10 +33,7 @@ pub fn document(load: &Load, args: &Args, report: &RunReport) -> Value {
 /// What was opened, in one line.
 pub fn opened(load: &Load) -> String {
     let (count, time) = (load.connections().len(), load.opened_in().as_secs_f64());
-    format!(
-        "{count} connections opened in {time:.3} s ({:.0}/s)",
-        count as f64 / time
-    )
+    format!("{count} connections opened in {time:.3} s ({:.0}/s)", count as f64 / time)
 }
 
 /// What was done, in a few lines.
