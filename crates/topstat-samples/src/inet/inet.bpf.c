@@ -72,8 +72,8 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 		return 0;
 	if (to == TCP_CLOSE)
 		inet_object_end(o);
-	else
-		o->dead = 0; /* the socket is used for another connection */
+	else if (o->dead) /* the socket is used for another connection, which begins at 0 */
+		inet_object_reset(o);
 	return 0;
 }
 

@@ -40,6 +40,15 @@ static __always_inline void inet_owner(struct inet_object *o, struct task_struct
 	o->sure = 1;
 }
 
+/* Nothing was pushed yet. For an object that is in no table, and has no id. */
+static __always_inline void inet_object_reset(struct inet_object *o)
+{
+	o->dead = 0;
+	o->quiet = 0;
+	__builtin_memset(&o->window, 0, sizeof(o->window));
+	__builtin_memset(&o->bytes, 0, sizeof(o->bytes));
+}
+
 /*
  * The storage is new, or a copy of the listener's: make it an object of its own. False
  * when another CPU is doing so just now.
@@ -52,11 +61,8 @@ static __always_inline int inet_object_init(struct inet_object *o, void *sk)
 		return 0;
 	if (self) { /* the listener's numbers, and its user until the new one is known */
 		o->id = 0;
-		o->dead = 0;
-		o->quiet = 0;
 		o->sure = 0;
-		__builtin_memset(&o->window, 0, sizeof(o->window));
-		__builtin_memset(&o->bytes, 0, sizeof(o->bytes));
+		inet_object_reset(o);
 	}
 	o->sock = (u64)sk;
 	ts_barrier();

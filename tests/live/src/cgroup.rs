@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Control groups: what `/proc` says of a process, and groups that a test makes.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+/// The path of a process's cgroup in a hierarchy: `""` is v2, else the name of a v1 controller.
+pub fn path_of(pid: u32, controller: &str) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    text.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        controllers.split(',').any(|c| c == controller).then(|| path.to_owned())
+    })
+}
+
+/// The v1 controllers that topstat asks, in its order.
+const V1: [&str; 3] = ["memory", "cpu", "pids"];
+
+/// What topstat should show for a process: its path in v2, or where that is the root, in v1.
+pub fn expected(pid: u32) -> Option<String> {
+    let v2 = path_of(pid, "");
+    if v2.as_deref().is_some_and(|path| path != "/") {
+        return v2;
+    }
+    V1.iter().find(|c| v1_mounted(c)).and_then(|c| path_of(pid, c)).or(v2)
+}
+
+fn mounts() -> Vec<(String, String, String)> {
+    let text = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            Some((words.next()?.to_owned(), words.next()?.to_owned(), words.next()?.to_owned()))
+        })
+        .collect()
+}
+
+fn v1_mounted(controller: &str) -> bool {
+    mounts().iter().any(|(_, kind, options)| kind == "cgroup" && options.split(',').any(|o| o == controller))
+}
+
+fn v2_mount() -> Option<PathBuf> {
+    mounts().into_iter().find(|(_, kind, _)| kind == "cgroup2").map(|(path, _, _)| path.into())
+}
+
+pub(crate) fn v2_missing() -> Option<String> {
+    match Group::new("probe") {
+        Ok(_) => None,
+        Err(e) => Some(format!("needs a cgroup v2 hierarchy in which a group can be made: {e}")),
+    }
+}
+
+pub(crate) fn v1_missing() -> Option<String> {
+    let own = std::process::id();
+    let in_v2 = path_of(own, "").is_some_and(|path| path != "/");
+    let v1 = V1.iter().find(|c| v1_mounted(c)).and_then(|c| path_of(own, c));
+    match v1 {
+        _ if in_v2 => Some("this process is in a cgroup of v2, where v1 is not asked".to_owned()),
+        None => Some("no v1 hierarchy of memory, cpu or pids is mounted".to_owned()),
+        Some(path) if path == "/" => Some("this process is at the root of v1's hierarchy".to_owned()),
+        Some(_) => None,
+    }
+}
+
+/// A cgroup of v2 below this process's own, removed when dropped. Its processes must have ended by then.
+pub struct Group {
+    folder: PathBuf,
+    /// Its path in the hierarchy.
+    pub path: String,
+}
+
+impl Group {
+    /// Makes it.
+    pub fn new(name: &str) -> io::Result<Self> {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "none is mounted");
+        let mount = v2_mount().ok_or_else(missing)?;
+        let own = path_of(std::process::id(), "").ok_or_else(missing)?;
+        let path = format!("{}/topstat-live-{}-{name}", own.trim_end_matches('/'), std::process::id());
+        let folder = mount.join(path.trim_start_matches('/'));
+        fs::create_dir(&folder)?;
+        Ok(Self { folder, path })
+    }
+
+    /// Moves a process into it.
+    pub fn take(&self, pid: u32) {
+        fs::write(self.folder.join("cgroup.procs"), pid.to_string()).expect("move a process into the cgroup");
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        crate::eventually(std::time::Duration::from_secs(2), || fs::remove_dir(&self.folder).is_ok());
+    }
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A network device that loses packets: an XDP program of eight instructions.
+
+use std::ffi::{CString, c_void};
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use libbpf_sys::{BPF_FUNC_get_prandom_u32, BPF_PROG_TYPE_XDP, bpf_insn, bpf_prog_load, bpf_xdp_attach};
+
+const XDP_DROP: i32 = 1;
+const XDP_PASS: i32 = 2;
+const XDP_FLAGS_SKB_MODE: u32 = 2;
+
+const fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> (u8, u8, i16, i32) {
+    (code, src << 4 | dst, off, imm)
+}
+
+/// Loads a program that drops one packet in `one_in`, at random.
+fn program(one_in: i32) -> io::Result<OwnedFd> {
+    let code = [
+        insn(0x85, 0, 0, 0, BPF_FUNC_get_prandom_u32 as i32), // r0 = bpf_get_prandom_u32()
+        insn(0x94, 0, 0, 0, one_in),                          // w0 %= one_in
+        insn(0x15, 0, 0, 2, 0),                               // if r0 == 0 goto drop
+        insn(0xb7, 0, 0, 0, XDP_PASS),
+        insn(0x95, 0, 0, 0, 0),
+        insn(0xb7, 0, 0, 0, XDP_DROP),
+        insn(0x95, 0, 0, 0, 0),
+    ];
+    // As the kernel has it: code, registers, offset, immediate, in eight bytes.
+    let bytes: Vec<u8> = code
+        .iter()
+        .flat_map(|(code, registers, off, imm)| {
+            [&[*code, *registers][..], &off.to_ne_bytes(), &imm.to_ne_bytes()].concat()
+        })
+        .collect();
+    let instructions: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|chunk| u64::from_ne_bytes(*chunk)).collect();
+    // SAFETY: the instructions are of the size and number given, and outlive the call; there are no options.
+    let fd = unsafe {
+        bpf_prog_load(
+            BPF_PROG_TYPE_XDP,
+            c"topstat_drops".as_ptr(),
+            c"GPL".as_ptr(),
+            instructions.as_ptr().cast::<bpf_insn>(),
+            instructions.len() as _,
+            std::ptr::null_mut(),
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::from_raw_os_error(-fd));
+    }
+    // SAFETY: just opened, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Has a device of the calling thread's network namespace drop one arriving packet in `one_in`, for as long as the
+/// device is there.
+pub fn drop_one_in(device: &str, one_in: i32) -> io::Result<()> {
+    let program = program(one_in)?;
+    let name = CString::new(device)?;
+    // SAFETY: a string that ends in 0.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr().cast()) };
+    if index == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a program and a device that are there; no options.
+    let done = unsafe {
+        bpf_xdp_attach(index as i32, program.as_raw_fd(), XDP_FLAGS_SKB_MODE, std::ptr::null::<c_void>().cast())
+    };
+    if done < 0 { Err(io::Error::from_raw_os_error(-done)) } else { Ok(()) }
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Runs tests one after the other, for they share the host. A test whose needs are not met is reported as ignored, with
+//! the reason, and never as passed.
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use libtest_mimic::{Arguments, Completion, Trial};
+
+use crate::{cgroup, netns};
+
+/// What a test needs of the host and of whoever runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// All that loading eBPF needs.
+    Root,
+    /// Network namespaces, veth and bridges, by the `ip` command.
+    Netns,
+    /// An IPv6 loopback.
+    Ipv6,
+    /// A mounted cgroup v2 hierarchy in which a group can be made.
+    CgroupV2,
+    /// A v1 hierarchy that topstat asks, in which this process is not at the root, while it is in v2.
+    CgroupV1,
+    /// `net.core.optmem_max` of a network namespace's own.
+    OptmemPerNetns,
+}
+
+impl Need {
+    /// Why it is not met.
+    fn missing(self) -> Option<String> {
+        match self {
+            Need::Root if !rustix::process::geteuid().is_root() => Some("needs root".to_owned()),
+            Need::Root => None,
+            Need::Netns => netns::missing(),
+            Need::Ipv6 => std::net::UdpSocket::bind("[::1]:0").err().map(|e| format!("needs IPv6 on loopback: {e}")),
+            Need::CgroupV2 => cgroup::v2_missing(),
+            Need::CgroupV1 => cgroup::v1_missing(),
+            Need::OptmemPerNetns => netns::optmem_missing(),
+        }
+    }
+}
+
+/// A test.
+pub struct Case {
+    /// Its name: `module::what_holds`.
+    pub name: &'static str,
+    /// What it needs.
+    pub needs: &'static [Need],
+    /// The test itself; it fails by panicking.
+    pub run: fn(),
+}
+
+/// Writes the name of a test's function beside it: `case!(function, Need …)`.
+#[macro_export]
+macro_rules! case {
+    ($run:path $(, $need:ident)* $(,)?) => {
+        $crate::Case { name: stringify!($run), needs: &[$($crate::Need::$need),*], run: $run }
+    };
+}
+
+/// How often a test is tried whose tables were full of other people's traffic.
+const ATTEMPTS: u32 = 4;
+/// How long to wait for them to be done.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+static CROWDED: AtomicBool = AtomicBool::new(false);
+static ONCE: AtomicBool = AtomicBool::new(false);
+
+/// For a test that allows for other traffic itself: if it fails it has failed.
+pub fn once() {
+    ONCE.store(true, Ordering::Relaxed);
+}
+
+/// Says that a snapshot's rows were all taken, some of them by sockets that are not the tests': what a test looks for may
+/// be missing for no fault of topstat's. If the test fails it is tried again.
+pub(crate) fn crowded() {
+    CROWDED.store(true, Ordering::Relaxed);
+}
+
+/// Of each test in turn: its name, and what it has noted down.
+static NOTES: Mutex<Vec<(String, Vec<String>)>> = Mutex::new(Vec::new());
+
+fn notes() -> std::sync::MutexGuard<'static, Vec<(String, Vec<String>)>> {
+    NOTES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes down something measured, to be printed at the end.
+pub fn note(text: impl Into<String>) {
+    if let Some((_, lines)) = notes().last_mut() {
+        lines.push(text.into());
+    }
+}
+
+/// Runs the tests that the command line asks for.
+pub fn run(cases: Vec<(&'static str, Vec<Case>)>) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(1);
+    let trials =
+        cases.into_iter().flat_map(|(group, cases)| cases.into_iter().map(move |case| trial(group, case))).collect();
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    for (title, lines) in notes().iter() {
+        println!("{title}\n    {}", lines.join("\n    "));
+    }
+    conclusion.exit_code()
+}
+
+fn trial(group: &'static str, case: Case) -> Trial {
+    let name = format!("{group}::{}", case.name.trim_start_matches("self::"));
+    let title = name.clone();
+    Trial::ignorable_test(name, move || {
+        if let Some(reason) = case.needs.iter().find_map(|need| need.missing()) {
+            return Ok(Completion::ignored_with(reason));
+        }
+        let begun = Instant::now();
+        notes().push((title.clone(), Vec::new()));
+        for attempt in 1.. {
+            CROWDED.store(false, Ordering::Relaxed);
+            ONCE.store(false, Ordering::Relaxed);
+            let Err(panic) = std::panic::catch_unwind(case.run) else { break };
+            if attempt == ATTEMPTS || ONCE.load(Ordering::Relaxed) || !CROWDED.load(Ordering::Relaxed) {
+                std::panic::resume_unwind(panic);
+            }
+            note(format!("attempt {attempt} failed among other traffic, which filled the tables; trying again"));
+            std::thread::sleep(PATIENCE);
+        }
+        note(format!("{:.1} s", begun.elapsed().as_secs_f64()));
+        Ok(Completion::Completed)
+    })
+}

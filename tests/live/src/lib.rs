@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the live tests share: tests that say what they need, guards that undo what a test made, and ground truth that
+//! topstat did not produce (TCP_INFO, the load generator's own counts, `/proc`).
+
+#![warn(missing_docs)]
+
+pub mod attached;
+pub mod cgroup;
+pub mod drops;
+pub mod harness;
+pub mod netns;
+pub mod role;
+pub mod truth;
+pub mod watch;
+
+pub use harness::{Case, Need, note};
+pub use netns::Netns;
+pub use role::Role;
+pub use truth::{Counts, End, Key};
+pub use watch::{View, Watch};
+
+use std::time::{Duration, Instant};
+
+/// Asks again and again until the answer is yes, for at most as long as given. Gives the last answer.
+pub fn eventually(patience: Duration, mut ask: impl FnMut() -> bool) -> bool {
+    let begun = Instant::now();
+    loop {
+        if ask() {
+            return true;
+        }
+        if begun.elapsed() > patience {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

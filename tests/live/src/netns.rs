@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Network namespaces of a test's own, removed when dropped.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::os::linux::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+/// A named network namespace with its loopback up.
+pub struct Netns {
+    name: String,
+}
+
+/// Runs `ip` with these words, and gives what it said against it.
+fn try_ip(words: &str) -> Result<(), String> {
+    let output = Command::new("ip").args(words.split_whitespace()).output().map_err(|e| format!("ip: {e}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("ip {words}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// Runs `ip` with these words.
+pub fn ip(words: &str) {
+    try_ip(words).unwrap_or_else(|e| panic!("{e}"));
+}
+
+pub(crate) fn missing() -> Option<String> {
+    Netns::try_new("probe")
+        .and_then(|ns| try_ip(&format!("-n {} link add veth-a type veth peer name veth-b", ns.name)))
+        .err()
+}
+
+pub(crate) fn optmem_missing() -> Option<String> {
+    let ns = match Netns::try_new("probe") {
+        Ok(ns) => ns,
+        Err(e) => return Some(e),
+    };
+    let there = ns.inside(|| std::path::Path::new("/proc/sys/net/core/optmem_max").exists());
+    (!there).then(|| "net.core.optmem_max is the whole host's (before Linux 6.8)".to_owned())
+}
+
+impl Netns {
+    /// Makes one.
+    pub fn new(name: &str) -> Self {
+        Self::try_new(name).unwrap_or_else(|e| panic!("{e}"))
+    }
+
+    fn try_new(name: &str) -> Result<Self, String> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = format!("tslive-{}-{}-{name}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        try_ip(&format!("netns add {name}"))?;
+        let ns = Self { name };
+        try_ip(&format!("-n {} link set lo up", ns.name))?;
+        Ok(ns)
+    }
+
+    /// Its name, as `ip -n` takes it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The file it is entered by.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from("/run/netns").join(&self.name)
+    }
+
+    /// Its number, as topstat shows it.
+    pub fn number(&self) -> u64 {
+        std::fs::metadata(self.path()).expect("the namespace's file").st_ino()
+    }
+
+    /// Runs `ip` in it.
+    pub fn ip(&self, words: &str) {
+        ip(&format!("-n {} {words}", self.name));
+    }
+
+    /// Does something in it, on a thread of its own: a thread enters a namespace for good.
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let file = File::open(self.path()).expect("open the namespace");
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("enter the namespace");
+                work()
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+impl Drop for Netns {
+    fn drop(&mut self) {
+        let _ = try_ip(&format!("netns del {}", self.name));
+    }
+}
+
+/// The number of this process's own network namespace.
+pub fn own_number() -> u64 {
+    std::fs::metadata("/proc/self/ns/net").expect("the own namespace").st_ino()
+}
+
+/// Two namespaces, joined by a bridge in a third.
+#[allow(missing_docs)]
+pub struct Bridged {
+    pub left: Netns,
+    pub right: Netns,
+    pub bridge: Netns,
+}
+
+/// The addresses of its two ends.
+pub const LEFT: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 99, 0, 1);
+/// See [`LEFT`].
+pub const RIGHT: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 99, 0, 2);
+
+/// The bridge's ports.
+pub const PORT_LEFT: &str = "port-left";
+/// See [`PORT_LEFT`].
+pub const PORT_RIGHT: &str = "port-right";
+
+impl Bridged {
+    /// Makes them: left, veth, bridge, veth, right.
+    pub fn new() -> Self {
+        let (left, right, bridge) = (Netns::new("left"), Netns::new("right"), Netns::new("bridge"));
+        bridge.ip("link add br0 type bridge");
+        bridge.ip("link set br0 up");
+        for (ns, port, address) in [(&left, PORT_LEFT, LEFT), (&right, PORT_RIGHT, RIGHT)] {
+            bridge.ip(&format!("link add {port} type veth peer name eth0 netns {}", ns.name));
+            bridge.ip(&format!("link set {port} master br0 up"));
+            ns.ip(&format!("address add {address}/24 dev eth0"));
+            ns.ip("link set eth0 up");
+        }
+        Self { left, right, bridge }
+    }
+}
+
+impl Default for Bridged {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rows and other are the total, in every snapshot; and the total is what was carried.
+//!
+//! Every snapshot of every test is checked (see `topstat_live::View`); here they are taken by the thousand.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use topstat_live::watch::{endless, everything};
+use topstat_live::{Case, Key, View, Watch, case, eventually, note};
+use topstat_load::{Config, Family, Limits, Load, Plan, Proto};
+use topstat_samples::Options;
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(thousands_of_snapshots_under_load, Root),
+        case!(two_sources_do_not_disturb_each_other, Root),
+        case!(the_total_is_what_was_carried_v4, Root),
+        case!(the_total_is_what_was_carried_v6, Root, Ipv6),
+        case!(the_total_is_what_was_carried_with_a_delay, Root),
+    ]
+}
+
+const TABLES: [&str; 7] = [
+    "tcp_v4/conns_pps",
+    "tcp_v4/conns_bps",
+    "tcp_v4/conns_bytes",
+    "tcp_v4/conns_retrans",
+    "udp_v4/conns_pps",
+    "udp_v4/conns_bps",
+    "udp_v4/conns_bytes",
+];
+
+/// Runs a load until the work is done.
+fn under<T>(config: Config, churn: f64, work: impl FnOnce() -> T) -> T {
+    let connections = config.connections;
+    let mut load = Load::open(config).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let limits = Limits { churn, stop: Some(Arc::clone(&stop)), ..Limits::default() };
+    struct Stop(Arc<AtomicBool>);
+    impl Drop for Stop {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    std::thread::scope(|scope| {
+        let stop = Stop(stop);
+        scope.spawn(|| load.run(&Plan::endless(connections), &limits).unwrap());
+        let result = work();
+        drop(stop);
+        result
+    })
+}
+
+/// Two loads at full speed, one with churn, on tables so short and small that everything in them moves all the time.
+fn thousands_of_snapshots_under_load() {
+    const TIME: Duration = Duration::from_secs(8);
+    let options = Options { top: 16, period_ms: 500, ..Options::default() };
+    let mut watch = Watch::load(&TABLES, &options);
+    let (mut taken, mut grown, mut static_total) = (0, 0, 0);
+    let tcp = Config { connections: 300, ..Config::default() };
+    let udp = Config { proto: Proto::Udp, connections: 50, ..Config::default() };
+    under(tcp, 200.0, || {
+        under(udp, 0.0, || {
+            let begun = Instant::now();
+            while begun.elapsed() < TIME {
+                for path in TABLES {
+                    // All that there is to check is checked in View.
+                    let view = if taken % 2 == 0 { watch.peek(path) } else { watch.snapshot(path) };
+                    taken += 1;
+                    if path == "tcp_v4/conns_bytes" {
+                        assert!(view.snapshot.total >= static_total, "a running total never falls");
+                        grown += u64::from(view.snapshot.total > static_total);
+                        static_total = view.snapshot.total;
+                    }
+                }
+            }
+        });
+    });
+    assert!(taken > 2000 && grown > 100, "{taken} snapshots, {grown} of them new");
+    let lost = watch.peek("tcp_v4/conns_pps").snapshot.lost;
+    assert_eq!(lost.no_memory, 0, "there was memory enough: {lost:?}");
+    note(format!("{taken} snapshots under load, all additive; lost {lost:?}"));
+}
+
+/// A second topstat, with other options, comes and goes: the first one's rows are the same as the second one's, and
+/// what the first has counted stays.
+fn two_sources_do_not_disturb_each_other() {
+    const PPS: &str = "udp_v4/conns_pps";
+    const CONNECTIONS: usize = 40;
+    let config = Config { proto: Proto::Udp, connections: CONNECTIONS, ..Config::default() };
+    let mut load = Load::open(config).unwrap();
+    let mut plan = |turns: u64| {
+        let plan = Plan::new((0..CONNECTIONS as u64).map(|i| turns * (i + 1)).collect());
+        let report = load.run(&plan, &Limits::default()).unwrap();
+        assert_eq!(report.lost, 0);
+        report
+    };
+    let mut first = Watch::load(&[PPS], &endless());
+    let client = |view: &View, conn: &topstat_load::ConnCount| {
+        view.find(Key::new(conn.client, conn.server)).map_or(0, |s| s.value)
+    };
+    plan(1);
+    let mut second = Watch::load(&[PPS], &Options { top: 1024, delay_ms: 50, ..endless() });
+    let report = plan(2);
+    let (a, b) = (first.snapshot(PPS), second.snapshot(PPS));
+    for (turns, conn) in (1..).zip(&report.connections) {
+        assert_eq!((client(&a, conn), client(&b, conn)), (2 * 3 * turns, 2 * 2 * turns));
+    }
+    // Reads drain nothing: whoever reads again sees the same.
+    assert_eq!(first.snapshot(PPS).by_key(), a.by_key());
+    drop(second);
+    let report = plan(1);
+    let a = first.snapshot(PPS);
+    for (turns, conn) in (1..).zip(&report.connections) {
+        assert_eq!(client(&a, conn), 2 * 4 * turns);
+    }
+}
+
+/// Rows and other of a static table, once all connections have closed and while some are open, are what the generator
+/// carried, to the byte. Others' traffic is told by its rows; if some of it came and went unseen, it is tried again.
+fn carried(family: Family, options: &Options) {
+    const CONNECTIONS: usize = 300;
+    const ATTEMPTS: usize = 4;
+    let bytes = if family == Family::V4 { "tcp_v4/conns_bytes" } else { "tcp_v6/conns_bytes" };
+    let mut watch = Watch::load(&[bytes], options);
+    for attempt in 1..=ATTEMPTS {
+        let before = watch.snapshot(bytes);
+        let mut load = Load::open(Config { connections: CONNECTIONS, family, ..Config::default() }).unwrap();
+        let limits = Limits { churn: 100.0, time: Duration::from_secs(2), rate: Some(20_000.0), ..Limits::default() };
+        let report = load.run(&Plan::endless(CONNECTIONS), &limits).unwrap();
+        assert_eq!((report.failed, report.unfinished), (0, 0));
+        let carried = 2 * (report.bytes_sent + report.bytes_received);
+        let keys: HashSet<Key> = report
+            .connections
+            .iter()
+            .flat_map(|c| [Key::new(c.client, c.server), Key::new(c.server, c.client)])
+            .collect();
+        let foreign =
+            |view: &View| view.sockets.iter().filter(|s| !keys.contains(&s.key)).map(|s| s.value).sum::<u64>();
+        let open = watch.snapshot(bytes);
+        drop(load);
+        let mut gone = || watch.snapshot(bytes).sockets.iter().all(|s| !keys.contains(&s.key));
+        assert!(eventually(Duration::from_secs(2), &mut gone), "closed connections are shown");
+        let closed = watch.snapshot(bytes);
+        let of_others = foreign(&closed).saturating_sub(foreign(&before));
+        let grown = |view: &View| view.snapshot.total - before.snapshot.total;
+        assert!(grown(&open) >= carried, "{} of {carried} bytes are counted", grown(&open));
+        if grown(&closed) == carried + of_others && closed.snapshot.total >= open.snapshot.total {
+            note(format!(
+                "{carried} bytes on {} connections, {} of them closed meanwhile: all in the total (attempt {attempt})",
+                report.connections.len(),
+                report.churned
+            ));
+            return;
+        }
+        note(format!("others carried {} bytes meanwhile", grown(&closed) - carried));
+    }
+    panic!("the total was more than what was carried, {ATTEMPTS} times");
+}
+
+fn the_total_is_what_was_carried_v4() {
+    carried(Family::V4, &everything());
+}
+
+fn the_total_is_what_was_carried_v6() {
+    carried(Family::V6, &everything());
+}
+
+fn the_total_is_what_was_carried_with_a_delay() {
+    carried(Family::V4, &Options { delay_ms: 100, ..everything() });
+}

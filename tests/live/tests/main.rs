@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! topstat on the running kernel, with real traffic, against a ground truth that topstat did not produce.
+//!
+//! Traffic stays on loopback, or in network namespaces that the tests make. Other traffic may exist on the host: rows
+//! are told by their addresses.
+
+mod additive;
+mod exact;
+mod networks;
+mod owners;
+mod right;
+mod roles;
+mod rolling;
+mod trouble;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if let Some((role, arguments)) = topstat_live::role::own() {
+        return roles::play(&role, &arguments);
+    }
+    let code = topstat_live::harness::run(vec![
+        ("right", right::cases()),
+        ("networks", networks::cases()),
+        ("exact", exact::cases()),
+        ("rolling", rolling::cases()),
+        ("additive", additive::cases()),
+        ("owners", owners::cases()),
+        ("trouble", trouble::cases()),
+    ]);
+    println!(
+        "snapshots taken and checked: {}",
+        topstat_live::watch::CHECKED.load(std::sync::atomic::Ordering::Relaxed)
+    );
+    code
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Across network namespaces, a bridge and virtual cables: a packet is counted once per socket, however many devices it
+//! crosses; and segments that are sent again.
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+
+use topstat_live::netns::{self, Bridged, LEFT, RIGHT};
+use topstat_live::truth::{self, Truth, key};
+use topstat_live::watch::everything;
+use topstat_live::{Case, Counts, End, Watch, case, drops, note};
+use topstat_load::{Config, Limits, Load, Mode, Plan, Proto, UdpServer};
+
+use crate::right::assert_right;
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(across_a_bridge, Root, Netns),
+        case!(udp_across_a_bridge, Root, Netns),
+        case!(retransmits_are_those_of_tcp_info, Root, Netns),
+    ]
+}
+
+const PPS: &str = "tcp_v4/conns_pps";
+const BYTES: &str = "tcp_v4/conns_bytes";
+const RETRANS: &str = "tcp_v4/conns_retrans";
+
+/// From the left namespace to the right one.
+fn across(net: &Bridged, config: Config) -> Config {
+    Config {
+        sources: topstat_load::Addresses::List(vec![LEFT.into()]),
+        destinations: topstat_load::Addresses::List(vec![RIGHT.into()]),
+        allow_addresses: vec![IpAddr::from(LEFT), IpAddr::from(RIGHT)],
+        client_netns: Some(net.left.path()),
+        server_netns: Some(net.right.path()),
+        ..config
+    }
+}
+
+fn sum(truth: &Truth, of: fn(&Counts) -> u64) -> u64 {
+    truth.values().map(of).sum()
+}
+
+/// With and without segmentation left to the device, so that GRO joins what arrives as single packets.
+fn across_a_bridge() {
+    let net = Bridged::new();
+    let mut watch = Watch::load(&[PPS, BYTES], &everything());
+    for (title, mode, size, turns, gso) in [
+        ("small", Mode::Rr, 64, 100, true),
+        ("large, whole", Mode::Bulk, 300_000, 60, true),
+        ("large, cut by the sender", Mode::Bulk, 300_000, 30, false),
+    ] {
+        if !gso {
+            // Whatever TCP queues is cut before it reaches the cable.
+            net.left.ip("link set eth0 gso_max_segs 1");
+        }
+        let config = Config { connections: 10, mode, request_size: size, ..Config::default() };
+        let mut load = Load::open(across(&net, config)).unwrap();
+        load.run(&Plan::new(vec![1; 10]), &Limits::default()).unwrap();
+        let before = truth::settled(&load);
+        let (first_pps, first_bytes) = (watch.snapshot(PPS), watch.snapshot(BYTES));
+        load.run(&Plan::new(vec![turns; 10]), &Limits::default()).unwrap();
+        let after = truth::settled(&load);
+        let (pps, bytes) = (watch.snapshot(PPS), watch.snapshot(BYTES));
+        // Since these connections were made under topstat's eyes: what is there but the handshake, and its difference.
+        let truth = truth::difference(&before, &after);
+        for (key, counts) in &truth {
+            let grown = |now: &topstat_live::View, then: &topstat_live::View| {
+                let (now, then) = (now.get(*key), then.get(*key));
+                (now.rx - then.rx, now.tx - then.tx)
+            };
+            assert_eq!(grown(&pps, &first_pps), (counts.packets_rx, counts.packets_tx), "{title}: {key:?}");
+            let (rx, tx) = grown(&bytes, &first_bytes);
+            assert_eq!(tx, counts.bytes_tx, "{title}: {key:?}");
+            assert!(
+                rx >= counts.bytes_rx && rx <= counts.bytes_rx + sum(&truth, |c| c.bytes_retrans),
+                "{title}: {key:?}"
+            );
+            let (left, right) = (net.left.number(), net.right.number());
+            let ns = if key.local.ip() == IpAddr::from(LEFT) { left } else { right };
+            assert_eq!(pps.get(*key).netns, ns, "{title}: the socket's own namespace");
+        }
+        let (bytes, packets) = (sum(&truth, |c| c.bytes_tx), sum(&truth, |c| c.packets_tx));
+        note(format!("{title}: {packets} packets, {} bytes each", bytes / packets.max(1)));
+    }
+}
+
+fn udp_across_a_bridge() {
+    let net = Bridged::new();
+    let mut watch = Watch::load(&["udp_v4/conns_pps", "udp_v4/conns_bytes"], &everything());
+    let config = Config {
+        proto: Proto::Udp,
+        udp_server: UdpServer::PerClient,
+        connections: 20,
+        request_size: 1000,
+        ..Config::default()
+    };
+    let mut load = Load::open(across(&net, config)).unwrap();
+    let report = load.run(&Plan::new(vec![50; 20]), &Limits::default()).unwrap();
+    assert_eq!((report.lost, report.failed), (0, 0));
+    let (pps, bytes) = (watch.snapshot("udp_v4/conns_pps"), watch.snapshot("udp_v4/conns_bytes"));
+    for conn in load.connections() {
+        for end in [End::Client, End::Server] {
+            let key = key(conn, end);
+            assert_eq!((pps.get(key).rx, pps.get(key).tx), (50, 50), "{key:?}");
+            assert_eq!((bytes.get(key).rx, bytes.get(key).tx), (50_000, 50_000), "{key:?}");
+        }
+    }
+}
+
+/// One packet in fifty is lost on its way to the right, and one in two hundred on its way back.
+fn retransmits_are_those_of_tcp_info() {
+    let net = Bridged::new();
+    net.bridge.inside(|| {
+        drops::drop_one_in(netns::PORT_LEFT, 50).expect("attach the program that drops");
+        drops::drop_one_in(netns::PORT_RIGHT, 200).expect("attach the program that drops");
+    });
+    let config = Config { connections: 20, mode: Mode::Bulk, request_size: 20_000, ..Config::default() };
+    let mut load = Load::open(across(&net, config)).unwrap();
+    let before = truth::settled(&load);
+    let mut watch = Watch::load(&[PPS, BYTES, RETRANS], &everything());
+    let limits = Limits { time: std::time::Duration::from_secs(10), ..Limits::default() };
+    load.run(&Plan::new(vec![50; 20]), &limits).unwrap();
+    let truth = truth::difference(&before, &truth::settled(&load));
+    let again = sum(&truth, |c| c.total_retrans);
+    assert!(again > 20, "only {again} segments were sent again, so this shows nothing");
+    let view = watch.snapshot(RETRANS);
+    for (key, counts) in &truth {
+        let shown = view.find(*key).map_or((0, 0), |s| (s.rx, s.tx));
+        assert_eq!(shown, (0, counts.total_retrans), "{key:?}: {counts:?}\n{}", view.summary());
+    }
+    // Lossy or not, what was sent and what arrived is counted as TCP_INFO has it.
+    assert_right(&watch.snapshot(PPS), &watch.snapshot(BYTES), &truth);
+    let sockets = truth.values().filter(|c| c.total_retrans > 0).count();
+    note(format!("{again} segments sent again by {sockets} sockets, of {} packets", sum(&truth, |c| c.packets_tx)));
+
+    // Without loss, nothing.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to: SocketAddr = listener.local_addr().unwrap();
+    let client = std::net::TcpStream::connect(to).unwrap();
+    let quiet = topstat_live::Key::new(client.local_addr().unwrap(), to);
+    assert!(watch.snapshot(RETRANS).find(quiet).is_none());
+    assert_eq!(watch.snapshot(PPS).get(quiet).netns, netns::own_number());
+}

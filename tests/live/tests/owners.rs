@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whose a socket is: the process's id and name (not the thread's), its cgroup and its network namespace.
+
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+
+use topstat_live::watch::{Socket, everything};
+use topstat_live::{Case, Key, Netns, Role, Watch, case, cgroup, netns, note};
+
+use crate::roles::{SIZE, TURNS, answer};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(who_connects, Root),
+        case!(who_accepts_on_an_inherited_listener, Root),
+        case!(the_process_not_the_thread, Root),
+        case!(sockets_that_were_there_before, Root),
+        case!(accepted_sockets_that_were_there_before, Root),
+        case!(in_another_cgroup, Root, CgroupV2),
+        case!(in_a_cgroup_of_v1, Root, CgroupV1),
+        case!(in_another_network_namespace, Root, Netns),
+        case!(who_sends_datagrams, Root),
+        case!(who_has_exited_is_still_named, Root),
+    ]
+}
+
+const BYTES: &str = "tcp_v4/conns_bytes";
+
+/// A server in this process that answers, until the test program ends.
+fn echo() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || answer(&mut stream));
+        }
+    });
+    at
+}
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap_or_else(|e| panic!("'{text}': {e}"))
+}
+
+/// Starts a client of ours that connects and waits.
+fn connected(comm: &str, to: SocketAddr) -> (Role, Key) {
+    let mut role = Role::start("client", &[comm, &to.to_string()]);
+    role.tell("connect");
+    let from = address(&role.expect("from"));
+    (role, Key::new(from, to))
+}
+
+fn speak(role: &mut Role) {
+    role.tell("speak");
+    role.expect("spoken");
+}
+
+/// What this process's rows say: the tests' own name, id, cgroup and namespace.
+fn assert_own(socket: &Socket) {
+    let comm = std::fs::read_to_string("/proc/self/comm").unwrap();
+    assert_owner(socket, std::process::id(), comm.trim_end());
+}
+
+fn assert_owner(socket: &Socket, pid: u32, comm: &str) {
+    assert_eq!(socket.pid, Some(pid.into()), "{socket:?}");
+    assert_eq!(socket.comm.as_deref(), Some(comm), "{socket:?}");
+    assert_eq!(socket.cgroup, cgroup::expected(pid), "{socket:?}");
+    assert_eq!(socket.netns, netns::own_number(), "{socket:?}");
+}
+
+const ALL: u64 = (2 * TURNS * SIZE) as u64;
+
+fn other(key: Key) -> Key {
+    Key::new(key.remote, key.local)
+}
+
+fn who_connects() {
+    let to = echo();
+    let mut watch = Watch::load(&[BYTES, "tcp_v4/conns_pps"], &everything());
+    let (mut role, key) = connected("tl-client", to);
+    speak(&mut role);
+    for path in [BYTES, "tcp_v4/conns_pps"] {
+        let view = watch.snapshot(path);
+        assert_owner(view.get(key), role.pid(), "tl-client");
+        // The other end was accepted by another thread of this process.
+        assert_own(view.get(other(key)));
+    }
+    assert_eq!(watch.snapshot(BYTES).get(key).value, ALL);
+    role.finish();
+}
+
+fn who_accepts_on_an_inherited_listener() {
+    let mut watch = Watch::load(&[BYTES, "tcp_v4/conns_pps"], &everything());
+    let mut role = Role::start("listener", &[]);
+    let said = role.expect("at");
+    let (at, acceptor) = said.split_once(' ').unwrap();
+    let (to, acceptor): (SocketAddr, u32) = (address(at), acceptor.parse().unwrap());
+    let (mut client, key) = connected("tl-client", to);
+    speak(&mut client);
+    assert_owner(watch.snapshot(BYTES).get(other(key)), acceptor, "tl-acceptor");
+    assert_owner(watch.snapshot(BYTES).get(key), client.pid(), "tl-client");
+    // The listener itself is still its maker's.
+    let listener = Key::new(to, address("0.0.0.0:0"));
+    assert_owner(watch.snapshot("tcp_v4/conns_pps").get(listener), role.pid(), "tl-listener");
+    client.finish();
+    role.finish();
+}
+
+fn the_process_not_the_thread() {
+    let to = echo();
+    let mut watch = Watch::load(&[BYTES], &everything());
+    let mut role = Role::start("threaded", &["tl-a-process", &to.to_string()]);
+    let from = address(&role.expect("from"));
+    let view = watch.snapshot(BYTES);
+    assert_owner(view.get(Key::new(from, to)), role.pid(), "tl-a-process");
+    role.finish();
+}
+
+fn sockets_that_were_there_before() {
+    let to = echo();
+    let (mut role, key) = connected("tl-before", to);
+    let mut silent = TcpStream::connect(to).unwrap();
+    let mut watch = Watch::load(&[BYTES], &everything());
+    speak(&mut role);
+    std::io::Write::write_all(&mut silent, &[1; SIZE]).unwrap();
+    let view = watch.snapshot(BYTES);
+    assert_owner(view.get(key), role.pid(), "tl-before");
+    assert_own(view.get(other(key)));
+    assert_own(view.get(Key::new(silent.local_addr().unwrap(), to)));
+    role.finish();
+}
+
+/// Accepted before topstat came, by a process that is not the listener's: its descriptors tell.
+fn accepted_sockets_that_were_there_before() {
+    let mut role = Role::start("listener", &[]);
+    let said = role.expect("at");
+    let (at, acceptor) = said.split_once(' ').unwrap();
+    let (to, acceptor): (SocketAddr, u32) = (address(at), acceptor.parse().unwrap());
+    let (mut client, key) = connected("tl-client", to);
+    speak(&mut client);
+    let mut watch = Watch::load(&[BYTES], &everything());
+    // And one that is accepted afterwards, from a listener that was there before.
+    let (mut late, late_key) = connected("tl-late", to);
+    speak(&mut client);
+    speak(&mut late);
+    let view = watch.snapshot(BYTES);
+    assert_owner(view.get(other(key)), acceptor, "tl-acceptor");
+    assert_owner(view.get(other(late_key)), acceptor, "tl-acceptor");
+    assert_owner(view.get(key), client.pid(), "tl-client");
+    assert_owner(view.get(late_key), late.pid(), "tl-late");
+    late.finish();
+    client.finish();
+    role.finish();
+}
+
+/// One process is in a cgroup of its own, the other is not; they talk to each other.
+fn in_another_cgroup() {
+    let group = cgroup::Group::new("owner").unwrap();
+    let to = echo();
+    let mut watch = Watch::load(&[BYTES], &everything());
+    let mut role = Role::start("client", &["tl-grouped", &to.to_string()]);
+    group.take(role.pid());
+    role.tell("connect");
+    let key = Key::new(address(&role.expect("from")), to);
+    speak(&mut role);
+    let view = watch.snapshot(BYTES);
+    assert_eq!(view.get(key).cgroup.as_deref(), Some(group.path.as_str()));
+    assert_owner(view.get(key), role.pid(), "tl-grouped");
+    assert_own(view.get(other(key)));
+    assert_ne!(view.get(other(key)).cgroup.as_deref(), Some(group.path.as_str()));
+    role.finish();
+}
+
+/// On hosts where v2 has all processes at its root, v1 knows better.
+fn in_a_cgroup_of_v1() {
+    let to = echo();
+    let mut watch = Watch::load(&[BYTES], &everything());
+    let (mut role, key) = connected("tl-v1", to);
+    speak(&mut role);
+    let shown = watch.snapshot(BYTES).get(key).cgroup.clone();
+    assert_eq!(cgroup::path_of(role.pid(), "").as_deref(), Some("/"));
+    assert!(shown.as_deref().is_some_and(|path| path.len() > 1), "{shown:?}");
+    assert_eq!(shown, cgroup::expected(role.pid()));
+    role.finish();
+}
+
+fn in_another_network_namespace() {
+    let (one, two) = (Netns::new("one"), Netns::new("two"));
+    let mut watch = Watch::load(&[BYTES], &everything());
+    for ns in [&one, &two] {
+        let path = ns.path();
+        let mut role = Role::start("self-talk", &["tl-apart", path.to_str().unwrap()]);
+        role.tell("go");
+        let said = role.expect("from");
+        let (from, to) = said.split_once(' ').unwrap();
+        let view = watch.snapshot(BYTES);
+        let key = Key::new(address(from), address(to));
+        for key in [key, other(key)] {
+            let socket = view.get(key);
+            assert_eq!((socket.pid, socket.comm.as_deref()), (Some(role.pid().into()), Some("tl-apart")));
+            assert_eq!(socket.netns, ns.number());
+            assert_eq!(socket.value, ALL);
+        }
+        role.finish();
+    }
+}
+
+fn who_sends_datagrams() {
+    const UDP: &str = "udp_v4/conns_bytes";
+    let before = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut watch = Watch::load(&[UDP], &everything());
+    let after = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for socket in [&before, &after] {
+        let to = socket.local_addr().unwrap();
+        let mut role = Role::start("datagrams", &["tl-datagrams", &to.to_string()]);
+        let from = address(&role.expect("from"));
+        let view = watch.snapshot(UDP);
+        let key = Key::new(from, to);
+        assert_owner(view.get(key), role.pid(), "tl-datagrams");
+        assert_eq!(view.get(key).tx, ALL / 2);
+        // Nobody has read them; they have arrived all the same.
+        let receiver = view.get(Key::new(to, address("0.0.0.0:0")));
+        assert_own(receiver);
+        assert_eq!(receiver.rx, ALL / 2);
+        role.finish();
+    }
+}
+
+/// The process is gone, and its connection is not: the other end has not read yet.
+fn who_has_exited_is_still_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    let mut watch = Watch::load(&[BYTES], &everything());
+    let mut role = Role::start("burst", &["tl-shortlived", &to.to_string()]);
+    let key = Key::new(address(&role.expect("from")), to);
+    let (pid, cgroup) = (role.pid(), cgroup::expected(role.pid()));
+    let server = listener.accept().unwrap().0;
+    role.finish();
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    let view = watch.snapshot(BYTES);
+    let socket = view.get(key);
+    assert_eq!((socket.pid, socket.comm.as_deref()), (Some(pid.into()), Some("tl-shortlived")));
+    assert_eq!(socket.cgroup, cgroup);
+    // The kernel sends the rest once the other end reads, in nobody's name.
+    let sent = socket.tx;
+    let read = std::io::copy(&mut &server, &mut std::io::sink()).unwrap();
+    assert!(read >= sent, "{read} of {sent}");
+    drop(server);
+    let gone =
+        topstat_live::eventually(std::time::Duration::from_secs(2), || watch.snapshot(BYTES).find(key).is_none());
+    assert!(gone, "its connection has ended, and is shown");
+    note(format!("a process that had exited was named; {sent} of its {read} bytes had left by then"));
+}
