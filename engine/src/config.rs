@@ -10,6 +10,8 @@ const JIFFIES_PER_SLIDE_MIN: u64 = 10;
 /// Slides are whole jiffies. Where that makes the period longer or shorter by more than one
 /// part in this many, nanoseconds are used, or values would be off by as much.
 const ROUNDING: u64 = 200;
+/// The same with the jiffy in which its period ends, through which a push is counted.
+const ROUNDING_AND_GRAIN: u64 = 100;
 /// Delays are counted in units of 2^20 ns, about a millisecond: they have 32 bits.
 const PRECISE_DELAY_SHIFT: u32 = 20;
 /// No kernel ticks faster (CONFIG_HZ is 1000 at most, 1024 on some architectures).
@@ -45,9 +47,8 @@ pub enum Error {
 /// What to write to a table's `ts_config`, all but the epoch first. `epoch` must be another
 /// one whenever the period is; `hz` is the kernel's number of jiffies a second.
 ///
-/// The clock is jiffies where a slide has at least ten of them, and so many that rounding
-/// the slide to whole jiffies changes the period by no more than half a percent; else it is
-/// nanoseconds.
+/// The clock is jiffies where a slide has at least ten of them, and whole ones change no value
+/// by more than 1%; else it is nanoseconds.
 pub fn config(
     period_ms: u32,
     delay_ms: u32,
@@ -72,11 +73,13 @@ pub fn config(
         return Err(Error::Hz(hz));
     }
     let (period, delay, slides) = (u64::from(period_ms), u64::from(delay_ms), u64::from(TS_SLIDES));
-    // Jiffies, times MS_PER_S: the period, and the slides that it would really have.
+    // All in jiffies, times MS_PER_S, but the slide.
     let exact = period * u64::from(hz);
     let in_jiffies = (exact + slides * MS_PER_S / 2) / (slides * MS_PER_S);
-    let off = (in_jiffies * slides * MS_PER_S).abs_diff(exact);
-    let precise = exact < slides * JIFFIES_PER_SLIDE_MIN * MS_PER_S || off * ROUNDING > exact;
+    let rounded = in_jiffies * slides * MS_PER_S;
+    let precise = exact < slides * JIFFIES_PER_SLIDE_MIN * MS_PER_S
+        || rounded.abs_diff(exact) * ROUNDING > exact
+        || (rounded + MS_PER_S).abs_diff(exact) * ROUNDING_AND_GRAIN > exact;
     let (slide, units, delay_shift) = if precise {
         (period * NS_PER_MS / slides, (delay * NS_PER_MS).div_ceil(1 << PRECISE_DELAY_SHIFT), PRECISE_DELAY_SHIFT)
     } else {
@@ -130,6 +133,8 @@ mod tests {
             // 10.5 jiffies: neither 10 nor 11 would do.
             (1050, 100, 1, 105_000_000),
             (1005, 250, 0, 25),
+            // 10.95 jiffies: rounded, and with the one that a push ends in, 1.4% too long.
+            (1095, 100, 1, 109_500_000),
         ] {
             let c = config(period, 0, TS_DYNAMIC, true, 1, hz).unwrap();
             assert_eq!((c.precise, c.slide), (precise, slide), "{period} ms at {hz} Hz");
