@@ -32,6 +32,8 @@ pub struct Observer {
     pub period_ms: u32,
     pub delay_ms: u32,
     pub cpu_rows: bool,
+    /// Of the settings: another one whenever the period was changed, and never 0.
+    epoch: u16,
     _links: Vec<Link>,
     _cgroup: OwnedFd,
 }
@@ -82,6 +84,7 @@ impl Observer {
             period_ms: options.period_ms,
             delay_ms: options.delay_ms,
             cpu_rows: options.cpu_rows,
+            epoch: 0,
             _links: Vec::new(),
             _cgroup: cgroup,
         };
@@ -118,17 +121,21 @@ impl Observer {
         Ok(())
     }
 
-    /// Sets which tables are on, and their period and delay, from the next push on.
+    /// Sets which tables are on, and their period and delay, from the next push on. Windows of
+    /// another period start afresh; the generation, written last, tells the programs.
     pub fn set(&mut self, tables: &[&TableInfo], period_ms: u32, delay_ms: u32) -> Result<(), Error> {
         let hz = hz();
-        let generation = self.settings.read::<u32>(0, offset_of!(abi::inet_settings, generation)) + 1;
+        let generation = self.settings.read::<u32>(0, offset_of!(abi::inet_settings, generation)).wrapping_add(1);
+        if period_ms != self.period_ms || self.epoch == 0 {
+            self.epoch = self.epoch.checked_add(1).unwrap_or(1);
+        }
         for info in super::tables::SAMPLES.iter().flat_map(|s| s.tables) {
             let Some((sample, table)) = place(info) else { continue };
             let kind = match info.kind {
                 TableType::Dynamic => abi::TS_DYNAMIC,
                 TableType::Static => abi::TS_STATIC,
             };
-            let config = topstat_engine::config(period_ms, delay_ms, kind, tables.contains(&info), generation, hz)
+            let config = topstat_engine::config(period_ms, delay_ms, kind, tables.contains(&info), self.epoch.into(), hz)
                 .map_err(|e| Error::Option(e.to_string()))?;
             let offset = offset_of!(abi::inet_settings, config)
                 + (sample * abi::INET_TABLES + table) as usize * size_of::<abi::ts_config>();
