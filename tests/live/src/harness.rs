@@ -2,12 +2,14 @@
 //! Runs tests one after the other, for they share the host. A test whose needs are not met is reported as ignored, with
 //! the reason, and never as passed.
 
+use std::fs::File;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Trial};
+use rustix::fs::{FlockOperation, flock};
 
 use crate::{cgroup, netns};
 
@@ -94,9 +96,21 @@ pub fn note(text: impl Into<String>) {
     }
 }
 
+/// Waits until no other run of these tests is under way on this host; the loads of two would fill each other's tables.
+/// Where there can be no lock there is none.
+fn alone() -> Option<File> {
+    let lock = File::create(std::env::temp_dir().join("topstat-live.lock")).ok()?;
+    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        eprintln!("waiting for another run of these tests to end");
+        flock(&lock, FlockOperation::LockExclusive).ok()?;
+    }
+    Some(lock)
+}
+
 /// Runs the tests that the command line asks for.
 pub fn run(cases: Vec<(&'static str, Vec<Case>)>) -> ExitCode {
     let mut arguments = Arguments::from_args();
+    let _lock = (!arguments.list).then(alone);
     arguments.test_threads.get_or_insert(1);
     let trials =
         cases.into_iter().flat_map(|(group, cases)| cases.into_iter().map(move |case| trial(group, case))).collect();

@@ -21,6 +21,8 @@ pub use watch::{View, Watch};
 
 use std::time::{Duration, Instant};
 
+use topstat_load::Limits;
+
 /// Asks again and again until the answer is yes, for at most as long as given. Gives the last answer.
 pub fn eventually(patience: Duration, mut ask: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
@@ -40,4 +42,9 @@ pub fn two_cpus() -> Option<(usize, usize)> {
     let allowed = rustix::thread::sched_getaffinity(None).ok()?;
     let mut cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
     Some((cpus.next()?, cpus.next()?))
+}
+
+/// The usual limits, for a busy host: a datagram that is late is not lost.
+pub fn limits() -> Limits {
+    Limits { loss_timeout: Duration::from_secs(15), drain: Duration::from_secs(20), ..Limits::default() }
 }

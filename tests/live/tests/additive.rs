@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use topstat_live::watch::{endless, everything};
-use topstat_live::{Case, Key, View, Watch, case, eventually, note};
+use topstat_live::{Case, Key, View, Watch, case, eventually, limits, note};
 use topstat_load::{Config, Family, Limits, Load, Plan, Proto};
 use topstat_samples::Options;
 
@@ -38,7 +38,7 @@ fn under<T>(config: Config, churn: f64, work: impl FnOnce() -> T) -> T {
     let connections = config.connections;
     let mut load = Load::open(config).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
-    let limits = Limits { churn, stop: Some(Arc::clone(&stop)), ..Limits::default() };
+    let limits = Limits { churn, stop: Some(Arc::clone(&stop)), ..limits() };
     struct Stop(Arc<AtomicBool>);
     impl Drop for Stop {
         fn drop(&mut self) {
@@ -94,7 +94,7 @@ fn two_sources_do_not_disturb_each_other() {
     let mut load = Load::open(config).unwrap();
     let mut plan = |turns: u64| {
         let plan = Plan::new((0..CONNECTIONS as u64).map(|i| turns * (i + 1)).collect());
-        let report = load.run(&plan, &Limits::default()).unwrap();
+        let report = load.run(&plan, &limits()).unwrap();
         assert_eq!(report.lost, 0);
         report
     };
@@ -128,7 +128,7 @@ fn carried(family: Family, options: &Options) {
     for attempt in 1..=ATTEMPTS {
         let mut watch = Watch::load(&[bytes], options);
         let mut load = Load::open(Config { connections: CONNECTIONS, family, ..Config::default() }).unwrap();
-        let limits = Limits { churn: 100.0, time: Duration::from_secs(2), rate: Some(20_000.0), ..Limits::default() };
+        let limits = Limits { churn: 100.0, time: Duration::from_secs(2), rate: Some(20_000.0), ..limits() };
         let report = load.run(&Plan::endless(CONNECTIONS), &limits).unwrap();
         assert_eq!((report.failed, report.unfinished), (0, 0));
         let carried = 2 * (report.bytes_sent + report.bytes_received);

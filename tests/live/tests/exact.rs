@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use topstat_live::truth::{self, key};
 use topstat_live::watch::endless;
-use topstat_live::{Case, End, Key, View, Watch, case, eventually, harness, note, two_cpus};
+use topstat_live::{Case, End, Key, View, Watch, case, eventually, harness, limits, note, two_cpus};
 use topstat_load::{Config, Dist, EndedBy, Limits, Load, Plan, Proto, RunReport, UdpServer};
 
 pub fn cases() -> Vec<Case> {
@@ -92,12 +92,12 @@ fn tcp(sockets: usize) {
     harness::once();
     let connections = sockets / 2;
     let mut load = Load::open(apart(Config { connections, ..Config::default() })).unwrap();
-    load.run(&Plan::new(vec![1; connections]), &Limits::default()).unwrap();
+    load.run(&Plan::new(vec![1; connections]), &limits()).unwrap();
     for (name, dist) in loads(connections) {
         let before = truth::settled(&load);
         let mut watch = Watch::load(&[PPS, BPS, BYTES], &endless());
         let plan = Plan::from_dist(&dist, connections).unwrap();
-        assert_clean(&load.run(&plan, &Limits::default()).unwrap());
+        assert_clean(&load.run(&plan, &limits()).unwrap());
         let truth = truth::difference(&before, &truth::settled(&load));
         let title = format!("{sockets} sockets, {name}:");
         let packets = truth.iter().map(|(key, counts)| (*key, counts.packets())).collect();
@@ -129,7 +129,7 @@ fn udp(sockets: usize) {
     let mut watch = Watch::load(&["udp_v4/conns_pps", "udp_v4/conns_bps", "udp_v4/conns_bytes"], &endless());
     for (name, dist) in loads(connections) {
         let mut load = Load::open(config.clone()).unwrap();
-        let report = load.run(&Plan::from_dist(&dist, connections).unwrap(), &Limits::default()).unwrap();
+        let report = load.run(&Plan::from_dist(&dist, connections).unwrap(), &limits()).unwrap();
         assert_clean(&report);
         let counts = |of: fn(&topstat_load::ConnCount) -> u64| -> HashMap<Key, u64> {
             let both = report
@@ -163,7 +163,7 @@ fn with_churn() {
         let mut watch = Watch::load(&[PPS, BPS, BYTES], &endless());
         let mut load = Load::open(apart(Config { connections: CONNECTIONS, ..Config::default() })).unwrap();
         let plan = Plan::from_dist(&dist, CONNECTIONS).unwrap().repeat(true);
-        let limits = Limits { time: Duration::from_secs(3), churn: 300.0, rate: Some(20_000.0), ..Limits::default() };
+        let limits = Limits { time: Duration::from_secs(3), churn: 300.0, rate: Some(20_000.0), ..limits() };
         let report = load.run(&plan, &limits).unwrap();
         assert_eq!((report.ended_by, report.failed, report.unfinished), (EndedBy::Time, 0, 0));
         assert!(report.churned > 300, "only {} connections were replaced", report.churned);
@@ -211,7 +211,7 @@ fn after_the_top_has_closed() {
     let mut watch = Watch::load(&[PPS, BYTES], &endless());
     let plan: Vec<u64> =
         (0..CONNECTIONS).map(|i| if i < CLOSED { 40 + i as u64 % 9 } else { 10 + i as u64 % 13 }).collect();
-    assert_clean(&load.run(&Plan::new(plan.clone()), &Limits::default()).unwrap());
+    assert_clean(&load.run(&Plan::new(plan.clone()), &limits()).unwrap());
     truth::settled(&load);
     let of = |load: &Load, range: std::ops::Range<usize>| -> HashMap<Key, u64> {
         let conns = load.connections()[range].iter().zip(&plan);

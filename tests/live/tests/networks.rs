@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use topstat_live::netns::{self, Bridged, LEFT, RIGHT};
 use topstat_live::truth::{self, Truth, key};
 use topstat_live::watch::everything;
-use topstat_live::{Case, Counts, End, Watch, case, drops, note};
+use topstat_live::{Case, Counts, End, Watch, case, drops, limits, note};
 use topstat_load::{Config, Limits, Load, Mode, Plan, Proto, UdpServer};
 
 use crate::right::assert_right;
@@ -55,10 +55,10 @@ fn across_a_bridge() {
         }
         let config = Config { connections: 10, mode, request_size: size, ..Config::default() };
         let mut load = Load::open(across(&net, config)).unwrap();
-        load.run(&Plan::new(vec![1; 10]), &Limits::default()).unwrap();
+        load.run(&Plan::new(vec![1; 10]), &limits()).unwrap();
         let before = truth::settled(&load);
         let (first_pps, first_bytes) = (watch.snapshot(PPS), watch.snapshot(BYTES));
-        load.run(&Plan::new(vec![turns; 10]), &Limits::default()).unwrap();
+        load.run(&Plan::new(vec![turns; 10]), &limits()).unwrap();
         let after = truth::settled(&load);
         let (pps, bytes) = (watch.snapshot(PPS), watch.snapshot(BYTES));
         // Since these connections were made under topstat's eyes: what is there but the handshake, and its difference.
@@ -95,7 +95,7 @@ fn udp_across_a_bridge() {
         ..Config::default()
     };
     let mut load = Load::open(across(&net, config)).unwrap();
-    let report = load.run(&Plan::new(vec![50; 20]), &Limits::default()).unwrap();
+    let report = load.run(&Plan::new(vec![50; 20]), &limits()).unwrap();
     assert_eq!((report.lost, report.failed), (0, 0));
     let (pps, bytes) = (watch.snapshot("udp_v4/conns_pps"), watch.snapshot("udp_v4/conns_bytes"));
     for conn in load.connections() {
@@ -118,7 +118,7 @@ fn retransmits_are_those_of_tcp_info() {
     let mut load = Load::open(across(&net, config)).unwrap();
     let before = truth::settled(&load);
     let mut watch = Watch::load(&[PPS, BYTES, RETRANS], &everything());
-    let limits = Limits { time: std::time::Duration::from_secs(10), ..Limits::default() };
+    let limits = Limits { time: std::time::Duration::from_secs(10), ..limits() };
     load.run(&Plan::new(vec![50; 20]), &limits).unwrap();
     let truth = truth::difference(&before, &truth::settled(&load));
     let again = sum(&truth, |c| c.total_retrans);

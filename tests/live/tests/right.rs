@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use topstat_live::truth::{self, Truth, key};
 use topstat_live::watch::everything;
-use topstat_live::{Case, Counts, End, Key, View, Watch, case, note};
-use topstat_load::{Config, Family, Limits, Load, Mode, Plan, Proto, UdpServer};
+use topstat_live::{Case, Counts, End, Key, View, Watch, case, limits, note};
+use topstat_load::{Config, Family, Load, Mode, Plan, Proto, UdpServer};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -64,8 +64,8 @@ pub fn assert_right(pps: &View, bytes: &View, truth: &Truth) {
     assert!(wrong == 0, "{wrong} of {all} counts are wrong: {first:#?}\n{pps}\n{bytes}");
 }
 
-/// Connections that were there before topstat. A table shows 1,024 sockets, so the connections speak in batches, each
-/// batch more than the one before it: its sockets are then the top. Compares every packet and byte.
+/// Connections that were there before topstat. A table shows 1,024 sockets, so the connections speak in batches, and
+/// topstat is loaded for each. Compares every packet and byte.
 fn connections(count: usize, family: Family) {
     const BATCH: usize = 500;
     let (pps, bytes) = match family {
@@ -73,26 +73,24 @@ fn connections(count: usize, family: Family) {
         Family::V6 => ("tcp_v6/conns_pps", "tcp_v6/conns_bytes"),
     };
     let mut load = Load::open(Config { connections: count, family, ..Config::default() }).unwrap();
-    load.run(&Plan::new(vec![1; count]), &Limits::default()).unwrap();
-    let begin = truth::settled(&load);
-    let mut watch = Watch::load(&[pps, bytes], &everything());
-    assert!(begin == truth::read(&load), "the connections were to be at rest");
+    load.run(&Plan::new(vec![1; count]), &limits()).unwrap();
+    let mut begin = truth::settled(&load);
     let mut compared = 0;
-    for (number, first) in (0..count).step_by(BATCH).enumerate() {
+    for first in (0..count).step_by(BATCH) {
+        let mut watch = Watch::load(&[pps, bytes], &everything());
+        assert!(begin == truth::read(&load), "the connections were to be at rest");
         let batch = first..(first + BATCH).min(count);
-        let turns = 6 * (number as u64 + 1);
-        let plan = (0..count).map(|i| if batch.contains(&i) { turns + i as u64 % 5 } else { 0 }).collect();
-        let report = load.run(&Plan::new(plan), &Limits::default()).unwrap();
+        let plan = (0..count).map(|i| if batch.contains(&i) { 50 + i as u64 % 50 } else { 0 }).collect();
+        let report = load.run(&Plan::new(plan), &limits()).unwrap();
         assert_eq!((report.failed, report.unfinished, report.skipped), (0, 0, 0));
         let end = truth::settled(&load);
         let shown = (watch.snapshot(pps), watch.snapshot(bytes));
-        let of_batch: Vec<Key> = load.connections()[batch]
-            .iter()
-            .flat_map(|conn| [key(conn, End::Client), key(conn, End::Server)])
-            .collect();
-        let truth: Truth = of_batch.iter().map(|key| (*key, end[key].since(&begin[key]))).collect();
+        let of_batch =
+            load.connections()[batch].iter().flat_map(|conn| [key(conn, End::Client), key(conn, End::Server)]);
+        let truth: Truth = of_batch.map(|key| (key, end[&key].since(&begin[&key]))).collect();
         assert_right(&shown.0, &shown.1, &truth);
         compared += truth.len();
+        begin = end;
     }
     assert_eq!(compared, 2 * count);
     note(format!("{compared} sockets: packets and bytes, received and sent, equal TCP_INFO's"));
@@ -124,7 +122,7 @@ fn bulk() {
     let mut load = Load::open(config).unwrap();
     let begin = truth::settled(&load);
     let mut watch = Watch::load(&[PPS, BYTES], &everything());
-    load.run(&Plan::new(vec![200; 8]), &Limits::default()).unwrap();
+    load.run(&Plan::new(vec![200; 8]), &limits()).unwrap();
     let truth = truth::difference(&begin, &truth::settled(&load));
     let (pps, bytes) = (watch.snapshot(PPS), watch.snapshot(BYTES));
     assert_right(&pps, &bytes, &truth);
@@ -148,7 +146,7 @@ fn from_the_handshake_to_the_half_close() {
     const COUNT: usize = 50;
     let mut watch = Watch::load(&[PPS, BYTES], &everything());
     let mut load = Load::open(Config { connections: COUNT, ..Config::default() }).unwrap();
-    load.run(&Plan::new((1..=COUNT as u64).collect()), &Limits::default()).unwrap();
+    load.run(&Plan::new((1..=COUNT as u64).collect()), &limits()).unwrap();
     for conn in load.connections() {
         // The client's FIN and its acknowledgement; the server's end stays open.
         rustix::net::shutdown(conn.client_fd().unwrap(), rustix::net::Shutdown::Write).unwrap();
@@ -221,7 +219,7 @@ fn datagrams(family: Family) {
             ..Config::default()
         };
         let mut load = Load::open(config).unwrap();
-        let report = load.run(&Plan::new((0..200).map(|i| 10 + i % 7).collect()), &Limits::default()).unwrap();
+        let report = load.run(&Plan::new((0..200).map(|i| 10 + i % 7).collect()), &limits()).unwrap();
         assert_eq!((report.lost, report.unfinished, report.failed), (0, 0, 0));
         let shown = [watch.snapshot(&pps), watch.snapshot(&bps), watch.snapshot(&bytes)];
         let mut wrong = Vec::new();
@@ -258,7 +256,7 @@ fn udp_shared_server() {
     let mut watch = Watch::load(&["udp_v4/conns_pps", "udp_v4/conns_bytes"], &everything());
     let config = Config { proto: Proto::Udp, connections: 50, ..Config::default() };
     let mut load = Load::open(config).unwrap();
-    let report = load.run(&Plan::new(vec![20; 50]), &Limits::default()).unwrap();
+    let report = load.run(&Plan::new(vec![20; 50]), &limits()).unwrap();
     assert_eq!(report.lost, 0);
     let server = Key::new(report.connections[0].server, SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0));
     let pps = watch.snapshot("udp_v4/conns_pps");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use topstat_live::{Case, Key, View, Watch, case, note};
+use topstat_live::{Case, Key, View, Watch, case, limits, note};
 use topstat_load::{Config, Limits, Load, Order, Plan, Proto, UdpServer};
 use topstat_samples::Options;
 
@@ -53,7 +53,7 @@ fn steady(period_ms: u32, rate: f64, run: Duration) {
     let keys = clients(&load);
     let mut watch = Watch::load(&[PPS, BPS], &Options { period_ms, ..Options::default() });
     let stop = Arc::new(AtomicBool::new(false));
-    let limits = Limits { rate: Some(rate), time: run * 4, stop: Some(Arc::clone(&stop)), ..Limits::default() };
+    let limits = Limits { rate: Some(rate), time: run * 4, stop: Some(Arc::clone(&stop)), ..limits() };
     let plan = Plan::endless(CONNECTIONS).order(Order::RoundRobin);
     let (report, mut sums, mut bits) = std::thread::scope(|scope| {
         let running = scope.spawn(|| load.run(&plan, &limits).unwrap());
@@ -129,7 +129,7 @@ fn a_burst_is_whole_for_a_period_and_then_gone() {
     let (mut looks, plan) = (0, Plan::new(vec![25; CONNECTIONS]));
     for _ in 0..2 {
         let begun = Instant::now();
-        let report = load.run(&plan, &Limits::default()).unwrap();
+        let report = load.run(&plan, &limits()).unwrap();
         let ended = Instant::now();
         assert_eq!(report.lost, 0);
         loop {
