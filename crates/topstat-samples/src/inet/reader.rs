@@ -3,7 +3,7 @@
 
 use std::io::Read as _;
 use std::mem::{offset_of, size_of};
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use libbpf_rs::{Iter, MapHandle, Object, ProgramInput};
 use topstat_engine::window_value;
@@ -95,12 +95,7 @@ impl Reader {
             };
             match i32::try_from(result).unwrap_or(-1) {
                 0 => {
-                    let head: abi::SectionHead = self.section.read(0, 0);
-                    let count = head.rows.min(self.observer.entries) as usize;
-                    let rows = (0..count)
-                        .map(|i| self.section.read(0, size_of::<abi::inet_section>() + i * size_of::<abi::inet_row>()))
-                        .collect();
-                    return Ok(Section { cpu, head, rows, stale });
+                    return Ok(self.taken(cpu, stale));
                 }
                 libc::EAGAIN => {
                     std::thread::yield_now();
@@ -120,11 +115,16 @@ impl Reader {
         program
             .test_run(input)
             .map_err(|e| Error::Kernel { what: format!("read the tables of CPU {cpu}"), why: e.to_string() })?;
+        Ok(self.taken(cpu, true))
+    }
+
+    /// What the snapshot program has just written.
+    fn taken(&self, cpu: u32, stale: bool) -> Section {
         let head: abi::SectionHead = self.section.read(0, 0);
         let rows = (0..head.rows.min(self.observer.entries) as usize)
             .map(|i| self.section.read(0, size_of::<abi::inet_section>() + i * size_of::<abi::inet_row>()))
             .collect();
-        Ok(Section { cpu, head, rows, stale: true })
+        Section { cpu, head, rows, stale }
     }
 
     /// What was pushed on a CPU, at the snapshot's instant. Read after the rows, so that it is
@@ -314,14 +314,12 @@ impl Source for Reader {
             }
         }
         self.refill.write(0, 0, abi::inet_refill { sample, table: number, objects: 0, skipped: 0 });
-        let begun = Instant::now();
         let link = {
             use std::os::fd::AsFd as _;
             program(&self.object, "inet_refill")?.attach_iter(self.objects.as_fd()).map_err(|e| failed(&e))?
         };
         let mut nothing = Vec::new();
         Iter::new(&link).map_err(|e| failed(&e))?.read_to_end(&mut nothing).map_err(|e| failed(&e))?;
-        let _ = begun;
         Ok(self.refill.read::<abi::inet_refill>(0, 0).objects)
     }
 }
