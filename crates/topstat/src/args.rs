@@ -2,6 +2,7 @@
 //! The command line as it is parsed: syntax only. What it means is validated by the plan of each command.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
@@ -55,6 +56,7 @@ EXIT CODES
 pub enum Command {
     Top(TopArgs),
     Ls(LsArgs),
+    Daemon(DaemonArgs),
     Check(CheckArgs),
     Completions(CompletionsArgs),
 }
@@ -153,6 +155,16 @@ pub struct LsArgs {
     /// How to write it; json is one document per sample and line
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     pub output: ListFormat,
+}
+
+/// Load, pin and serve: statistics that go on while the tools that show them come and go
+///
+/// Runs in the foreground and logs to stderr. SIGTERM and SIGINT end it, SIGHUP reads its configuration again.
+#[derive(Debug, clap::Args)]
+pub struct DaemonArgs {
+    /// Where the file tree is mounted
+    #[arg(long, value_name = "DIR", default_value = crate::daemon::DEFAULT_MOUNT)]
+    pub mount: PathBuf,
 }
 
 /// Say what this kernel and this user allow, and what to do about it
