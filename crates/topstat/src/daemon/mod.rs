@@ -2,6 +2,10 @@
 //! The daemon: it loads and pins the observers, serves the file tree, and answers signals. What is counted lives in the
 //! kernel; the daemon may come and go.
 
+mod mount;
+mod tree;
+mod workers;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
