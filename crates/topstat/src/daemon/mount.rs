@@ -63,50 +63,66 @@ pub struct Mounted {
     over: bool,
 }
 
-impl Mounted {
+/// A directory that a tree can be mounted on.
+#[derive(Debug)]
+pub struct Point {
+    at: PathBuf,
+    /// The directory was made by this.
+    created: bool,
+    /// How many dead trees were taken away.
+    pub stale: usize,
+}
+
+impl Point {
+    /// Makes the directory ready: creates it where it is missing, and takes away what killed daemons have left there.
+    ///
+    /// # Errors
+    ///
+    /// [`NoTree::Unusable`]: something else is mounted there, it is not empty, it can't be made.
+    pub fn prepare(at: &Path) -> Result<Self, NoTree> {
+        let unusable = |why: String| NoTree::Unusable { at: at.to_owned(), why };
+        let created = create(at).map_err(|e| unusable(format!("the directory can't be made: {e}")))?;
+        let at = real(at).map_err(|e| unusable(e.to_string()))?;
+        let stale = clear(&at).map_err(unusable)?;
+        Ok(Self { at, created, stale })
+    }
+
     /// Mounts the tree here, and serves it by threads of its own. `on_end` is called when it was unmounted, by whomever.
     ///
     /// # Errors
     ///
     /// See [`NoTree`].
-    pub fn mount(
-        at: &Path,
-        tree: TreeFs,
-        on_end: impl FnOnce() + Send + 'static,
-    ) -> Result<(Self, Vec<String>), NoTree> {
-        let mut notes = Vec::new();
-        let unusable = |why: String| NoTree::Unusable { at: at.to_owned(), why };
-        let created = create(at).map_err(|e| unusable(format!("the directory can't be made: {e}")))?;
-        let at = real(at).map_err(|e| unusable(e.to_string()))?;
-        let stale = clear(&at).map_err(unusable)?;
-        if stale > 0 {
-            notes.push(format!("unmounted the tree that a killed daemon has left at {}", at.display()));
-        }
+    pub fn mount(self, tree: TreeFs, on_end: impl FnOnce() + Send + 'static) -> Result<Mounted, NoTree> {
+        let at = self.at;
+        let unusable = |why: String| NoTree::Unusable { at: at.clone(), why };
         let device = open_device()?;
         mount_at(&at, &device).map_err(|errno| match errno {
             Errno::NODEV => NoTree::NoFuse("the kernel has no file system of that kind (CONFIG_FUSE_FS)".to_owned()),
             errno => unusable(errno.to_string()),
         })?;
-        // From here on whatever fails must unmount.
         let (end, ended) = channel();
-        let device_number = top_mount(&at).map(|mount| mount.majmin).unwrap_or_default();
-        let mounted = Self { at, device: device_number, created, ended, over: false };
+        let number = top_mount(&at).map(|mount| mount.majmin).unwrap_or_default();
+        // From here on whatever fails unmounts.
+        let mounted = Mounted { at: at.clone(), device: number, created: self.created, ended, over: false };
         let mut config = Config::default();
         config.acl = SessionACL::All;
         config.n_threads = Some(REQUEST_THREADS);
         config.clone_fd = true;
-        let failed = |why: io::Error| NoTree::Unusable { at: mounted.at.clone(), why: why.to_string() };
-        let session = Session::from_fd(tree, device, SessionACL::All, config).map_err(failed)?;
+        let session =
+            Session::from_fd(tree, device, SessionACL::All, config).map_err(|error| unusable(error.to_string()))?;
         let serve = move || {
             // How it ended makes no difference: there is no tree any more.
             let _ = session.run();
             let _ = end.send(());
             on_end();
         };
-        thread::Builder::new().name("topstat-tree".to_owned()).spawn(serve).map_err(failed)?;
-        Ok((mounted, notes))
+        let thread = thread::Builder::new().name("topstat-tree".to_owned());
+        thread.spawn(serve).map_err(|error| unusable(error.to_string()))?;
+        Ok(mounted)
     }
+}
 
+impl Mounted {
     /// Where it is.
     pub fn at(&self) -> &Path {
         &self.at
