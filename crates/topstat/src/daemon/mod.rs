@@ -2,6 +2,7 @@
 //! The daemon: it loads and pins the observers, serves the file tree, and answers signals. What is counted lives in the
 //! kernel; the daemon may come and go.
 
+pub mod client;
 mod events;
 mod lock;
 pub mod mount;

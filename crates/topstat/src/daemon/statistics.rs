@@ -72,6 +72,15 @@ impl Statistics {
             .ok_or_else(|| Error::NotLoaded(format!("{}/{}", table.sample, table.name)))
     }
 
+    /// Whether this directory is of a sample that is loaded.
+    pub fn has(&self, place: Place) -> bool {
+        match place {
+            Place::Root => true,
+            Place::Sample(sample) => self.family_of.contains_key(sample.name),
+            Place::Table(table) => self.family_of.contains_key(table.sample),
+        }
+    }
+
     /// The tables that a setting of this directory concerns.
     fn tables(&self, place: Place) -> Vec<&'static TableInfo> {
         match place {
