@@ -5,6 +5,7 @@
 mod console;
 mod fake;
 mod golden;
+mod pinned;
 mod program;
 mod terminal;
 mod top;
