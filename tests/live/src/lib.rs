@@ -6,6 +6,7 @@
 
 pub mod attached;
 pub mod cgroup;
+pub mod daemon;
 pub mod drops;
 pub mod harness;
 pub mod netns;
@@ -13,6 +14,7 @@ pub mod role;
 pub mod truth;
 pub mod watch;
 
+pub use daemon::Daemon;
 pub use harness::{Case, Need, note};
 pub use netns::Netns;
 pub use role::Role;

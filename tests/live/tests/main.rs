@@ -11,6 +11,8 @@ mod owners;
 mod right;
 mod roles;
 mod rolling;
+mod tree;
+mod tree_faults;
 mod trouble;
 
 use std::process::ExitCode;
@@ -27,6 +29,8 @@ fn main() -> ExitCode {
         ("additive", additive::cases()),
         ("owners", owners::cases()),
         ("trouble", trouble::cases()),
+        ("tree", tree::cases()),
+        ("tree_faults", tree_faults::cases()),
     ]);
     println!(
         "snapshots taken and checked: {}",
