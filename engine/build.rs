@@ -37,7 +37,7 @@ fn main() {
         .rust_edition(bindgen::RustEdition::Edition2024)
         .parse_callbacks(Box::new(bindgen::CargoCallbacks::new()))
         .generate()
-        .unwrap_or_else(|error| panic!("cannot generate bindings of include/topstat/push.h: {error}"))
+        .unwrap_or_else(|error| panic!("cannot generate bindings of include/topstat: {error}"))
         .write_to_file(out.join("bindings.rs"))
         .expect("cargo's OUT_DIR can be written");
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use bindgen::callbacks::{DeriveTrait, ImplementsTrait, ParseCallbacks};
 use libbpf_cargo::SkeletonBuilder;
 
 /// The oldest clang that compiles the programs as they are meant: atomics that return what
@@ -100,6 +101,17 @@ fn flags(engine: &Path) -> Result<Vec<String>> {
     Ok(flags)
 }
 
+/// The engine's types are plain, so those that hold them are.
+#[derive(Debug)]
+struct EngineTypes;
+
+impl ParseCallbacks for EngineTypes {
+    fn blocklisted_type_implements_trait(&self, name: &str, what: DeriveTrait) -> Option<ImplementsTrait> {
+        let derived = matches!(what, DeriveTrait::Copy | DeriveTrait::Debug | DeriveTrait::Default);
+        (name.contains("ts_") && derived).then_some(ImplementsTrait::Yes)
+    }
+}
+
 /// The structures and constants of a shared header. The engine's own come from its crate, so
 /// that there is one Rust type for each.
 fn bindings(header: &Path, engine: &Path, out: &Path) -> Result<()> {
@@ -110,6 +122,7 @@ fn bindings(header: &Path, engine: &Path, out: &Path) -> Result<()> {
         .blocklist_item("ts_.*")
         .blocklist_item("TS_.*")
         .raw_line("pub use topstat_engine::abi::*;")
+        .parse_callbacks(Box::new(EngineTypes))
         .derive_default(true)
         .derive_debug(true)
         .default_enum_style(bindgen::EnumVariation::Consts)

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a table is set to: from milliseconds to what the kernel computes with.
 
-use crate::abi::{TS_DYNAMIC, TS_EPOCH_SHIFT, TS_SLIDES, TS_SPARE, TS_STATIC, TS_TOP_MAX, TS_TOP_MIN, ts_config};
+use crate::abi::{
+    TS_DYNAMIC, TS_EPOCH_SHIFT, TS_SLIDES, TS_SPARE, TS_STATIC, TS_SWITCH_ALL, TS_SWITCH_SYNC, TS_TOP_MAX, TS_TOP_MIN,
+    ts_config,
+};
 
 /// The longest period and the longest delay, in milliseconds: an hour.
 pub const MS_MAX: u32 = 3_600_000;
@@ -45,7 +48,9 @@ pub enum Error {
 }
 
 /// What to write to a table's `ts_config`, all but the epoch first. `epoch` must be another
-/// one whenever the period is; `hz` is the kernel's number of jiffies a second.
+/// one whenever the period is; `hz` is the kernel's number of jiffies a second. The `switches`
+/// are all on, and `quiet` is as for a table that is alone in its sample: whoever has more of
+/// them sets both.
 ///
 /// The clock is jiffies where a slide has at least ten of them, and whole ones change no value
 /// by more than 1%; else it is nanoseconds.
@@ -96,6 +101,9 @@ pub fn config(
         delay_shift,
         period_ms,
         delay_ms,
+        switches: TS_SWITCH_ALL | TS_SWITCH_SYNC,
+        quiet: u32::from(units > 0),
+        pad: 0,
     })
 }
 

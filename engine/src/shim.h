@@ -6,7 +6,7 @@
 #ifndef TOPSTAT_SHIM_H
 #define TOPSTAT_SHIM_H
 
-#include "topstat/push.h"
+#include "topstat/section.h"
 
 /* What ts_precise() says, to the thread that sets it. */
 void topstat_set_precise(u64 ns);

@@ -10,6 +10,7 @@
 //! | [`json::write`] | programs: one document per line | yes |
 //! | [`csv::write`] | spreadsheets and `awk`: one record per line | control characters are escaped |
 //! | [`stat::write`] | the `stat` file of the file tree | control characters are escaped |
+//! | [`dump::write`] | its `dump` file, for debugging | control characters are escaped |
 //! | [`text::write`] | eyes, on a terminal or in a pipe | no: numbers may be rounded, texts shortened |
 //!
 //! This crate knows nothing of libbpf, sockets, the kernel or the terminal it is written to.
@@ -23,6 +24,7 @@
 
 mod check;
 pub mod csv;
+pub mod dump;
 mod field;
 pub mod json;
 mod snapshot;
@@ -33,6 +35,7 @@ pub mod typeset;
 mod unit;
 
 pub use check::Fault;
+pub use dump::{Dump, DumpCpu, DumpSlot};
 pub use field::{Align, Column, ColumnKind, Field};
 pub use snapshot::{CpuRow, CpuSection, Filter, Lost, Row, Settings, Snapshot, TableType};
 pub use unit::{Unit, human_ms, per_second};

@@ -42,7 +42,7 @@ use std::fmt::{self, Display, Write as _};
 use std::io::{self, Write};
 
 use crate::field::Field;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Settings, Snapshot, TableType};
 use crate::typeset::escape;
 
 /// Writes the snapshot as the `stat` file, with a single call of `write_all`.
@@ -57,7 +57,8 @@ pub fn write(snapshot: &Snapshot, out: &mut (impl Write + ?Sized)) -> io::Result
 }
 
 fn format(snapshot: &Snapshot, text: &mut String) -> fmt::Result {
-    header(snapshot, text)?;
+    let s = snapshot;
+    header(&s.table, s.kind, s.delay_ms, s.period_ms, &s.settings, text)?;
     for section in snapshot.cpus.iter().filter(|section| !section.rows.is_empty()) {
         let rows = section.rows.iter().map(|row| (row.object.as_slice(), row.value));
         self::section(snapshot, text, &format!("cpu {}", section.cpu), rows)?;
@@ -67,12 +68,19 @@ fn format(snapshot: &Snapshot, text: &mut String) -> fmt::Result {
     sums(snapshot, text)
 }
 
-fn header(snapshot: &Snapshot, text: &mut String) -> fmt::Result {
-    let settings = &snapshot.settings;
-    line(text, "name", escape(&snapshot.table))?;
-    line(text, "type", snapshot.kind.number())?;
-    line(text, "delay", snapshot.delay_ms)?;
-    line(text, "period", snapshot.period_ms)?;
+/// What `stat` and `dump` begin with.
+pub(crate) fn header(
+    table: &str,
+    kind: TableType,
+    delay_ms: u32,
+    period_ms: u32,
+    settings: &Settings,
+    text: &mut String,
+) -> fmt::Result {
+    line(text, "name", escape(table))?;
+    line(text, "type", kind.number())?;
+    line(text, "delay", delay_ms)?;
+    line(text, "period", period_ms)?;
     line(text, "enabled", u8::from(settings.enabled))?;
     line(text, "owner", escape(&settings.owner))?;
     line(text, "owner enabled", u8::from(settings.owner_enabled))?;
@@ -119,6 +127,6 @@ fn sums(snapshot: &Snapshot, text: &mut String) -> fmt::Result {
     Ok(())
 }
 
-fn line(text: &mut String, key: &str, value: impl Display) -> fmt::Result {
+pub(crate) fn line(text: &mut String, key: &str, value: impl Display) -> fmt::Result {
     writeln!(text, "{key}\t{value}")
 }

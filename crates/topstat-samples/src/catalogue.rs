@@ -25,6 +25,8 @@ pub struct TableInfo {
     pub sample: &'static str,
     /// Its directory: `conns_pps`.
     pub name: &'static str,
+    /// Its number in the sample's bank.
+    pub number: u32,
     /// How it values pushes.
     pub kind: TableType,
     /// What its values count.

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The families of samples, as the build found them.
 
-use crate::{Check, Error, Options, SampleInfo, Source, TableInfo};
+use std::sync::Arc;
+
+use crate::{Check, Error, Options, SampleInfo, Source, State, TableInfo};
 
 /// Samples that share their eBPF programs.
 pub trait Family: Sync {
+    /// Its folder: `inet`.
+    fn name(&self) -> &'static str;
+
     /// The samples, in the order they are listed.
     fn samples(&self) -> &'static [SampleInfo];
 
@@ -13,6 +18,12 @@ pub trait Family: Sync {
     /// # Errors
     /// See [`crate::load`].
     fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error>;
+
+    /// Loads and attaches its observers, for this program alone.
+    ///
+    /// # Errors
+    /// See [`crate::load`].
+    fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error>;
 
     /// Looks at what the family needs of the kernel, beyond what all need.
     fn check(&self) -> Vec<Check>;

@@ -12,6 +12,8 @@ mod cgroup;
 mod check;
 mod error;
 mod families;
+mod ranking;
+mod state;
 
 pub use catalogue::{SampleInfo, TableInfo, find, samples};
 pub use check::{Check, Outcome, check};
@@ -20,7 +22,9 @@ pub use families::Family;
 #[cfg(feature = "bench")]
 pub use families::inet::bench;
 
-use topstat_model::Snapshot;
+pub use state::{Program, State, TableSettings, families, load_state};
+
+use topstat_model::{Dump, Snapshot};
 
 /// How many rows a table keeps, unless the user says otherwise.
 pub const DEFAULT_TOP: u32 = 128;
@@ -48,7 +52,7 @@ impl Default for Options {
 
 /// A source of snapshots: observers that are loaded and attached. Dropping it detaches and
 /// frees all that it loaded.
-pub trait Source {
+pub trait Source: Send {
     /// Takes a snapshot of a table: every row of it is proven to be among the true top, if
     /// need be by looking at all objects (see [`Source::refill`]).
     ///
@@ -70,6 +74,12 @@ pub trait Source {
     /// # Errors
     /// As [`Source::snapshot`].
     fn refill(&mut self, table: &TableInfo) -> Result<u64, Error>;
+
+    /// The table as it is, for debugging: nothing is synchronised, and nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Source::snapshot`].
+    fn dump(&mut self, table: &TableInfo) -> Result<Dump, Error>;
 }
 
 /// Loads and attaches what the tables need; the other tables of their samples stay off. The

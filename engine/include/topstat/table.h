@@ -77,6 +77,37 @@ struct ts_config {
 	u32 delay_shift;
 	u32 period_ms; /* as set by the user */
 	u32 delay_ms;
+	u32 switches; /* of enum ts_switch; `enabled` is the first three together */
+	u32 quiet; /* every table of the sample that is on has a delay */
+	u64 pad;
+};
+
+enum ts_switch {
+	TS_SWITCH_TABLE = 1,
+	TS_SWITCH_SAMPLE = 2,
+	TS_SWITCH_ROOT = 4,
+	TS_SWITCH_ALL = 7,
+	TS_SWITCH_SYNC = 8, /* for readers: see topstat/section.h */
+};
+
+/* Before the settings of a family's tables: ts_config[samples][TS_BANK_TABLES]. */
+struct ts_settings {
+	u32 generation; /* another one whenever a setting was changed; written last */
+	u32 pad[15];
+};
+
+/* What a family's tables were made for; its constants begin with it. */
+struct ts_shape {
+	u32 abi; /* of the family: structures that another one can't use */
+	u32 top; /* rows of a table */
+	u32 entries_mask; /* entries of a table - 1 */
+	u32 table_stride; /* bytes from one table of a bank to the next */
+};
+
+/* Objects that have been, by sample; begun - ended are there now. */
+struct ts_census {
+	u64 begun;
+	u64 ended;
 };
 
 struct ts_entry {

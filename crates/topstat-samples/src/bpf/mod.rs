@@ -6,7 +6,7 @@ use std::mem::size_of;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, Once};
 
-use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel};
+use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut};
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::Error;
@@ -101,6 +101,14 @@ pub fn reuse(object: &mut OpenObject, map: &str, with: &MapHandle) -> Result<(),
     open.reuse_fd(with.as_fd()).map_err(|e| kernel(format!("share the map {map}"), &e))
 }
 
+/// A program of a loaded object, by its name.
+pub fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, Error> {
+    object
+        .progs_mut()
+        .find(|p| p.name() == name)
+        .ok_or_else(|| kernel(format!("find the program {name}"), &"not there"))
+}
+
 /// A handle to a map of a loaded object, by the end of its name.
 pub fn map(object: &Object, name: &str) -> Result<MapHandle, Error> {
     let found = object
@@ -139,6 +147,11 @@ impl Shared {
             .map_raw(&map.as_fd())
             .map_err(|e| kernel(format!("map the memory of {}", map.name().to_string_lossy()), &e))?;
         Ok(Self { memory, stride, entries })
+    }
+
+    /// How many values the map has.
+    pub fn entries(&self) -> usize {
+        self.entries
     }
 
     fn at<T>(&self, entry: usize, offset: usize) -> *mut T {

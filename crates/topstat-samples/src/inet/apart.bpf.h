@@ -42,7 +42,7 @@ __noinline int inet_roll(u32 bank_index)
 	u32 sample = bank_index & (INET_SAMPLES - 1);
 
 	if (bank)
-		ts_bank_roll(bank, constants.table_stride, settings.config[sample], settings.generation,
+		ts_bank_roll(bank, constants.shape.table_stride, settings.config[sample], settings.all.generation,
 			     bpf_jiffies64());
 	return 0;
 }

@@ -7,9 +7,10 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use libbpf_rs::{Object, ProgramInput};
 
 use super::abi;
-use super::observer::{Observer, bank_size, program};
-use crate::bpf::{self, Shared};
-use crate::{Error, Options, TableInfo};
+use super::{Inet, observer};
+use crate::bpf::{self, Shared, program};
+use crate::ranking::{Ranking, bank_size};
+use crate::{Error, Options, State as _, TableInfo, TableSettings};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inet/bench.bpf.o"));
 /// Ports that flows have on each address; `BENCH_PORTS` in `bench.bpf.c`.
@@ -48,7 +49,7 @@ pub const WAYS: &[(&str, &str)] = &[
 
 /// The observer, attached, and the programs to compare.
 pub struct Bench {
-    observer: Observer,
+    observer: Ranking<Inet>,
     object: Object,
     parameters: Shared,
 }
@@ -59,19 +60,9 @@ impl Bench {
     /// # Errors
     /// As [`crate::load`].
     pub fn new(tables: &[&TableInfo], options: &Options) -> Result<Self, Error> {
-        let observer = Observer::load(tables, options)?;
+        let observer = observer::load(tables, options)?;
         let mut object = bpf::open("bench", OBJECT)?;
-        let constants = abi::inet_constants {
-            entries_mask: observer.entries - 1,
-            table_stride: u32::try_from(topstat_engine::table_size(observer.entries)).unwrap_or(u32::MAX),
-            v1_controller: 0,
-            pad: 0,
-        };
-        bpf::set_constants(&mut object, ".rodata.constants", &constants)?;
-        bpf::resize(&mut object, "banks", bank_size(observer.entries), observer.cpus * abi::INET_SAMPLES)?;
-        for map in ["banks", ".data.settings", ".data.census", "objects"] {
-            bpf::reuse(&mut object, map, &bpf::map(&observer.object, map)?)?;
-        }
+        observer.maps().share(&mut object)?;
         let object = bpf::load("bench", object)?;
         let parameters = Shared::new(&bpf::map(&object, ".data.bench")?)?;
         Ok(Self { observer, object, parameters })
@@ -82,7 +73,11 @@ impl Bench {
     /// # Errors
     /// When the delay is out of its range.
     pub fn set(&mut self, tables: &[&TableInfo], delay_ms: u32) -> Result<(), Error> {
-        self.observer.set(tables, self.observer.period_ms, delay_ms)
+        for table in self.observer.samples().iter().flat_map(|s| s.tables) {
+            let before = self.observer.settings(table)?;
+            self.observer.set(table, &TableSettings { enabled: tables.contains(&table), delay_ms, ..before })?;
+        }
+        Ok(())
     }
 
     /// Runs one of [`WAYS`] on so many flows, and returns its nanoseconds per packet.

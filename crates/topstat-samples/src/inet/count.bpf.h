@@ -32,7 +32,7 @@ static __noinline int inet_unobjected(struct __sk_buff *skb, u32 sample, u32 par
 	packets = packets ? packets : 1;
 	bytes = inet_payload(skb, sample);
 	c = settings.config[sample];
-	ts_bank_to(bank, constants.table_stride, c, settings.generation, bpf_jiffies64());
+	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, bpf_jiffies64());
 	if (c[INET_PPS].enabled)
 		inet_count(bank, INET_PPS, part, packets, lost);
 	if (bytes && c[INET_BPS].enabled)
@@ -90,7 +90,7 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 	if (!o->id) {
 		o->sample = sample;
 		if (ts_cas(&o->id, 0, bpf_get_socket_cookie(skb)))
-			ts_add(&census.begun[sample], 1);
+			ts_add(&census[sample & (INET_SAMPLES - 1)].begun, 1);
 	}
 	return o;
 }
@@ -129,8 +129,8 @@ static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *s
 	bytes = inet_payload(skb, sample);
 
 	now = bpf_jiffies64();
-	generation = settings.generation;
-	ts_bank_to(bank, constants.table_stride, c, generation, now);
+	generation = settings.all.generation;
+	ts_bank_to(bank, constants.shape.table_stride, c, generation, now);
 
 	if (now < o->quiet && o->generation == generation) {
 		if (c[INET_PPS].enabled)
@@ -154,7 +154,7 @@ static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *s
 			       inet_view(INET_BYTES), claimed, self, id, &o->bytes, part, bytes);
 	ts_bank_leave(bank, claimed);
 
-	if (c[INET_PPS].delay) {
+	if (c[INET_PPS].quiet) {
 		quiet = ts_quiet_until(~0ULL, &bank->tick[INET_PPS], &c[INET_PPS], o->window[INET_PPS].ordered);
 		quiet = ts_quiet_until(quiet, &bank->tick[INET_BPS], &c[INET_BPS], o->window[INET_BPS].ordered);
 		o->quiet = ts_quiet_until(quiet, &bank->tick[INET_BYTES], &c[INET_BYTES], o->bytes.ordered);

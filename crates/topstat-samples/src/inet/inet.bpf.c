@@ -100,7 +100,7 @@ int BPF_PROG(inet_retransmit, struct sock *sk, struct sk_buff *skb)
 	if (!bank)
 		return 0;
 	segments = BPF_CORE_READ(cb, tcp_gso_segs);
-	ts_bank_to(bank, constants.table_stride, settings.config[sample], settings.generation, bpf_jiffies64());
+	ts_bank_to(bank, constants.shape.table_stride, settings.config[sample], settings.all.generation, bpf_jiffies64());
 	claimed = ts_bank_enter(bank);
 	ts_push(inet_table(bank, INET_RETRANS), &bank->tick[INET_RETRANS], c, inet_view(INET_RETRANS), claimed,
 		o->self, o->id, &o->window[INET_RETRANS], INET_TX, segments ? segments : 1);

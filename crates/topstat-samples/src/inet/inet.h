@@ -6,7 +6,7 @@
 #ifndef TOPSTAT_INET_H
 #define TOPSTAT_INET_H
 
-#include "topstat/push.h"
+#include "topstat/section.h"
 
 enum inet_sample {
 	INET_TCP_V4,
@@ -66,10 +66,13 @@ struct inet_object {
 	u64 pad_end[2]; /* see ts_mark_index() */
 };
 
+/* Another one whenever a structure changes that is pinned: the constants, the settings, a
+ * bank, an object. */
+#define INET_ABI 1
+
 /* Set before loading. */
 struct inet_constants {
-	u32 entries_mask; /* entries of a table - 1 */
-	u32 table_stride; /* bytes from one table of a bank to the next */
+	struct ts_shape shape;
 	u32 v1_controller; /* enum inet_v1 */
 	u32 pad;
 };
@@ -84,52 +87,21 @@ enum inet_v1 {
 
 /* What users set, at any time. */
 struct inet_settings {
-	u32 generation; /* another one whenever a setting was changed */
-	u32 pad;
+	struct ts_settings all;
 	struct ts_config config[INET_SAMPLES][INET_TABLES];
-};
-
-/* Objects that have been, by sample; begun - ended are there now. */
-struct inet_census {
-	u64 begun[INET_SAMPLES];
-	u64 ended[INET_SAMPLES];
 };
 
 /* One row of a snapshot. */
 struct inet_row {
-	u64 id;
-	u64 value;
-	u64 part[TS_PARTS];
-	u64 key; /* the value it was ordered by */
-	u32 slot;
-	u32 count;
-	u64 pushed; /* ticks, when last pushed on this CPU */
+	struct ts_row row;
 	struct inet_owner owner;
 	u32 family;
 	u32 netns;
 	u16 sport; /* host byte order */
 	u16 dport;
-	u32 busy; /* the value is the key, for the object was being written */
+	u32 pad;
 	u8 sip[16]; /* IPv4: the first four */
 	u8 dip[16];
-};
-
-/* What to take a snapshot of: the arguments of its program. */
-struct inet_snapshot_args {
-	u64 cpu;
-	u64 sample;
-	u64 table;
-	u64 now; /* the instant, in ticks; 0: now, which the section then tells */
-	u64 flags;
-};
-#define INET_SNAPSHOT_READ_ONLY 1 /* leave the table as it is: don't age it */
-
-/* What to order again: the arguments of the refill, and what it did. */
-struct inet_refill {
-	u32 sample;
-	u32 table;
-	u64 objects; /* looked at */
-	u64 skipped; /* not ordered, for the claim was taken */
 };
 
 /* The kernel's struct sock_common, 136 bytes in 6.18, and some. */
@@ -137,14 +109,7 @@ struct inet_refill {
 
 /* One CPU's part of a snapshot. */
 struct inet_section {
-	struct ts_tick tick; /* the instant */
-	u64 missed; /* T5: nothing outside of the rows was larger on this CPU */
-	u64 contended;
-	u64 unobjected;
-	u64 crowded;
-	u32 rows;
-	u32 slots; /* in use when it began */
-	struct ts_window scratch;
+	struct ts_section head;
 	u64 sock[INET_SOCK_WORDS]; /* a copy of the start of a struct sock */
 	struct inet_row row[];
 };

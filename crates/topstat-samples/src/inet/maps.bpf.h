@@ -21,12 +21,11 @@ int inet_roll(u32 bank_index);
 
 /* A section of its own, so that its place is known. */
 const volatile struct inet_constants constants SEC(".rodata.constants") = {
-	.entries_mask = TS_TOP_DEFAULT * TS_SPARE - 1,
-	.table_stride = 4096,
+	.shape = { .entries_mask = TS_TOP_DEFAULT * TS_SPARE - 1, .table_stride = 4096 },
 };
 
 struct inet_settings settings SEC(".data.settings");
-struct inet_census census SEC(".data.census");
+struct ts_census census[INET_SAMPLES] SEC(".data.census");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -53,7 +52,7 @@ static __always_inline struct ts_bank *inet_bank(u32 cpu, u32 sample)
 
 static __always_inline struct ts_table *inet_table(struct ts_bank *bank, u32 table)
 {
-	return ts_bank_table(bank, table, constants.table_stride);
+	return ts_bank_table(bank, table, constants.shape.table_stride);
 }
 
 static __always_inline ts_view inet_view(u32 table)
@@ -61,8 +60,8 @@ static __always_inline ts_view inet_view(u32 table)
 	u32 id = offsetof(struct inet_object, id);
 
 	if (table == INET_BYTES)
-		return ts_view_of(constants.entries_mask, TS_STATIC, offsetof(struct inet_object, bytes), id);
-	return ts_view_of(constants.entries_mask, TS_DYNAMIC,
+		return ts_view_of(constants.shape.entries_mask, TS_STATIC, offsetof(struct inet_object, bytes), id);
+	return ts_view_of(constants.shape.entries_mask, TS_DYNAMIC,
 			  offsetof(struct inet_object, window) + table * sizeof(struct ts_window), id);
 }
 

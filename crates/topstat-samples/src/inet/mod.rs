@@ -7,12 +7,19 @@
 mod abi;
 #[cfg(feature = "bench")]
 pub mod bench;
+mod hooks;
 mod observer;
-mod reader;
 mod rows;
 mod tables;
 
-use crate::{Check, Error, Family, Options, SampleInfo, Source, TableInfo};
+use std::mem::size_of;
+use std::sync::Arc;
+
+use topstat_model::{Column, Field};
+
+use crate::cgroup::Paths;
+use crate::ranking::Ranked;
+use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo};
 
 /// The family of the socket samples.
 pub static FAMILY: Inet = Inet;
@@ -21,16 +28,48 @@ pub static FAMILY: Inet = Inet;
 pub struct Inet;
 
 impl Family for Inet {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
     fn samples(&self) -> &'static [SampleInfo] {
         tables::SAMPLES
     }
 
     fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
-        let observer = observer::Observer::load(tables, options)?;
-        Ok(Box::new(reader::Reader::new(observer)?))
+        Arc::new(observer::load(tables, options)?).read(options.cpu_rows)
+    }
+
+    fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error> {
+        Ok(Arc::new(observer::load(tables, options)?))
     }
 
     fn check(&self) -> Vec<Check> {
         observer::check()
+    }
+}
+
+impl Ranked for Inet {
+    const NAME: &'static str = "inet";
+    const SAMPLES: &'static [SampleInfo] = tables::SAMPLES;
+    const ABI: u32 = abi::INET_ABI;
+    const SNAPSHOT_OBJECT: &'static [u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inet/snapshot.bpf.o"));
+    const SNAPSHOT: &'static str = "inet_snapshot";
+    const SECTION_HEAD: usize = size_of::<abi::inet_section>();
+    const REFILL: &'static str = "inet_refill";
+    const PARTS: &'static [&'static str] = &["rx", "tx"];
+    type Row = abi::inet_row;
+    type Describer = Paths;
+
+    fn columns() -> Vec<Column> {
+        rows::columns()
+    }
+
+    fn describer() -> Paths {
+        Paths::new()
+    }
+
+    fn describe(row: &abi::inet_row, paths: &mut Paths) -> Vec<Field> {
+        rows::describe(row, paths)
     }
 }

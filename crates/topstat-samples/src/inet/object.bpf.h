@@ -82,12 +82,12 @@ static __always_inline void inet_object_end(struct inet_object *o)
 		return;
 	if (!ts_cas(&o->id, id, 0))
 		return;
-	ts_add(&census.ended[sample], 1);
+	ts_add(&census[sample & (INET_SAMPLES - 1)].ended, 1);
 	bank = inet_bank(bpf_get_smp_processor_id(), sample);
 	if (!bank || !ts_bank_enter(bank))
 		return;
 	for (table = 0; table < INET_TABLES; table++)
-		ts_forget(inet_table(bank, table), o->self, constants.entries_mask);
+		ts_forget(inet_table(bank, table), o->self, constants.shape.entries_mask);
 	ts_bank_leave(bank, 1);
 }
 

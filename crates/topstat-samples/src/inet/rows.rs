@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From what the programs wrote to what is shown.
+//! What describes a socket.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use topstat_model::{Column, ColumnKind, Field, Row};
+use topstat_model::{Column, ColumnKind, Field};
 
 use super::abi;
 use crate::cgroup::{Paths, container};
@@ -55,51 +54,4 @@ pub fn describe(row: &abi::inet_row, paths: &mut Paths) -> Vec<Field> {
         Field::U64(row.netns.into()),
         id.into(),
     ]
-}
-
-/// An object found on one or more CPUs.
-pub struct Merged<'a> {
-    pub row: &'a abi::inet_row,
-    pub cpus: Vec<u32>,
-}
-
-/// The exact merge: each object once. Its value is the same on every CPU but for pushes that
-/// came in between, and those only add: the largest is the latest.
-pub fn merge<'a>(
-    sections: impl IntoIterator<Item = (u32, &'a [abi::inet_row])>,
-    pushed_since: Option<u64>,
-) -> Vec<Merged<'a>> {
-    let mut by_id: HashMap<u64, Merged<'_>> = HashMap::new();
-    for (cpu, rows) in sections {
-        for row in rows {
-            // Rows that a refill has put here were not pushed here.
-            let here = pushed_since.is_none_or(|since| row.pushed >= since);
-            let merged = by_id.entry(row.id).or_insert_with(|| Merged { row, cpus: Vec::new() });
-            if here {
-                merged.cpus.push(cpu);
-            }
-            if row.value > merged.row.value {
-                merged.row = row;
-            }
-        }
-    }
-    let mut all: Vec<Merged<'_>> = by_id.into_values().collect();
-    // Equal values in the order of age, so that they don't jump about.
-    all.sort_unstable_by(|a, b| b.row.value.cmp(&a.row.value).then(a.row.id.cmp(&b.row.id)));
-    all
-}
-
-/// The shown rows of the merge. `scale` turns what is pushed into the table's unit.
-pub fn rows(merged: &[Merged<'_>], top: usize, scale: u64, paths: &mut Paths) -> Vec<Row> {
-    let shown = merged.iter().take(top).filter(|m| m.row.value > 0);
-    (1..)
-        .zip(shown)
-        .map(|(rank, m)| Row {
-            rank,
-            value: m.row.value.saturating_mul(scale),
-            object: describe(m.row, paths),
-            parts: m.row.part.iter().map(|p| p.saturating_mul(scale)).collect(),
-            cpus: m.cpus.clone(),
-        })
-        .collect()
 }

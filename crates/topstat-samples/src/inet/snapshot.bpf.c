@@ -51,13 +51,10 @@ __noinline int inet_snapshot_row(u32 cpu, u32 sample, u32 table, u32 slot, u32 r
 {
 	struct inet_section *s;
 	struct inet_row *row;
-	struct ts_table *t;
-	struct ts_entry *e;
 	struct ts_bank *bank;
-	struct ts_value value;
-	u32 zero = 0, look;
+	u32 zero = 0;
 	ts_view view;
-	u64 obj, id, key;
+	u64 obj;
 
 	if (table >= INET_TABLES)
 		return 0;
@@ -66,50 +63,27 @@ __noinline int inet_snapshot_row(u32 cpu, u32 sample, u32 table, u32 slot, u32 r
 	if (!s || !bank)
 		return 0;
 	view = inet_view(table);
-	t = inet_table(bank, table & (INET_TABLES - 1));
-	e = ts_entry(t, slot, constants.entries_mask);
-	obj = e->obj;
-	id = e->id;
+	row = &s->row[ts_bound(s->head.rows, constants.shape.entries_mask)];
+	obj = ts_section_row(&s->head, inet_table(bank, table & (INET_TABLES - 1)), slot, view, read_only, &row->row);
 	if (!obj)
 		return 0;
-	row = &s->row[ts_bound(s->rows, constants.entries_mask)];
-	row->key = key = ts_entry(t, e->pos, constants.entries_mask)->key;
-	row->slot = slot;
-	row->count = e->count;
-	row->pushed = e->pushed;
-	if (read_only)
-		look = ts_evaluate(t, &s->tick, slot, view, &s->scratch, &value);
-	else
-		look = ts_refresh(t, &s->tick, slot, view, &value);
-	if (look == TS_LOOK_GONE)
-		return 0;
-	row->id = id;
-	row->value = value.value;
-	row->part[0] = value.part[0];
-	row->part[1] = value.part[1];
-	row->busy = look == TS_LOOK_BUSY;
-	if (row->busy)
-		row->value = key;
 	inet_describe(s, row, obj);
-	/* If it is the same object still, the description is its own. */
-	if (ts_peek(&id, sizeof(id), obj + offsetof(struct inet_object, id)) || id != row->id)
-		return 0;
-	s->rows++;
+	ts_section_keep(&s->head, &row->row, obj, view);
 	return 0;
 }
 
 /*
  * Take one table's section on the CPU that is named, at the instant that is named.
- * Arguments: struct inet_snapshot_args. Returns 0; EAGAIN: a push that this call has
+ * Arguments: struct ts_section_args. Returns 0; EAGAIN: a push that this call has
  * interrupted holds the bank, call again; ENOENT: no such table.
  */
 SEC("raw_tp")
 int inet_snapshot(struct bpf_raw_tracepoint_args *ctx)
 {
 	u32 cpu = ctx->args[0], sample = ctx->args[1], table = ctx->args[2];
-	u64 now = ctx->args[3], missed = 0;
-	u32 read_only = ctx->args[4] & INET_SNAPSHOT_READ_ONLY;
-	u32 zero = 0, slot, i;
+	u64 now = ctx->args[3];
+	u32 read_only = ctx->args[4];
+	u32 zero = 0, slot;
 	struct inet_section *s;
 	struct ts_config *c;
 	struct ts_bank *bank;
@@ -124,32 +98,19 @@ int inet_snapshot(struct bpf_raw_tracepoint_args *ctx)
 	c = &settings.config[ts_bound(sample, INET_SAMPLES - 1)][ts_bound(table, INET_TABLES - 1)];
 	if (!now)
 		now = c->precise ? bpf_ktime_get_ns() : bpf_jiffies64();
-	s->tick.end = 0; /* its slide may be another table's */
-	ts_tick_to(&s->tick, c, now);
-	s->rows = 0;
+	ts_section_begin(&s->head, c, now);
 	if (!read_only && !ts_bank_enter(bank))
 		return EAGAIN;
 	t = inet_table(bank, table & (INET_TABLES - 1));
-	s->slots = t->n;
-	if (!read_only && c->type != TS_STATIC)
-		ts_miss_begin(t, &s->tick);
-	for (slot = 0; slot <= constants.entries_mask; slot++)
+	ts_section_table(&s->head, t, c, read_only);
+	for (slot = 0; slot <= constants.shape.entries_mask; slot++)
 		inet_snapshot_row(cpu, sample, table, slot, read_only);
-	for (i = 0; i < TS_MARKS; i++) {
-		if (t->missed[i] > missed)
-			missed = t->missed[i];
-		if (t->missed_nested[i] > missed)
-			missed = t->missed_nested[i];
-	}
-	s->missed = missed;
-	s->contended = t->contended;
-	s->unobjected = t->unobjected;
-	s->crowded = t->crowded;
+	ts_section_end(&s->head, t);
 	ts_bank_leave(bank, !read_only);
 	return 0;
 }
 
-struct inet_refill refill SEC(".data.refill");
+struct ts_refill refill SEC(".data.refill");
 
 /*
  * Order every object of a sample again, in one table, on whatever CPU this runs. For when a
@@ -181,7 +142,7 @@ int inet_refill(struct bpf_iter__bpf_sk_storage_map *ctx)
 		return 0;
 	refill.objects++;
 	c = settings.config[sample];
-	ts_bank_to(bank, constants.table_stride, c, settings.generation, bpf_jiffies64());
+	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, bpf_jiffies64());
 	if (!ts_bank_enter(bank)) {
 		refill.skipped++;
 		return 0;

@@ -12,6 +12,7 @@ macro_rules! connections {
             TableInfo {
                 sample: $sample,
                 name: "conns_pps",
+                number: abi::INET_PPS,
                 kind: TableType::Dynamic,
                 unit: Unit::Packets,
                 value_name: "pps",
@@ -20,6 +21,7 @@ macro_rules! connections {
             TableInfo {
                 sample: $sample,
                 name: "conns_bps",
+                number: abi::INET_BPS,
                 kind: TableType::Dynamic,
                 unit: Unit::Bits,
                 value_name: "bps",
@@ -28,6 +30,7 @@ macro_rules! connections {
             TableInfo {
                 sample: $sample,
                 name: "conns_bytes",
+                number: abi::INET_BYTES,
                 kind: TableType::Static,
                 unit: Unit::Bytes,
                 value_name: "bytes",
@@ -36,6 +39,7 @@ macro_rules! connections {
             TableInfo {
                 sample: $sample,
                 name: "conns_retrans",
+                number: abi::INET_RETRANS,
                 kind: TableType::Dynamic,
                 unit: Unit::Segments,
                 value_name: "retrans",
@@ -58,17 +62,3 @@ pub static SAMPLES: &[SampleInfo] = &[
     SampleInfo { name: "udp_v4", about: "IPv4 UDP sockets", tables: without_last(connections!("udp_v4")) },
     SampleInfo { name: "udp_v6", about: "IPv6 UDP sockets (dual-stack ones too)", tables: without_last(connections!("udp_v6")) },
 ];
-
-
-/// Where the programs keep a table: the sample's and the table's number.
-pub fn place(table: &TableInfo) -> Option<(u32, u32)> {
-    let sample = SAMPLES.iter().position(|s| s.name == table.sample)?;
-    let number = match table.name {
-        "conns_pps" => abi::INET_PPS,
-        "conns_bps" => abi::INET_BPS,
-        "conns_retrans" => abi::INET_RETRANS,
-        "conns_bytes" => abi::INET_BYTES,
-        _ => return None,
-    };
-    Some((u32::try_from(sample).ok()?, number))
-}

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A backend that makes up its snapshots, always the same ones: for tests, and for `examples/demo.rs`.
 
-use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use topstat::Backend;
-use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot};
+use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Field, Lost, Row, Settings, Snapshot};
 use topstat_samples::{Check, Error, Options, Outcome, Source, TableInfo};
 
 /// Objects in each table.
@@ -21,7 +21,7 @@ pub struct Fake {
     /// The options of the last load.
     pub options: Option<Options>,
     /// How many sources are alive.
-    pub loaded: Rc<Cell<u32>>,
+    pub loaded: Arc<AtomicU32>,
     /// Loading fails.
     pub refuse: bool,
     /// The snapshot of this number fails.
@@ -40,10 +40,10 @@ impl Backend for Fake {
             });
         }
         self.options = Some(options.clone());
-        self.loaded.set(self.loaded.get() + 1);
+        self.loaded.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(FakeSource {
             options: options.clone(),
-            loaded: Rc::clone(&self.loaded),
+            loaded: Arc::clone(&self.loaded),
             fail_at: self.fail_at,
             taken: 0,
         }))
@@ -61,14 +61,14 @@ pub fn check(name: &str, outcome: Outcome, found: &str, advice: &str) -> Check {
 
 struct FakeSource {
     options: Options,
-    loaded: Rc<Cell<u32>>,
+    loaded: Arc<AtomicU32>,
     fail_at: Option<u64>,
     taken: u64,
 }
 
 impl Drop for FakeSource {
     fn drop(&mut self) {
-        self.loaded.set(self.loaded.get() - 1);
+        self.loaded.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -79,6 +79,32 @@ impl Source for FakeSource {
 
     fn refill(&mut self, _: &TableInfo) -> Result<u64, Error> {
         Ok(0)
+    }
+
+    fn dump(&mut self, table: &TableInfo) -> Result<Dump, Error> {
+        let snapshot = self.snapshot(table)?;
+        let slot = |row: &Row| DumpSlot {
+            index: row.rank - 1,
+            value: row.value,
+            time: self.taken,
+            count: 1,
+            object: row.object.clone(),
+        };
+        Ok(Dump {
+            table: snapshot.table,
+            kind: snapshot.kind,
+            value_name: snapshot.value_name,
+            period_ms: snapshot.period_ms,
+            delay_ms: snapshot.delay_ms,
+            settings: snapshot.settings,
+            ticks_per_slide: 25,
+            now: self.taken,
+            objects: snapshot.objects,
+            entries: 2 * snapshot.top,
+            lost: snapshot.lost,
+            columns: snapshot.columns,
+            cpus: vec![DumpCpu { cpu: 0, slots: snapshot.rows.iter().map(slot).collect() }],
+        })
     }
 
     fn snapshot(&mut self, table: &TableInfo) -> Result<Snapshot, Error> {

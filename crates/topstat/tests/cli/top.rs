@@ -71,7 +71,7 @@ fn a_pipe_gets_raw_numbers_and_all_rows() {
     assert!(text.contains("1000001"), "{text}");
     assert_eq!(rows(&text).len(), 128);
     assert_eq!(fake.options.unwrap().top, 128);
-    assert_eq!(fake.loaded.get(), 0, "nothing is left loaded");
+    assert_eq!(fake.loaded.load(std::sync::atomic::Ordering::SeqCst), 0, "nothing is left loaded");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_terminal_is_refreshed_in_place_until_ctrl_c() {
         assert_eq!(plain(second).lines().count(), 23);
         assert!(second.contains("1.00M"), "human units");
         assert!(second.contains("\x1b[1m"), "colours");
-        assert_eq!(fake.loaded.get(), 0);
+        assert_eq!(fake.loaded.load(std::sync::atomic::Ordering::SeqCst), 0);
     }
 }
 
@@ -245,7 +245,7 @@ fn a_stop_before_the_first_rows_is_a_normal_end() {
         let mut fake = Fake::default();
         assert_eq!(console.run("", &mut fake), Exit::Done);
         assert_eq!(console.written(), "");
-        assert_eq!(fake.loaded.get(), 0);
+        assert_eq!(fake.loaded.load(std::sync::atomic::Ordering::SeqCst), 0);
     }
 }
 
@@ -262,7 +262,7 @@ fn a_broken_output_ends_it() {
         assert_eq!(console.run("top tcp_v4/conns_pps 1", &mut fake), exit);
         assert_eq!(console.notes, note);
         assert_eq!(console.waited.len(), 2);
-        assert_eq!(fake.loaded.get(), 0);
+        assert_eq!(fake.loaded.load(std::sync::atomic::Ordering::SeqCst), 0);
     }
 }
 
@@ -275,5 +275,5 @@ fn a_failed_snapshot_gives_the_terminal_back() {
     assert!(
         console.notes.ends_with("topstat: cannot take a snapshot of tcp_v4/conns_pps: Invalid argument (EINVAL)\n")
     );
-    assert_eq!(fake.loaded.get(), 0);
+    assert_eq!(fake.loaded.load(std::sync::atomic::Ordering::SeqCst), 0);
 }

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The banks of a family: its tables on each CPU, in memory shared with the kernel.
+
+use std::mem::{offset_of, size_of};
+
+use libbpf_rs::MapHandle;
+use topstat_engine::window_value;
+use topstat_model::TableType;
+
+use super::abi::{TS_BANK_TABLES, TS_MARKS, ts_bank, ts_entry, ts_table, ts_tick, ts_window};
+use crate::Error;
+use crate::bpf::Shared;
+
+/// How often a total that is being written is read again.
+const BUSY_TRIES: u32 = 200;
+
+/// See the module.
+pub struct Banks {
+    memory: Shared,
+    samples: u32,
+    entries: u32,
+}
+
+/// Bytes of the bank of one sample on one CPU, for tables of so many entries.
+pub fn bank_size(entries: u32) -> usize {
+    table_offset(entries, TS_BANK_TABLES)
+}
+
+/// Where a table starts in its bank.
+fn table_offset(entries: u32, table: u32) -> usize {
+    size_of::<ts_bank>() + table as usize * topstat_engine::table_size(entries)
+}
+
+impl Banks {
+    /// Those in this map, of so many samples, with tables of so many entries.
+    pub fn new(map: &MapHandle, samples: usize, entries: u32) -> Result<Self, Error> {
+        let samples = u32::try_from(samples).unwrap_or(u32::MAX);
+        Ok(Self { memory: Shared::new(map)?, samples, entries })
+    }
+
+    /// Every slot free, every table knowing its place: `ts_table_init()`, through shared memory. Before any push.
+    pub fn init(&self) {
+        for bank in 0..self.cpus() * self.samples {
+            for table in 0..TS_BANK_TABLES {
+                let base = table_offset(self.entries, table);
+                self.memory.write::<u32>(bank as usize, base + offset_of!(ts_table, where_), bank << 8 | table);
+                for i in 0..self.entries {
+                    let entry = base + size_of::<ts_table>() + i as usize * size_of::<ts_entry>();
+                    let order = u16::try_from(i).unwrap_or(0);
+                    self.memory.write::<u16>(bank as usize, entry + offset_of!(ts_entry, order), order);
+                }
+            }
+        }
+    }
+
+    /// CPUs that have banks.
+    pub fn cpus(&self) -> u32 {
+        u32::try_from(self.memory.entries()).unwrap_or(u32::MAX) / self.samples
+    }
+
+    /// Entries of a table.
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    fn bank(&self, cpu: u32, sample: u32) -> usize {
+        (cpu * self.samples + sample) as usize
+    }
+
+    /// Whether anything was ever counted on the CPU, so that idle CPUs cost nothing.
+    pub fn used(&self, cpu: u32, sample: u32, table: u32) -> bool {
+        let sum = table_offset(self.entries, table) + offset_of!(ts_table, total) + offset_of!(ts_window, sum);
+        let bank = self.bank(cpu, sample);
+        self.memory.read::<u64>(bank, sum) != 0 || self.memory.read::<u64>(bank, sum + size_of::<u64>()) != 0
+    }
+
+    /// What was pushed on a CPU, at the snapshot's instant. To be read after the rows, so that it
+    /// is never less than they are. `None`: the table has gone on too far, begin anew.
+    pub fn total(&self, cpu: u32, sample: u32, table: u32, kind: TableType, tick: &ts_tick) -> Option<u64> {
+        let offset = table_offset(self.entries, table) + offset_of!(ts_table, total);
+        let bank = self.bank(cpu, sample);
+        for _ in 0..BUSY_TRIES {
+            let window: ts_window = self.memory.read(bank, offset);
+            if kind == TableType::Static {
+                return Some(window.sum[0] + window.sum[1]);
+            }
+            let again: ts_window = self.memory.read(bank, offset);
+            if window.slide != again.slide || window.done != again.done {
+                continue;
+            }
+            if let Some(value) = window_value(&again, tick) {
+                return Some(value.value);
+            }
+            if again.slide == again.done {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// What was turned away before does not count against the rows any more (T5): all objects are about to be
+    /// ordered again.
+    pub fn forgive(&self, sample: u32, table: u32) {
+        self.set_missed(sample, table, 0);
+    }
+
+    /// No row is proven (T5) until a period has gone by, or all objects were ordered again: with a delay, objects have
+    /// grown without being looked at.
+    pub fn distrust(&self, sample: u32, table: u32) {
+        self.set_missed(sample, table, u64::MAX);
+    }
+
+    fn set_missed(&self, sample: u32, table: u32, value: u64) {
+        for cpu in 0..self.cpus() {
+            for marks in [offset_of!(ts_table, missed), offset_of!(ts_table, missed_nested)] {
+                for mark in 0..TS_MARKS as usize {
+                    let offset = table_offset(self.entries, table) + marks + mark * size_of::<u64>();
+                    self.memory.write::<u64>(self.bank(cpu, sample), offset, value);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From what the CPUs have ordered to what is shown.
+
+use std::collections::HashMap;
+
+use super::abi::Row;
+
+/// An object found on one or more CPUs.
+pub struct Merged<'a, R> {
+    pub row: &'a R,
+    pub cpus: Vec<u32>,
+}
+
+/// The exact merge: each object once. Its value is the same on every CPU but for pushes that
+/// came in between, and those only add: the largest is the latest.
+pub fn merge<'a, R: Row>(
+    sections: impl IntoIterator<Item = (u32, &'a [R])>,
+    pushed_since: Option<u64>,
+) -> Vec<Merged<'a, R>> {
+    let mut by_id: HashMap<u64, Merged<'_, R>> = HashMap::new();
+    for (cpu, rows) in sections {
+        for row in rows {
+            let head = row.head();
+            // Rows that a refill has put here were not pushed here.
+            let here = pushed_since.is_none_or(|since| head.pushed >= since);
+            let merged = by_id.entry(head.id).or_insert_with(|| Merged { row, cpus: Vec::new() });
+            if here && merged.cpus.last() != Some(&cpu) {
+                merged.cpus.push(cpu);
+            }
+            if head.value > merged.row.head().value {
+                merged.row = row;
+            }
+        }
+    }
+    let mut all: Vec<Merged<'_, R>> = by_id.into_values().collect();
+    // Equal values in the order of age, so that they don't jump about.
+    all.sort_unstable_by(|a, b| {
+        let (a, b) = (a.row.head(), b.row.head());
+        b.value.cmp(&a.value).then(a.id.cmp(&b.id))
+    });
+    all
+}

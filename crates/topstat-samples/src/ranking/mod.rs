@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What all families of ranked tables share: the maps of their state, what users set, and the
+//! reading of their tables. The C side of it is the engine's (`topstat/section.h`).
+//!
+//! A family says what its objects look like ([`Ranked`]); all else is here, once.
+
+mod abi;
+mod banks;
+mod merge;
+mod reader;
+mod settings;
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::marker::PhantomData;
+use std::mem::size_of;
+use std::sync::Arc;
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, OpenObject};
+use topstat_model::{Column, Field};
+
+pub use abi::Row;
+pub use banks::{Banks, bank_size};
+pub use settings::Settings;
+
+use crate::bpf::{self, Shared};
+use crate::{Error, Options, Program, SampleInfo, Source, State, TableInfo, TableSettings};
+use abi::{ts_census, ts_shape};
+
+/// A family of ranked tables: what is its own.
+pub trait Ranked: Send + Sync + Sized + 'static {
+    /// Its folder: `inet`.
+    const NAME: &'static str;
+    /// Its samples; their order is that of the banks.
+    const SAMPLES: &'static [SampleInfo];
+    /// Another one whenever a structure changes that is pinned.
+    const ABI: u32;
+    /// The eBPF object with the programs that read.
+    const SNAPSHOT_OBJECT: &'static [u8];
+    /// Its program that takes a section.
+    const SNAPSHOT: &'static str;
+    /// Bytes of a section before its rows: a `ts_section`, and what the family has behind it.
+    const SECTION_HEAD: usize;
+    /// Its iterator that orders all objects again.
+    const REFILL: &'static str;
+    /// What the names of its values' parts are: `rx`, `tx`.
+    const PARTS: &'static [&'static str];
+    /// A row of a section: `ts_row`, and what describes the object.
+    type Row: Row;
+    /// What it takes to put a description into words.
+    type Describer: Send;
+
+    /// The columns that describe an object.
+    fn columns() -> Vec<Column>;
+    /// See [`Ranked::Describer`].
+    fn describer() -> Self::Describer;
+    /// The fields of a row, in the order of the columns.
+    fn describe(row: &Self::Row, describer: &mut Self::Describer) -> Vec<Field>;
+}
+
+/// The maps that hold a family's state: whoever has them can read it, and set it.
+pub struct Maps {
+    /// The banks, by CPU and sample.
+    pub banks: MapHandle,
+    /// `ts_settings` and the configurations.
+    pub settings: MapHandle,
+    /// How many objects there are.
+    pub census: MapHandle,
+    /// The constants, which begin with `ts_shape`.
+    pub constants: MapHandle,
+    /// The objects' storage.
+    pub objects: MapHandle,
+}
+
+impl Maps {
+    /// By what their names end with, in eBPF objects, and of what they are.
+    pub const NAMES: [&'static str; 5] = ["banks", ".data.settings", ".data.census", ".rodata.constants", "objects"];
+
+    /// Those of a loaded object.
+    pub fn of(object: &Object) -> Result<Self, Error> {
+        Self::from(|name| bpf::map(object, name))
+    }
+
+    /// Each by its name.
+    pub fn from(mut get: impl FnMut(&str) -> Result<MapHandle, Error>) -> Result<Self, Error> {
+        let [banks, settings, census, constants, objects] = Self::NAMES;
+        Ok(Self {
+            banks: get(banks)?,
+            settings: get(settings)?,
+            census: get(census)?,
+            constants: get(constants)?,
+            objects: get(objects)?,
+        })
+    }
+
+    /// With their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &MapHandle)> {
+        Self::NAMES.into_iter().zip([&self.banks, &self.settings, &self.census, &self.constants, &self.objects])
+    }
+
+    /// Has programs that are about to be loaded use these maps. Those that they don't have are left out.
+    pub fn share(&self, object: &mut OpenObject) -> Result<(), Error> {
+        for (name, map) in self.iter() {
+            if object.maps().any(|m| m.name().to_string_lossy().ends_with(name)) {
+                bpf::reuse(object, name, map)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the tables were made for.
+    pub fn shape(&self) -> Result<ts_shape, Error> {
+        let failed = |why: &dyn std::fmt::Display| Error::Kernel {
+            what: "read the constants of the loaded programs".to_owned(),
+            why: why.to_string(),
+        };
+        let bytes = self
+            .constants
+            .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| failed(&e))?
+            .filter(|bytes| bytes.len() >= size_of::<ts_shape>())
+            .ok_or_else(|| failed(&"they are too short"))?;
+        // SAFETY: long enough, as just checked, and any bytes are a shape.
+        Ok(unsafe { bytes.as_ptr().cast::<ts_shape>().read_unaligned() })
+    }
+}
+
+/// What a family's constants begin with, for tables of so many rows.
+pub fn shape<F: Ranked>(top: u32) -> Result<ts_shape, Error> {
+    let entries = topstat_engine::entries_for(top).map_err(|e| Error::Option(e.to_string()))?;
+    let table_stride = u32::try_from(topstat_engine::table_size(entries)).unwrap_or(u32::MAX);
+    Ok(ts_shape { abi: F::ABI, top, entries_mask: entries - 1, table_stride })
+}
+
+/// All CPUs that the machine could ever have: each has banks.
+pub fn possible_cpus() -> Result<u32, Error> {
+    let cpus = libbpf_rs::num_possible_cpus()
+        .map_err(|e| Error::Kernel { what: "count the CPUs".to_owned(), why: e.to_string() })?;
+    Ok(u32::try_from(cpus).unwrap_or(u32::MAX))
+}
+
+/// A family's state: its maps, and whatever has to be kept for its programs to stay attached.
+pub struct Ranking<F: Ranked> {
+    maps: Maps,
+    banks: Banks,
+    census: Shared,
+    settings: Settings,
+    top: u32,
+    programs: Vec<Program>,
+    _attached: Box<dyn Any + Send + Sync>,
+    family: PhantomData<F>,
+}
+
+impl<F: Ranked> Ranking<F> {
+    /// The state that is in these maps. Dropping it drops `attached`.
+    ///
+    /// # Errors
+    /// When the maps are of another ABI, or can't be mapped.
+    pub fn new(maps: Maps, programs: Vec<Program>, attached: impl Any + Send + Sync) -> Result<Self, Error> {
+        let shape = maps.shape()?;
+        if shape.abi != F::ABI {
+            return Err(Error::Kernel {
+                what: format!("use the loaded programs of {}", F::NAME),
+                why: format!("they are of ABI {}, this program is of ABI {}", shape.abi, F::ABI),
+            });
+        }
+        let banks = Banks::new(&maps.banks, F::SAMPLES.len(), shape.entries_mask + 1)?;
+        let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES);
+        let census = Shared::new(&maps.census)?;
+        let top = shape.top;
+        Ok(Self { maps, banks, census, settings, top, programs, _attached: Box::new(attached), family: PhantomData })
+    }
+
+    /// The maps.
+    pub fn maps(&self) -> &Maps {
+        &self.maps
+    }
+
+    /// Objects of a sample that are there now.
+    fn objects(&self, sample: u32) -> u64 {
+        let census: ts_census = self.census.read(0, sample as usize * size_of::<ts_census>());
+        census.begun.saturating_sub(census.ended)
+    }
+
+    /// Reads its tables: see [`State::reader`].
+    pub fn read(self: Arc<Self>, cpu_rows: bool) -> Result<Box<dyn Source>, Error> {
+        Ok(Box::new(reader::Reader::new(self, cpu_rows)?))
+    }
+
+    /// Where the programs keep a table: the sample's and the table's number.
+    fn place(table: &TableInfo) -> Result<(u32, u32), Error> {
+        let sample = F::SAMPLES.iter().position(|s| s.name == table.sample);
+        match sample.and_then(|s| u32::try_from(s).ok()) {
+            Some(sample) => Ok((sample, table.number)),
+            None => Err(Error::NotLoaded(format!("{}/{}", table.sample, table.name))),
+        }
+    }
+}
+
+impl<F: Ranked> State for Ranking<F> {
+    fn samples(&self) -> &'static [SampleInfo] {
+        F::SAMPLES
+    }
+
+    fn top(&self) -> u32 {
+        self.top
+    }
+
+    fn settings(&self, table: &TableInfo) -> Result<TableSettings, Error> {
+        let (sample, number) = Self::place(table)?;
+        Ok(self.settings.get(sample, number))
+    }
+
+    fn set(&self, table: &TableInfo, settings: &TableSettings) -> Result<(), Error> {
+        let (sample, number) = Self::place(table)?;
+        let before = self.settings.set(sample, number, table.kind, settings)?;
+        if before.delay_ms > 0 && settings.delay_ms == 0 {
+            self.banks.distrust(sample, number);
+        }
+        Ok(())
+    }
+
+    fn reader(self: Arc<Self>) -> Result<Box<dyn Source>, Error> {
+        self.read(true)
+    }
+
+    fn programs(&self) -> Vec<Program> {
+        self.programs.clone()
+    }
+}
+
+/// Sets the tables of a family that has just been loaded: those named are on, the others off.
+pub fn set_up<F: Ranked>(maps: &Maps, tables: &[&TableInfo], options: &Options) -> Result<(), Error> {
+    let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES);
+    for table in F::SAMPLES.iter().flat_map(|s| s.tables) {
+        let (sample, number) = Ranking::<F>::place(table)?;
+        let (period_ms, delay_ms) = (options.period_ms, options.delay_ms);
+        let to = TableSettings { enabled: tables.contains(&table), period_ms, delay_ms, ..TableSettings::default() };
+        settings.set(sample, number, table.kind, &to)?;
+    }
+    Ok(())
+}
+
+/// The names of the parts of a value, as a snapshot has them.
+fn parts<F: Ranked>() -> Vec<Cow<'static, str>> {
+    F::PARTS.iter().map(|p| Cow::Borrowed(*p)).collect()
+}

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Takes snapshots of a family's tables.
+
+use std::io::Read as _;
+use std::mem::size_of;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use libbpf_rs::{Iter, Object, ProgramInput};
+use topstat_model::{
+    CpuRow, CpuSection, Dump, DumpCpu, DumpSlot, Lost, Row as ModelRow, Settings, Snapshot, TableType, Unit,
+};
+
+use super::abi::{Row, TS_SLIDES, ts_refill, ts_section, ts_tick};
+use super::merge::{Merged, merge};
+use super::{Ranked, Ranking, parts};
+use crate::bpf::{self, Shared};
+use crate::{Error, Source, TableInfo, TableSettings};
+
+/// How often a push that holds the bank is given the time to finish.
+const BUSY_TRIES: u32 = 200;
+/// How often a snapshot is begun anew because tables went on by two slides meanwhile.
+const SNAPSHOT_TRIES: u32 = 5;
+
+/// Reads the tables of a family. It has programs and a section of its own, so readers don't know of each other.
+pub struct Reader<F: Ranked> {
+    state: Arc<Ranking<F>>,
+    object: Object,
+    section: Shared,
+    refill: Shared,
+    describer: F::Describer,
+    /// Whether snapshots list the rows of every CPU, too.
+    cpu_rows: bool,
+}
+
+/// One CPU's part, as it was read.
+struct Section<R> {
+    cpu: u32,
+    head: ts_section,
+    rows: Vec<R>,
+    stale: bool,
+}
+
+/// The table to be read, where it is, and what it is set to.
+struct Table<'a> {
+    info: &'a TableInfo,
+    sample: u32,
+    number: u32,
+    settings: TableSettings,
+}
+
+impl<F: Ranked> Reader<F> {
+    /// Loads the programs that read, onto the state's maps.
+    pub fn new(state: Arc<Ranking<F>>, cpu_rows: bool) -> Result<Self, Error> {
+        let mut object = bpf::open("snapshot", F::SNAPSHOT_OBJECT)?;
+        let size = F::SECTION_HEAD + state.banks.entries() as usize * size_of::<F::Row>();
+        bpf::resize(&mut object, "section", size, 1)?;
+        state.maps().share(&mut object)?;
+        let object = bpf::load("snapshot", object)?;
+        bpf::program(&object, F::SNAPSHOT)?;
+        let section = Shared::new(&bpf::map(&object, "section")?)?;
+        let refill = Shared::new(&bpf::map(&object, ".data.refill")?)?;
+        Ok(Self { state, object, section, refill, describer: F::describer(), cpu_rows })
+    }
+
+    fn table<'a>(&self, info: &'a TableInfo) -> Result<Table<'a>, Error> {
+        let (sample, number) = Ranking::<F>::place(info)?;
+        Ok(Table { info, sample, number, settings: self.state.settings.get(sample, number) })
+    }
+
+    /// Runs the snapshot program for one CPU's table: on that CPU or, to disturb nothing (`read_only`), on whatever CPU
+    /// this runs. `now` 0: now.
+    fn section(&self, cpu: u32, table: &Table<'_>, now: u64, read_only: bool) -> Result<Section<F::Row>, Error> {
+        let failed = |why: &dyn std::fmt::Display| Error::Kernel {
+            what: format!("read the tables of CPU {cpu}"),
+            why: why.to_string(),
+        };
+        if read_only {
+            self.call(cpu, table, now, None).map_err(|e| failed(&e))?;
+            return Ok(self.taken(cpu, false));
+        }
+        for _ in 0..=BUSY_TRIES {
+            match self.call(cpu, table, now, Some(cpu)) {
+                Ok(0) => return Ok(self.taken(cpu, false)),
+                Ok(libc::EAGAIN) => std::thread::yield_now(),
+                Ok(code) => return Err(failed(&std::io::Error::from_raw_os_error(code))),
+                // The CPU is offline: nobody writes its tables, any CPU may read them.
+                Err(e) if e.kind() == libbpf_rs::ErrorKind::Other => break,
+                Err(e) => return Err(failed(&e)),
+            }
+        }
+        // Offline, or something has held the bank all the while: read what is there.
+        self.call(cpu, table, now, None).map_err(|e| failed(&e))?;
+        Ok(self.taken(cpu, true))
+    }
+
+    /// Calls the snapshot program, on a CPU, or only to read.
+    fn call(&self, cpu: u32, table: &Table<'_>, now: u64, on_cpu: Option<u32>) -> libbpf_rs::Result<i32> {
+        let program = self.object.progs_mut().find(|p| p.name() == F::SNAPSHOT).expect("Reader::new has looked");
+        // struct ts_section_args
+        let args = [cpu.into(), table.sample.into(), table.number.into(), now, u64::from(on_cpu.is_none())];
+        let mut words = args.map(u64::to_ne_bytes).concat();
+        let mut input = ProgramInput { context_in: Some(&mut words), ..Default::default() };
+        if let Some(cpu) = on_cpu {
+            input.cpu = cpu;
+            input.flags = libbpf_sys::BPF_F_TEST_RUN_ON_CPU;
+        }
+        Ok(program.test_run(input)?.return_value.cast_signed())
+    }
+
+    /// What the snapshot program has just written.
+    fn taken(&self, cpu: u32, stale: bool) -> Section<F::Row> {
+        let head: ts_section = self.section.read(0, 0);
+        let rows = (0..head.rows.min(self.state.banks.entries()) as usize)
+            .map(|i| self.section.read(0, F::SECTION_HEAD + i * size_of::<F::Row>()))
+            .collect();
+        Section { cpu, head, rows, stale }
+    }
+
+    /// The sections of the CPUs where anything was ever counted; of one, if there are none. At the first one's instant.
+    fn sections(&self, table: &Table<'_>, read_only: bool) -> Result<Vec<Section<F::Row>>, Error> {
+        let banks = &self.state.banks;
+        let used = |cpu: &u32| banks.used(*cpu, table.sample, table.number);
+        let mut cpus: Vec<u32> = (0..banks.cpus()).filter(used).collect();
+        if cpus.is_empty() {
+            cpus.push(0);
+        }
+        let mut sections: Vec<Section<F::Row>> = Vec::with_capacity(cpus.len());
+        for cpu in cpus {
+            let now = sections.first().map_or(0, |s| s.head.tick.now);
+            sections.push(self.section(cpu, table, now, read_only)?);
+        }
+        Ok(sections)
+    }
+
+    fn try_peek(&mut self, table: &Table<'_>) -> Result<Option<Snapshot>, Error> {
+        let time = SystemTime::now();
+        let sections = self.sections(table, !table.settings.sync)?;
+        let tick = sections[0].head.tick;
+        let mut totals = Vec::with_capacity(sections.len());
+        for section in &sections {
+            match self.state.banks.total(section.cpu, table.sample, table.number, table.info.kind, &tick) {
+                Some(total) => totals.push(total),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(self.assemble(table, time, &sections, totals)?))
+    }
+
+    fn assemble(
+        &mut self,
+        table: &Table<'_>,
+        time: SystemTime,
+        sections: &[Section<F::Row>],
+        mut totals: Vec<u64>,
+    ) -> Result<Snapshot, Error> {
+        let info = table.info;
+        let tick = sections[0].head.tick;
+        let top = self.state.top as usize;
+        let scale = scale(info.unit);
+        let since = (info.kind == TableType::Dynamic).then(|| period_began(&tick));
+        let merged = merge(sections.iter().map(|s| (s.cpu, s.rows.as_slice())), since);
+
+        // A push that was under way at a slide's boundary may be in one slide for its object and
+        // in the next for the total; the larger of the two is what was pushed.
+        let shown: u64 = merged.iter().take(top).map(|m| m.row.head().value).sum();
+        let total: u64 = totals.iter().sum();
+        if let (Some(most), true) = (totals.iter_mut().max(), shown > total) {
+            *most += shown - total;
+        }
+        let rows = self.rows(&merged, scale);
+        let proven = proven(&merged, rows.len(), sections, table.settings.delay_ms);
+        let cpus = sections.iter().zip(&totals).map(|(s, total)| self.cpu_section(s, *total, scale)).collect();
+        let mut snapshot = Snapshot {
+            time,
+            sample: info.sample.to_owned(),
+            table: info.name.to_owned(),
+            kind: info.kind,
+            unit: info.unit,
+            value_name: info.value_name.to_owned(),
+            period_ms: table.settings.period_ms,
+            delay_ms: table.settings.delay_ms,
+            top: self.state.top,
+            objects: self.state.objects(table.sample),
+            total: totals.iter().sum::<u64>().saturating_mul(scale),
+            other: 0,
+            proven,
+            filter: None,
+            lost: lost(sections),
+            settings: header(table),
+            columns: F::columns(),
+            parts: parts::<F>(),
+            rows,
+            cpus,
+        };
+        snapshot.settle().map_err(|fault| Error::Kernel {
+            what: format!("take a snapshot of {}/{}", info.sample, info.name),
+            why: format!("it does not add up ({fault})"),
+        })?;
+        Ok(snapshot)
+    }
+
+    /// The shown rows of the merge.
+    fn rows(&mut self, merged: &[Merged<'_, F::Row>], scale: u64) -> Vec<ModelRow> {
+        let shown = merged.iter().take(self.state.top as usize).filter(|m| m.row.head().value > 0);
+        (1..)
+            .zip(shown)
+            .map(|(rank, m)| ModelRow {
+                rank,
+                value: m.row.head().value.saturating_mul(scale),
+                object: F::describe(m.row, &mut self.describer),
+                parts: m.row.head().part.iter().take(F::PARTS.len()).map(|p| p.saturating_mul(scale)).collect(),
+                cpus: m.cpus.clone(),
+            })
+            .collect()
+    }
+
+    fn cpu_section(&mut self, section: &Section<F::Row>, total: u64, scale: u64) -> CpuSection {
+        let wanted = if self.cpu_rows { section.rows.as_slice() } else { &[] };
+        let mut by_key: Vec<&F::Row> = wanted.iter().filter(|r| r.head().key > 0).collect();
+        by_key.sort_unstable_by(|a, b| b.head().key.cmp(&a.head().key).then(a.head().id.cmp(&b.head().id)));
+        let rows = by_key
+            .into_iter()
+            .take(self.state.top as usize)
+            .map(|r| CpuRow { value: r.head().key.saturating_mul(scale), object: F::describe(r, &mut self.describer) })
+            .collect();
+        CpuSection { cpu: section.cpu, total: total.saturating_mul(scale), stale: section.stale, rows }
+    }
+}
+
+/// What turns what is pushed into the table's unit.
+fn scale(unit: Unit) -> u64 {
+    if unit == Unit::Bits { 8 } else { 1 }
+}
+
+/// When the period began that ends at this instant, in ticks.
+fn period_began(tick: &ts_tick) -> u64 {
+    tick.now.saturating_sub(u64::from(TS_SLIDES) * (tick.end - tick.start))
+}
+
+fn lost<R>(sections: &[Section<R>]) -> Lost {
+    Lost {
+        contended: sections.iter().map(|s| s.head.contended).sum(),
+        no_memory: sections.iter().map(|s| s.head.unobjected).sum(),
+        further: vec![("crowded".into(), sections.iter().map(|s| s.head.crowded).sum())],
+    }
+}
+
+fn header(table: &Table<'_>) -> Settings {
+    Settings {
+        enabled: table.settings.enabled,
+        owner: table.info.sample.to_owned(),
+        owner_enabled: table.settings.sample_enabled,
+        topstat_enabled: table.settings.root_enabled,
+    }
+}
+
+/// How many of the shown rows are certain to be the true top: those at least as large as
+/// anything that was ever turned away (T5 in the engine's `table.h`). With a delay, objects may
+/// have grown unseen, and nothing is certain.
+fn proven<R: Row>(merged: &[Merged<'_, R>], shown: usize, sections: &[Section<R>], delay_ms: u32) -> u32 {
+    if delay_ms > 0 {
+        return 0;
+    }
+    let missed = sections.iter().map(|s| s.head.missed).max().unwrap_or(0);
+    let certain = |m: &&Merged<'_, R>| m.row.head().value >= missed && m.row.head().busy == 0;
+    u32::try_from(merged.iter().take(shown).take_while(certain).count()).unwrap_or(u32::MAX)
+}
+
+impl<F: Ranked> Source for Reader<F> {
+    fn peek(&mut self, info: &TableInfo) -> Result<Snapshot, Error> {
+        let table = self.table(info)?;
+        for _ in 0..SNAPSHOT_TRIES {
+            if let Some(snapshot) = self.try_peek(&table)? {
+                return Ok(snapshot);
+            }
+        }
+        Err(Error::Kernel {
+            what: format!("take a snapshot of {}/{}", info.sample, info.name),
+            why: "reading takes longer than a slide lasts; use a longer period".to_owned(),
+        })
+    }
+
+    fn snapshot(&mut self, info: &TableInfo) -> Result<Snapshot, Error> {
+        let snapshot = self.peek(info)?;
+        let short = snapshot.rows.len() < self.state.top as usize && snapshot.other > 0;
+        let settings = self.table(info)?.settings;
+        if settings.delay_ms > 0 || !settings.sync || (snapshot.is_proven() && !short) {
+            return Ok(snapshot);
+        }
+        self.refill(info)?;
+        self.peek(info)
+    }
+
+    fn refill(&mut self, info: &TableInfo) -> Result<u64, Error> {
+        let table = self.table(info)?;
+        let failed = |why: &dyn std::fmt::Display| Error::Kernel {
+            what: format!("order the objects of {} again", info.sample),
+            why: why.to_string(),
+        };
+        // What was turned away before is looked at again now; only what is turned away from
+        // here on counts against the rows.
+        self.state.banks.forgive(table.sample, table.number);
+        let wanted = ts_refill { sample: table.sample, table: table.number, objects: 0, skipped: 0 };
+        self.refill.write(0, 0, wanted);
+        let program = bpf::program(&self.object, F::REFILL)?;
+        let link = program.attach_iter(self.state.maps().objects.as_fd()).map_err(|e| failed(&e))?;
+        let mut nothing = Vec::new();
+        Iter::new(&link).map_err(|e| failed(&e))?.read_to_end(&mut nothing).map_err(|e| failed(&e))?;
+        Ok(self.refill.read::<ts_refill>(0, 0).objects)
+    }
+
+    fn dump(&mut self, info: &TableInfo) -> Result<Dump, Error> {
+        let table = self.table(info)?;
+        let scale = scale(info.unit);
+        let sections = self.sections(&table, true)?;
+        let tick = sections[0].head.tick;
+        let slots = |section: &Section<F::Row>, describer: &mut F::Describer| {
+            let slot = |row: &F::Row| {
+                let head = row.head();
+                DumpSlot {
+                    index: head.slot,
+                    value: head.key.saturating_mul(scale),
+                    time: head.pushed,
+                    count: head.count.into(),
+                    object: F::describe(row, describer),
+                }
+            };
+            section.rows.iter().map(slot).collect()
+        };
+        Ok(Dump {
+            table: info.name.to_owned(),
+            kind: info.kind,
+            value_name: info.value_name.to_owned(),
+            period_ms: table.settings.period_ms,
+            delay_ms: table.settings.delay_ms,
+            settings: header(&table),
+            ticks_per_slide: tick.end - tick.start,
+            now: tick.now,
+            objects: self.state.objects(table.sample),
+            entries: self.state.banks.entries(),
+            lost: lost(&sections),
+            columns: F::columns(),
+            cpus: sections.iter().map(|s| DumpCpu { cpu: s.cpu, slots: slots(s, &mut self.describer) }).collect(),
+        })
+    }
+}

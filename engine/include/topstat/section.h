@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * A section: one CPU's part of a snapshot. Every slot of a table is looked at again at one
+ * instant, the rows are written one behind the other, and nothing is drained.
+ *
+ * Two ways (`read_only`):
+ *
+ *   0  on the table's own CPU, under its bank's claim: what has gone or aged leaves the table,
+ *      keys are brought up to date (T4);
+ *   1  from any CPU, at any time: the table is left as it is. An entry that is being moved just
+ *      then may be seen twice or not at all.
+ */
+#ifndef TOPSTAT_SECTION_H
+#define TOPSTAT_SECTION_H
+
+#include "push.h"
+
+/* What all rows have; what describes the object follows it. */
+struct ts_row {
+	u64 id;
+	u64 value;
+	u64 part[TS_PARTS];
+	u64 key; /* the value it was ordered by */
+	u64 pushed; /* ticks, when last pushed on this CPU */
+	u32 slot;
+	u32 count; /* how often ordered on this CPU */
+	u32 busy; /* the value is the key, for the object was being written */
+	u32 pad;
+};
+
+struct ts_section {
+	struct ts_tick tick; /* the instant */
+	u64 missed; /* T5: nothing outside of the rows was larger on this CPU */
+	u64 contended;
+	u64 unobjected;
+	u64 crowded;
+	u32 rows;
+	u32 slots; /* in use when it began */
+	struct ts_window scratch;
+};
+
+/* What to take a section of: the arguments of the program that does. */
+struct ts_section_args {
+	u64 cpu;
+	u64 sample;
+	u64 table;
+	u64 now; /* the instant, in ticks; 0: now, which the section then tells */
+	u64 read_only;
+};
+
+/* What to order again: the arguments of a refill, and what it did. */
+struct ts_refill {
+	u32 sample;
+	u32 table;
+	u64 objects; /* looked at */
+	u64 skipped; /* not ordered, for the claim was taken */
+};
+
+/* `now` 0: now. */
+TS_INLINE void ts_section_begin(struct ts_section *s, const struct ts_config *c, u64 now)
+{
+	s->tick.end = 0; /* its slide may be another table's */
+	ts_tick_to(&s->tick, c, now);
+	s->rows = 0;
+}
+
+/* The table's turn, under the claim unless it is only read. */
+TS_INLINE void ts_section_table(struct ts_section *s, struct ts_table *t, const struct ts_config *c, u32 read_only)
+{
+	s->slots = t->n;
+	if (!read_only && c->type != TS_STATIC)
+		ts_miss_begin(t, &s->tick);
+}
+
+/* The slot's object, into *row; its address, or 0: there is none. */
+TS_INLINE u64 ts_section_row(struct ts_section *s, struct ts_table *t, u32 slot, ts_view view, u32 read_only,
+			     struct ts_row *row)
+{
+	u32 mask = ts_view_mask(view), look;
+	struct ts_entry *e = ts_entry(t, slot, mask);
+	struct ts_value value;
+	u64 obj = e->obj, key;
+
+	if (!obj)
+		return 0;
+	row->id = e->id;
+	row->key = key = ts_entry(t, e->pos, mask)->key;
+	row->slot = slot;
+	row->count = e->count;
+	row->pushed = e->pushed;
+	if (read_only)
+		look = ts_evaluate(t, &s->tick, slot, view, &s->scratch, &value);
+	else
+		look = ts_refresh(t, &s->tick, slot, view, &value);
+	if (look == TS_LOOK_GONE)
+		return 0;
+	row->value = value.value;
+	row->part[0] = value.part[0];
+	row->part[1] = value.part[1];
+	row->busy = look == TS_LOOK_BUSY;
+	if (row->busy)
+		row->value = key;
+	return obj;
+}
+
+/* The row has been described: it counts, if the same object is there still. */
+TS_INLINE void ts_section_keep(struct ts_section *s, const struct ts_row *row, u64 obj, ts_view view)
+{
+	u64 id = 0;
+
+	if (!ts_peek(&id, sizeof(id), obj + ts_view_id(view)) && id == row->id)
+		s->rows++;
+}
+
+TS_INLINE void ts_section_end(struct ts_section *s, const struct ts_table *t)
+{
+	u64 missed = 0;
+	u32 i;
+
+	for (i = 0; i < TS_MARKS; i++) {
+		if (t->missed[i] > missed)
+			missed = t->missed[i];
+		if (t->missed_nested[i] > missed)
+			missed = t->missed_nested[i];
+	}
+	s->missed = missed;
+	s->contended = t->contended;
+	s->unobjected = t->unobjected;
+	s->crowded = t->crowded;
+}
+
+#endif /* TOPSTAT_SECTION_H */
