@@ -2,6 +2,13 @@
 //! The daemon: it loads and pins the observers, serves the file tree, and answers signals. What is counted lives in the
 //! kernel; the daemon may come and go.
 
+pub mod budget;
+pub mod caps;
+pub mod config;
+mod document;
+pub mod logging;
+pub mod notify;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
