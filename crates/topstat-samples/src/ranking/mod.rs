@@ -234,7 +234,7 @@ impl<F: Ranked> State for Ranking<F> {
 
     fn pushed(&self, table: &TableInfo) -> Result<u64, Error> {
         let (sample, number) = Self::place(table)?;
-        Ok(self.banks.pushed(sample, number))
+        Ok(self.banks.pushed(sample, number).saturating_mul(reader::scale(table.unit)))
     }
 
     fn objects(&self, sample: &SampleInfo) -> u64 {

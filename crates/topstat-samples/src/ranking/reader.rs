@@ -230,7 +230,7 @@ impl<F: Ranked> Reader<F> {
 }
 
 /// What turns what is pushed into the table's unit.
-fn scale(unit: Unit) -> u64 {
+pub fn scale(unit: Unit) -> u64 {
     if unit == Unit::Bits { 8 } else { 1 }
 }
 

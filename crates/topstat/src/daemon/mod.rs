@@ -5,9 +5,11 @@
 pub mod budget;
 pub mod caps;
 pub mod config;
+pub mod cost;
 mod document;
 pub mod logging;
 pub mod notify;
+pub mod own;
 
 use std::path::PathBuf;
 use std::sync::Arc;
