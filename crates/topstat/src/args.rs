@@ -11,6 +11,7 @@ use clap_complete::Shell;
 use topstat_model::typeset::escape;
 use topstat_samples::{DEFAULT_TOP, MAX_TOP};
 
+use crate::daemon;
 use crate::error::Error;
 use crate::time;
 
@@ -163,8 +164,20 @@ pub struct LsArgs {
 #[derive(Debug, clap::Args)]
 pub struct DaemonArgs {
     /// Where the file tree is mounted
-    #[arg(long, value_name = "DIR", default_value = crate::daemon::DEFAULT_MOUNT)]
+    #[arg(long, value_name = "DIR", default_value = daemon::DEFAULT_MOUNT)]
     pub mount: PathBuf,
+
+    /// Where programs, links and maps are pinned
+    #[arg(long, value_name = "DIR", default_value = daemon::DEFAULT_PINS)]
+    pub pins: PathBuf,
+
+    /// What keeps a second daemon away
+    #[arg(long, value_name = "FILE", default_value = daemon::DEFAULT_PID_FILE)]
+    pub pid_file: PathBuf,
+
+    /// Remove all that is pinned at the end: counting ends with the daemon
+    #[arg(long)]
+    pub unload: bool,
 }
 
 /// Say what this kernel and this user allow, and what to do about it

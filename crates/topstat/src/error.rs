@@ -6,6 +6,7 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::console::Console;
+use crate::daemon::mount::NoTree;
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,9 @@ pub enum Error {
     /// A sample could not be loaded or read.
     #[error(transparent)]
     Sample(#[from] topstat_samples::Error),
+    /// The daemon cannot run, or none does that is needed.
+    #[error("{0}")]
+    Daemon(String),
     /// The output did not take what was written.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
@@ -48,6 +52,12 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
+}
+
+impl From<NoTree> for Error {
+    fn from(error: NoTree) -> Self {
+        Self::Daemon(error.to_string())
+    }
 }
 
 impl Error {
@@ -62,7 +72,7 @@ impl Error {
                 io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted => Exit::Done,
                 _ => Exit::Failed,
             },
-            Self::Sample(_) | Self::System { .. } => Exit::Failed,
+            Self::Sample(_) | Self::Daemon(_) | Self::System { .. } => Exit::Failed,
         }
     }
 

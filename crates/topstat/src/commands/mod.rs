@@ -18,7 +18,7 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
         None => top::run(&TopArgs::default_view(), args.color, backend, console),
         Some(Command::Top(top)) => top::run(top, args.color, backend, console),
         Some(Command::Ls(ls)) => ls::run(ls, args.color, console),
-        Some(Command::Daemon(daemon)) => daemon::run(daemon, console),
+        Some(Command::Daemon(daemon)) => daemon::run(daemon, backend),
         Some(Command::Check(check)) => check::run(check, args.color, backend, console),
         Some(Command::Completions(shell)) => completions::run(shell, console),
     }

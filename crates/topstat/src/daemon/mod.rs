@@ -7,44 +7,187 @@ pub mod caps;
 pub mod config;
 pub mod cost;
 mod document;
+mod events;
+mod lock;
 pub mod logging;
+pub mod mount;
 pub mod notify;
 pub mod own;
+pub mod statistics;
+pub mod tree;
+mod workers;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::console::Console;
+use topstat_samples::{Options, State};
+
+use crate::backend::{Adopted, Backend};
 use crate::error::Error;
+use events::{Event, Events};
+use lock::Lock;
+use mount::{Mounted, NoTree, Point};
+use statistics::Statistics;
+use tree::Tree;
+use tree::fuse::TreeFs;
+use workers::Workers;
 
 /// Where the tree is mounted.
 pub const DEFAULT_MOUNT: &str = "/run/topstat";
+/// Where state is pinned.
+pub const DEFAULT_PINS: &str = "/sys/fs/bpf/topstat";
+/// What keeps a second daemon away. It stands beside the mount point, since what is below that is the tree's.
+pub const DEFAULT_PID_FILE: &str = "/run/topstat.pid";
+
+/// At most so many snapshots are taken at once, however many CPUs there are: each is on all of them for a moment.
+const MOST_READERS: usize = 8;
 
 /// What the command line and the configuration come to. `config` makes it from a file, the command line overrides it.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The mount point of the tree.
     pub mount: PathBuf,
+    /// Where state is pinned.
+    pub pins: PathBuf,
+    /// What keeps a second daemon away.
+    pub pid_file: PathBuf,
     /// The group that may read the tree, by its id; root alone if none.
     pub group: Option<u32>,
+    /// Whether all that was pinned is removed at the end.
+    pub unload: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { mount: DEFAULT_MOUNT.into(), group: None }
+        Self {
+            mount: DEFAULT_MOUNT.into(),
+            pins: DEFAULT_PINS.into(),
+            pid_file: DEFAULT_PID_FILE.into(),
+            group: None,
+            unload: false,
+        }
     }
 }
 
 /// What a text file of the root says when it is read, such as `self`. Called once per open; may take a millisecond.
-#[allow(dead_code)]
 pub type Text = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Runs until a signal ends it.
 ///
 /// # Errors
 ///
-/// When it cannot start: another daemon runs, nothing could be loaded.
-pub fn run(settings: Settings, console: &mut dyn Console) -> Result<(), Error> {
-    let _ = (settings.group, console);
-    Err(Error::Usage(format!("cannot serve {} yet", settings.mount.display())))
+/// When it cannot start: another daemon runs, the mount point can't be used, nothing could be loaded.
+pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> {
+    let _lock = Lock::take(&settings.pid_file).map_err(|error| Error::Daemon(error.to_string()))?;
+    let system = |what| move |source| Error::System { what, source };
+    let events = Events::catch().map_err(system("catch signals"))?;
+    // Before anything is loaded: a mount point that can't be used is a mistake that somebody has to see.
+    let point = Point::prepare(&settings.mount)?;
+    if point.stale > 0 {
+        log::info!("unmounted the tree that a killed daemon had left at {}", settings.mount.display());
+    }
+    let states = adopt(settings, backend)?;
+    let readers = std::thread::available_parallelism().map_or(1, usize::from).clamp(2, MOST_READERS);
+    let own: Text = Arc::new(String::new);
+    let statistics = Arc::new(Statistics::new(states, readers, own));
+    statistics.warm_up()?;
+    let serve = |point: Point| mount(point, settings, &statistics, readers, &events);
+    let mut mounted = serve(point)?;
+    loop {
+        match events.wait(None).map_err(system("wait for signals"))? {
+            Event::Stop => break,
+            Event::Reload => {
+                if mounted.as_mut().is_none_or(Mounted::is_over) {
+                    drop(mounted.take());
+                    // A mistake now must not end what has run for long.
+                    mounted =
+                        Point::prepare(&settings.mount).map_err(Error::from).and_then(serve).unwrap_or_else(|error| {
+                            log::error!("{error}");
+                            None
+                        });
+                }
+            }
+            Event::Unmounted => {
+                // At the end, or once it was mounted again, that is no news.
+                if mounted.as_mut().is_some_and(Mounted::is_over) {
+                    mounted = None;
+                    log::warn!(
+                        "somebody has unmounted the tree from {}; counting goes on without it (SIGHUP mounts it again)",
+                        settings.mount.display()
+                    );
+                }
+            }
+            Event::Deadline => {}
+        }
+    }
+    log::info!("stopping");
+    drop(mounted);
+    if settings.unload {
+        drop(statistics);
+        let removed = backend.remove(&settings.pins)?;
+        log::info!("removed what was pinned: {} files", removed.len());
+    }
+    Ok(())
+}
+
+/// The states of all families: those pinned, or newly loaded ones. A family that can't be loaded is left out.
+fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn State>>, Error> {
+    let mut states = Vec::new();
+    let mut failed = None;
+    for family in topstat_samples::families() {
+        let tables: Vec<_> = family.samples().iter().flat_map(|sample| sample.tables).collect();
+        let name = family.name();
+        match backend.adopt(&settings.pins, *family, &tables, &Options::default()) {
+            Ok((state, how)) => {
+                match how {
+                    Adopted::Loaded => log::info!("{name}: loaded"),
+                    Adopted::Found => log::info!("{name}: found pinned, and adopted"),
+                    Adopted::Upgraded => log::info!("{name}: found pinned, and its programs replaced"),
+                }
+                for program in state.programs() {
+                    log::info!("{name}: program {} ({}) at {}", program.name, program.id, program.hook);
+                }
+                states.push(state);
+            }
+            Err(error) => {
+                log::error!("{name}: {error}");
+                failed = Some(error);
+            }
+        }
+    }
+    match (states.is_empty(), failed) {
+        (true, Some(error)) => Err(error.into()),
+        _ => Ok(states),
+    }
+}
+
+/// Mounts the tree; `None` where the host can't have one.
+fn mount(
+    point: Point,
+    settings: &Settings,
+    statistics: &Arc<Statistics>,
+    readers: usize,
+    events: &Events,
+) -> Result<Option<Mounted>, Error> {
+    let system = |what| move |source| Error::System { what, source };
+    let workers = Workers::start(readers).map_err(system("start threads"))?;
+    let on_end = events.on_unmount().map_err(system("watch the mount point"))?;
+    let tree = Tree::new(&statistics.samples());
+    let store: Arc<Statistics> = Arc::clone(statistics);
+    match point.mount(TreeFs::new(tree, settings.group, store, workers), on_end) {
+        Ok(mounted) => {
+            log::info!("the tree is at {}", mounted.at().display());
+            Ok(Some(mounted))
+        }
+        Err(error @ NoTree::NoFuse(_)) => {
+            log::warn!("{error}; there is no tree, all else works (topstat top, get, set)");
+            Ok(None)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Takes down why somebody got an error from the tree.
+fn refused(what: &str, file: &str, why: &str) {
+    log::warn!("cannot {what} {}: {why}", Path::new("/").join(file).display());
 }

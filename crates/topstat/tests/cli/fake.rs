@@ -2,13 +2,14 @@
 //! A backend that makes up its snapshots, always the same ones: for tests, and for `examples/demo.rs`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use topstat::Backend;
+use topstat::{Adopted, Backend};
 use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Field, Lost, Row, Settings, Snapshot};
-use topstat_samples::{Check, Error, Options, Outcome, Source, TableInfo};
+use topstat_samples::{Check, Error, Family, Options, Outcome, Source, State, TableInfo};
 
 /// Objects in each table.
 const OBJECTS: u32 = 200;
@@ -47,6 +48,24 @@ impl Backend for Fake {
             fail_at: self.fail_at,
             taken: 0,
         }))
+    }
+
+    fn open(&mut self, _: &Path, _: &dyn Family) -> Result<Option<Arc<dyn State>>, Error> {
+        Ok(None)
+    }
+
+    fn adopt(
+        &mut self,
+        _: &Path,
+        _: &dyn Family,
+        _: &[&TableInfo],
+        _: &Options,
+    ) -> Result<(Arc<dyn State>, Adopted), Error> {
+        Err(Error::Option("a fake is not adopted".into()))
+    }
+
+    fn remove(&mut self, _: &Path) -> Result<Vec<PathBuf>, Error> {
+        Ok(vec![])
     }
 
     fn check(&mut self) -> Vec<Check> {
