@@ -5,6 +5,7 @@ mod check;
 mod completions;
 mod daemon;
 mod ls;
+mod man;
 mod top;
 
 use crate::args::{Args, Command, TopArgs};
@@ -18,8 +19,9 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
         None => top::run(&TopArgs::default_view(), args.color, backend, console),
         Some(Command::Top(top)) => top::run(top, args.color, backend, console),
         Some(Command::Ls(ls)) => ls::run(ls, args.color, console),
-        Some(Command::Daemon(daemon)) => daemon::run(daemon, backend),
+        Some(Command::Daemon(daemon)) => daemon::run(daemon, backend, console),
         Some(Command::Check(check)) => check::run(check, args.color, backend, console),
+        Some(Command::Man(man)) => man::run(man, console),
         Some(Command::Completions(shell)) => completions::run(shell, console),
     }
 }

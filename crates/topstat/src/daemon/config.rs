@@ -44,6 +44,37 @@ pub struct Config {
     samples: BTreeMap<&'static str, SampleConfig>,
 }
 
+/// Where a configuration comes from: a file, and what the command line says, which comes first.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// The file, where it was named.
+    pub file: Option<PathBuf>,
+    /// As in [`Config`].
+    pub mount: Option<PathBuf>,
+    /// As in [`Config`].
+    pub pins: Option<PathBuf>,
+    /// As in [`Config`].
+    pub log_level: Option<Level>,
+    /// As in [`Config`]; `Some(None)` is off.
+    pub overhead_budget: Option<Option<Share>>,
+}
+
+impl Origin {
+    /// Reads it, again and again if need be. Returns also which file it was.
+    ///
+    /// # Errors
+    ///
+    /// See [`Config::find`].
+    pub fn read(&self) -> Result<(Config, Option<PathBuf>), Error> {
+        let (mut config, file) = Config::find(self.file.as_deref())?;
+        config.mount = self.mount.clone().or(config.mount);
+        config.pins = self.pins.clone().or(config.pins);
+        config.log_level = self.log_level.or(config.log_level);
+        config.overhead_budget = self.overhead_budget.unwrap_or(config.overhead_budget);
+        Ok((config, file))
+    }
+}
+
 /// What a configuration says of tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableConfig {
@@ -111,6 +142,12 @@ const KEYS: [&str; 10] =
     ["mount", "pins", "group", "log_level", "overhead_budget", "top", "period", "delay", "sync", "samples"];
 const SAMPLE_KEYS: [&str; 5] = ["enabled", "top", "period", "delay", "sync"];
 const TABLE_KEYS: [&str; 4] = ["enabled", "period", "delay", "sync"];
+
+/// All keys, for the test that the manual has them.
+#[cfg(test)]
+pub fn keys() -> impl Iterator<Item = &'static str> {
+    KEYS.into_iter().chain(SAMPLE_KEYS).chain(TABLE_KEYS)
+}
 
 impl Config {
     /// Reads the file that was named; or where none was, the default one if it is there. Returns which file it was.

@@ -169,8 +169,8 @@ impl Limit {
     }
 }
 
-/// Of bad writes: anyone who may write the tree can cause as many as he likes.
-pub static BAD_WRITES: Limit = Limit::new(10, Duration::from_secs(60));
+/// Of what the tree refuses: anyone who may open it can cause as many as he likes.
+pub static REFUSALS: Limit = Limit::new(10, Duration::from_secs(60));
 
 #[cfg(test)]
 mod tests {
