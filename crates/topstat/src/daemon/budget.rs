@@ -128,7 +128,7 @@ const ROOM: f64 = 0.8;
 const PATIENCE: u32 = 3;
 /// The longest wait after lowerings that failed: at [`SETTLED`], an hour.
 const PATIENCE_MOST: u32 = 360;
-/// From one measurement to the next while the cost is over the budget, or a level is new.
+/// From one measurement to the next while the level changes, or is about to.
 const UNSETTLED: Duration = Duration::from_secs(2);
 /// The same while all is well.
 const SETTLED: Duration = Duration::from_secs(10);
@@ -213,7 +213,9 @@ impl Controller {
         if self.good >= self.patience {
             return self.go(Level(below), measured);
         }
-        Step { changed_from: None, exhausted: false, wait: SETTLED }
+        // A load that has fallen is soon made sure of; one that has failed before is given its time.
+        let soon = self.good > 0 && self.patience == PATIENCE;
+        Step { changed_from: None, exhausted: false, wait: if soon { UNSETTLED } else { SETTLED } }
     }
 
     fn go(&mut self, to: Level, measured: &Measured) -> Step {
