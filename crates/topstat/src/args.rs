@@ -64,6 +64,7 @@ pub enum Command {
     Daemon(DaemonArgs),
     Check(CheckArgs),
     Completions(CompletionsArgs),
+    Man(ManArgs),
 }
 
 /// Show the top of a table.
@@ -252,16 +253,33 @@ EXAMPLES
 
 /// Load, pin and serve: statistics that go on while the tools that show them come and go
 ///
-/// Runs in the foreground and logs to stderr. SIGTERM and SIGINT end it, SIGHUP reads its configuration again.
+/// Runs in the foreground and logs to stderr. SIGTERM and SIGINT end it, SIGHUP reads its configuration again. What it
+/// has loaded is pinned, and goes on counting without it.
 #[derive(Debug, clap::Args)]
 pub struct DaemonArgs {
-    /// Where the file tree is mounted
-    #[arg(long, value_name = "DIR", default_value = daemon::DEFAULT_MOUNT)]
-    pub mount: PathBuf,
+    /// The configuration [default: /etc/topstat/topstat.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 
-    /// Where programs, links and maps are pinned
-    #[arg(long, value_name = "DIR", default_value = daemon::DEFAULT_PINS)]
-    pub pins: PathBuf,
+    /// Only say whether the configuration is right, and what is wrong with it
+    #[arg(long)]
+    pub check_config: bool,
+
+    /// Where the file tree is mounted [default: /run/topstat]
+    #[arg(long, value_name = "DIR")]
+    pub mount: Option<PathBuf>,
+
+    /// Where programs, links and maps are pinned [default: /sys/fs/bpf/topstat]
+    #[arg(long, value_name = "DIR")]
+    pub pins: Option<PathBuf>,
+
+    /// Raise delays while the programs take more of each CPU than this: a share such as 1%, or off [default: off]
+    #[arg(long, value_name = "SHARE", value_parser = daemon::budget::Share::budget)]
+    pub overhead_budget: Option<Budget>,
+
+    /// What is logged: this and what is worse [default: info]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub log_level: Option<daemon::logging::Level>,
 
     /// What keeps a second daemon away
     #[arg(long, value_name = "FILE", default_value = daemon::DEFAULT_PID_FILE)]
@@ -290,6 +308,19 @@ pub struct CompletionsArgs {
     #[arg(value_enum, value_name = "SHELL")]
     pub shell: Shell,
 }
+
+/// Write the manual pages
+///
+/// One for each command, and that of the daemon's configuration; their names go to the standard output.
+#[derive(Debug, clap::Args)]
+pub struct ManArgs {
+    /// Where to write them; it is made if it is not there
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+}
+
+/// A budget of the daemon's, or that there is none.
+pub type Budget = Option<daemon::budget::Share>;
 
 /// How `top` writes snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -38,6 +38,9 @@ pub enum Error {
     /// A sample could not be loaded or read.
     #[error(transparent)]
     Sample(#[from] topstat_samples::Error),
+    /// The daemon's configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] crate::daemon::config::Error),
     /// The daemon cannot run, or none does that is needed.
     #[error("{0}")]
     Daemon(String),
@@ -65,7 +68,7 @@ impl Error {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Parse(error) if !error.use_stderr() => Exit::Done,
-            Self::Parse(_) | Self::Usage(_) => Exit::Usage,
+            Self::Parse(_) | Self::Usage(_) | Self::Config(_) => Exit::Usage,
             Self::Sample(topstat_samples::Error::Option(_)) => Exit::Usage,
             Self::Output(error) => match error.kind() {
                 // Nobody reads any more, or the user wants the program to end: both are normal ends.

@@ -79,7 +79,8 @@ struct ts_config {
 	u32 delay_ms;
 	u32 switches; /* of enum ts_switch; `enabled` is the first three together */
 	u32 quiet; /* every table of the sample that is on has a delay */
-	u64 pad;
+	u32 raised_ms; /* the delay that a budget asks for; `delay` is the longer one */
+	u32 pad;
 };
 
 enum ts_switch {

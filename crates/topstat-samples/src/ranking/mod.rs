@@ -177,7 +177,7 @@ impl<F: Ranked> Ranking<F> {
     }
 
     /// Objects of a sample that are there now.
-    fn objects(&self, sample: u32) -> u64 {
+    fn census(&self, sample: u32) -> u64 {
         let census: ts_census = self.census.read(0, sample as usize * size_of::<ts_census>());
         census.begun.saturating_sub(census.ended)
     }
@@ -185,6 +185,13 @@ impl<F: Ranked> Ranking<F> {
     /// Reads its tables: see [`State::reader`].
     pub fn read(self: Arc<Self>, cpu_rows: bool) -> Result<Box<dyn Source>, Error> {
         Ok(Box::new(reader::Reader::new(self, cpu_rows)?))
+    }
+
+    /// While there was a delay, objects may have grown unseen.
+    fn changed(&self, sample: u32, number: u32, (before, after): (TableSettings, TableSettings)) {
+        if before.order_ms() > 0 && after.order_ms() == 0 {
+            self.banks.distrust(sample, number);
+        }
     }
 
     /// Where the programs keep a table: the sample's and the table's number.
@@ -213,11 +220,26 @@ impl<F: Ranked> State for Ranking<F> {
 
     fn set(&self, table: &TableInfo, settings: &TableSettings) -> Result<(), Error> {
         let (sample, number) = Self::place(table)?;
-        let before = self.settings.set(sample, number, table.kind, settings)?;
-        if before.delay_ms > 0 && settings.delay_ms == 0 {
-            self.banks.distrust(sample, number);
-        }
+        let change = self.settings.set(sample, number, table.kind, settings)?;
+        self.changed(sample, number, change);
         Ok(())
+    }
+
+    fn raise(&self, table: &TableInfo, delay_ms: u32) -> Result<(), Error> {
+        let (sample, number) = Self::place(table)?;
+        let change = self.settings.raise(sample, number, table.kind, delay_ms)?;
+        self.changed(sample, number, change);
+        Ok(())
+    }
+
+    fn pushed(&self, table: &TableInfo) -> Result<u64, Error> {
+        let (sample, number) = Self::place(table)?;
+        Ok(self.banks.pushed(sample, number).saturating_mul(reader::scale(table.unit)))
+    }
+
+    fn objects(&self, sample: &SampleInfo) -> u64 {
+        let number = F::SAMPLES.iter().position(|s| s.name == sample.name).and_then(|n| u32::try_from(n).ok());
+        number.map_or(0, |number| self.census(number))
     }
 
     fn reader(self: Arc<Self>) -> Result<Box<dyn Source>, Error> {

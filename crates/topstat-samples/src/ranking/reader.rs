@@ -170,7 +170,7 @@ impl<F: Ranked> Reader<F> {
             *most += shown - total;
         }
         let rows = self.rows(&merged, scale);
-        let proven = proven(&merged, rows.len(), sections, table.settings.delay_ms);
+        let proven = proven(&merged, rows.len(), sections, table.settings.order_ms());
         let cpus = sections.iter().zip(&totals).map(|(s, total)| self.cpu_section(s, *total, scale)).collect();
         let mut snapshot = Snapshot {
             time,
@@ -180,9 +180,9 @@ impl<F: Ranked> Reader<F> {
             unit: info.unit,
             value_name: info.value_name.to_owned(),
             period_ms: table.settings.period_ms,
-            delay_ms: table.settings.delay_ms,
+            delay_ms: table.settings.order_ms(),
             top: self.state.top,
-            objects: self.state.objects(table.sample),
+            objects: self.state.census(table.sample),
             total: totals.iter().sum::<u64>().saturating_mul(scale),
             other: 0,
             proven,
@@ -230,7 +230,7 @@ impl<F: Ranked> Reader<F> {
 }
 
 /// What turns what is pushed into the table's unit.
-fn scale(unit: Unit) -> u64 {
+pub fn scale(unit: Unit) -> u64 {
     if unit == Unit::Bits { 8 } else { 1 }
 }
 
@@ -286,7 +286,7 @@ impl<F: Ranked> Source for Reader<F> {
         let snapshot = self.peek(info)?;
         let short = snapshot.rows.len() < self.state.top as usize && snapshot.other > 0;
         let settings = self.table(info)?.settings;
-        if settings.delay_ms > 0 || !settings.sync || (snapshot.is_proven() && !short) {
+        if settings.order_ms() > 0 || !settings.sync || (snapshot.is_proven() && !short) {
             return Ok(snapshot);
         }
         self.refill(info)?;
@@ -334,11 +334,11 @@ impl<F: Ranked> Source for Reader<F> {
             kind: info.kind,
             value_name: info.value_name.to_owned(),
             period_ms: table.settings.period_ms,
-            delay_ms: table.settings.delay_ms,
+            delay_ms: table.settings.order_ms(),
             settings: header(&table),
             ticks_per_slide: tick.end - tick.start,
             now: tick.now,
-            objects: self.state.objects(table.sample),
+            objects: self.state.census(table.sample),
             entries: self.state.banks.entries(),
             lost: lost(&sections),
             columns: F::columns(),

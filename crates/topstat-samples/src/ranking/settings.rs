@@ -47,14 +47,43 @@ impl Settings {
             sync: on(TS_SWITCH_SYNC),
             period_ms: config.period_ms,
             delay_ms: config.delay_ms,
+            raised_ms: config.raised_ms,
         }
     }
 
-    /// Sets a table, from the next push on, and returns what it was set to before. Windows of another period start
-    /// afresh; the generation, written last, tells the programs.
-    pub fn set(&self, sample: u32, table: u32, kind: TableType, to: &TableSettings) -> Result<TableSettings, Error> {
+    /// Sets a table, from the next push on, all but what a budget asks for. Returns what it was set to before, and is now.
+    pub fn set(
+        &self,
+        sample: u32,
+        table: u32,
+        kind: TableType,
+        to: &TableSettings,
+    ) -> Result<(TableSettings, TableSettings), Error> {
+        self.change(sample, table, kind, |before| TableSettings { raised_ms: before.raised_ms, ..*to })
+    }
+
+    /// Sets what a budget asks for, and nothing else. Returns as [`Settings::set`].
+    pub fn raise(
+        &self,
+        sample: u32,
+        table: u32,
+        kind: TableType,
+        raised_ms: u32,
+    ) -> Result<(TableSettings, TableSettings), Error> {
+        self.change(sample, table, kind, |before| TableSettings { raised_ms, ..before })
+    }
+
+    /// Windows of another period start afresh; the generation, written last, tells the programs.
+    fn change(
+        &self,
+        sample: u32,
+        table: u32,
+        kind: TableType,
+        change: impl FnOnce(TableSettings) -> TableSettings,
+    ) -> Result<(TableSettings, TableSettings), Error> {
         let _alone = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.get(sample, table);
+        let to = change(before);
         let old = self.config(sample, table);
         let epoch = if to.period_ms == old.period_ms && old.epoch != 0 { old.epoch } else { next_epoch(old.epoch) };
         let kind = match kind {
@@ -69,13 +98,14 @@ impl Settings {
         ];
         let switches = switches.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, switch)| all | switch);
         let enabled = switches & TS_SWITCH_ALL == TS_SWITCH_ALL;
-        let config = topstat_engine::config(to.period_ms, to.delay_ms, kind, enabled, epoch, self.hz)
+        let config = topstat_engine::config(to.period_ms, to.order_ms(), kind, enabled, epoch, self.hz)
             .map_err(|e| Error::Option(e.to_string()))?;
-        self.memory.write(0, Self::offset(sample, table), ts_config { switches, ..config });
+        let config = ts_config { switches, delay_ms: to.delay_ms, raised_ms: to.raised_ms, ..config };
+        self.memory.write(0, Self::offset(sample, table), config);
         self.set_quiet(sample);
         let generation = self.memory.read::<u32>(0, offset_of!(ts_settings, generation)).wrapping_add(1);
         self.memory.write::<u32>(0, offset_of!(ts_settings, generation), generation);
-        Ok(before)
+        Ok((before, to))
     }
 
     /// Pushes may be summed alone where every table that is on has a delay.

@@ -6,6 +6,7 @@ mod completions;
 mod daemon;
 mod get;
 mod ls;
+mod man;
 mod set;
 mod top;
 
@@ -22,8 +23,9 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
         Some(Command::Ls(ls)) => ls::run(ls, args.color, backend, console),
         Some(Command::Get(get)) => get::run(get, backend, console),
         Some(Command::Set(set)) => set::run(set, backend),
-        Some(Command::Daemon(daemon)) => daemon::run(daemon, backend),
+        Some(Command::Daemon(daemon)) => daemon::run(daemon, backend, console),
         Some(Command::Check(check)) => check::run(check, args.color, backend, console),
+        Some(Command::Man(man)) => man::run(man, console),
         Some(Command::Completions(shell)) => completions::run(shell, console),
     }
 }

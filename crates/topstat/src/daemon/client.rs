@@ -55,7 +55,7 @@ impl Client {
                 pins.display()
             )));
         }
-        let own: Text = Arc::new(String::new);
+        let own: Text = Arc::new(|_| String::new());
         Ok(Self::Pinned(Statistics::new(states, 1, own)))
     }
 
@@ -73,7 +73,7 @@ impl Client {
                 read.map_err(|error| failed("read", &path, &error))?;
                 Ok(text)
             }
-            (Self::Pinned(_), Kind::Own) => {
+            (Self::Pinned(_), Kind::Own | Kind::OwnJson) => {
                 Err(Error::Daemon("self is what the running daemon costs, and none runs".to_owned()))
             }
             (Self::Pinned(statistics), _) => Ok(statistics.text(file)?),

@@ -2,24 +2,40 @@
 //! The daemon: it loads and pins the observers, serves the file tree, and answers signals. What is counted lives in the
 //! kernel; the daemon may come and go.
 
+mod apply;
+pub mod budget;
+pub mod caps;
 pub mod client;
+pub mod config;
+pub mod cost;
+mod document;
 mod events;
 mod lock;
+pub mod logging;
 pub mod mount;
+pub mod notify;
+pub mod own;
 pub mod statistics;
 pub mod tree;
 mod workers;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
-use topstat_samples::{Options, State};
+use topstat_samples::State;
 
+use crate::args::ListFormat;
 use crate::backend::{Adopted, Backend};
 use crate::error::Error;
+use apply::apply;
+use config::{Config, Origin};
+use cost::Cost;
 use events::{Event, Events};
 use lock::Lock;
 use mount::{Mounted, NoTree, Point};
+use notify::Notify;
+use own::Own;
 use statistics::Statistics;
 use tree::Tree;
 use tree::fuse::TreeFs;
@@ -48,6 +64,10 @@ pub struct Settings {
     pub group: Option<u32>,
     /// Whether all that was pinned is removed at the end.
     pub unload: bool,
+    /// What tables, the log and the budget are to be.
+    pub config: Config,
+    /// Where the configuration is read from again.
+    pub origin: Origin,
 }
 
 impl Default for Settings {
@@ -58,12 +78,14 @@ impl Default for Settings {
             pid_file: DEFAULT_PID_FILE.into(),
             group: None,
             unload: false,
+            config: Config::default(),
+            origin: Origin::default(),
         }
     }
 }
 
-/// What a text file of the root says when it is read, such as `self`. Called once per open; may take a millisecond.
-pub type Text = Arc<dyn Fn() -> String + Send + Sync>;
+/// What a file of the root says when it is read, such as `self`. Called once per open; may take a millisecond.
+pub type Text = Arc<dyn Fn(ListFormat) -> String + Send + Sync>;
 
 /// Runs until a signal ends it.
 ///
@@ -80,16 +102,40 @@ pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> 
         log::info!("unmounted the tree that a killed daemon had left at {}", settings.mount.display());
     }
     let states = adopt(settings, backend)?;
+    let mut config = settings.config.clone();
+    apply(&config, &Config::default(), &states)?;
+    // What is left is enough for all that follows.
+    caps::drop().map_err(|errno| Error::System { what: "give up privileges", source: errno.into() })?;
+    log::info!("privileges left: {}", caps::describe());
+    let cost = Cost::new(states.clone(), config.overhead_budget);
     let readers = std::thread::available_parallelism().map_or(1, usize::from).clamp(2, MOST_READERS);
-    let own: Text = Arc::new(String::new);
-    let statistics = Arc::new(Statistics::new(states, readers, own));
+    let own: Text = {
+        let cost = Arc::clone(&cost);
+        Arc::new(move |format| {
+            let own = Own::new(&cost.report(), own::Process::own());
+            match format {
+                ListFormat::Text => own.text(),
+                ListFormat::Json => own.json(),
+            }
+        })
+    };
+    let statistics = Arc::new(Statistics::new(states.clone(), readers, own));
     statistics.warm_up()?;
     let serve = |point: Point| mount(point, settings, &statistics, readers, &events);
     let mut mounted = serve(point)?;
+    let keeper = cost.start().map_err(system("start threads"))?;
+    let mut notify = Notify::new(Instant::now());
+    let status = status(&states);
+    notify.ready(&status);
     loop {
-        match events.wait(None).map_err(system("wait for signals"))? {
+        let event = events.wait(notify.deadline()).map_err(system("wait for signals"))?;
+        notify.alive(Instant::now());
+        match event {
             Event::Stop => break,
             Event::Reload => {
+                notify.reloading();
+                reload(&settings.origin, &mut config, &states, &cost);
+                notify.ready(&status);
                 if mounted.as_mut().is_none_or(Mounted::is_over) {
                     drop(mounted.take());
                     // A mistake now must not end what has run for long.
@@ -114,13 +160,44 @@ pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> 
         }
     }
     log::info!("stopping");
+    notify.stopping();
+    drop(keeper);
     drop(mounted);
     if settings.unload {
-        drop(statistics);
+        drop((statistics, states, cost));
         let removed = backend.remove(&settings.pins)?;
         log::info!("removed what was pinned: {} files", removed.len());
     }
     Ok(())
+}
+
+/// One line for `systemctl status`.
+fn status(states: &[Arc<dyn State>]) -> String {
+    let samples: Vec<_> = states.iter().flat_map(|state| state.samples()).map(|sample| sample.name).collect();
+    format!("counting {}", samples.join(", "))
+}
+
+/// Reads the configuration again, and sets what can be set while the daemon runs.
+fn reload(origin: &Origin, config: &mut Config, states: &[Arc<dyn State>], cost: &Cost) {
+    let (new, file) = match origin.read() {
+        Ok(read) => read,
+        Err(error) => {
+            log::error!("{error}");
+            return;
+        }
+    };
+    let file = file.map_or_else(|| "no configuration".to_owned(), |file| file.display().to_string());
+    logging::begin(new.log_level.unwrap_or_default());
+    match apply(&new, config, states) {
+        Ok(changed) => log::info!("read {file} again: {changed} tables were set"),
+        Err(error) => log::error!("read {file} again: {error}"),
+    }
+    cost.set_budget(new.overhead_budget);
+    let restart = config.needs_restart(&new);
+    if !restart.is_empty() {
+        log::warn!("read {file} again: a restart is needed for {}", restart.join(", "));
+    }
+    *config = new;
 }
 
 /// The states of all families: those pinned, or newly loaded ones. A family that can't be loaded is left out.
@@ -128,14 +205,26 @@ fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn S
     let mut states = Vec::new();
     let mut failed = None;
     for family in topstat_samples::families() {
+        if !settings.config.wants(family.samples()) {
+            log::info!("{}: not loaded, for the configuration has all its samples off", family.name());
+            continue;
+        }
         let tables: Vec<_> = family.samples().iter().flat_map(|sample| sample.tables).collect();
         let name = family.name();
-        match backend.adopt(&settings.pins, *family, &tables, &Options::default()) {
+        let options = apply::options(&settings.config, family.samples());
+        match backend.adopt(&settings.pins, *family, &tables, &options) {
             Ok((state, how)) => {
                 match how {
                     Adopted::Loaded => log::info!("{name}: loaded"),
                     Adopted::Found => log::info!("{name}: found pinned, and adopted"),
                     Adopted::Upgraded => log::info!("{name}: found pinned, and its programs replaced"),
+                }
+                if state.top() != options.top {
+                    log::warn!(
+                        "{name}: what is pinned keeps {} rows; for {} of them, end the daemon with --unload first",
+                        state.top(),
+                        options.top
+                    );
                 }
                 for program in state.programs() {
                     log::info!("{name}: program {} ({}) at {}", program.name, program.id, program.hook);
@@ -182,5 +271,5 @@ fn mount(
 
 /// Takes down why somebody got an error from the tree.
 fn refused(what: &str, file: &str, why: &str) {
-    log::warn!("cannot {what} {}: {why}", Path::new("/").join(file).display());
+    logging::REFUSALS.warn(format_args!("cannot {what} {}: {why}", Path::new("/").join(file).display()));
 }

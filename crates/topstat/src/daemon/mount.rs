@@ -19,6 +19,7 @@ use procfs::process::{MountInfo, Process};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use super::caps;
 use super::tree::fuse::TreeFs;
 
 /// What mountinfo calls the tree.
@@ -96,7 +97,7 @@ impl Point {
         let at = self.at;
         let unusable = |why: String| NoTree::Unusable { at: at.clone(), why };
         let device = open_device()?;
-        mount_at(&at, &device).map_err(|errno| match errno {
+        caps::raised(|| mount_at(&at, &device)).map_err(|errno| match errno {
             Errno::NODEV => NoTree::NoFuse("the kernel has no file system of that kind (CONFIG_FUSE_FS)".to_owned()),
             errno => unusable(errno.to_string()),
         })?;
@@ -111,6 +112,8 @@ impl Point {
         let session =
             Session::from_fd(tree, device, SessionACL::All, config).map_err(|error| unusable(error.to_string()))?;
         let serve = move || {
+            // And so for the threads that it starts.
+            caps::serve_only();
             // How it ended makes no difference: there is no tree any more.
             let _ = session.run();
             let _ = end.send(());
@@ -139,7 +142,8 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         let ours = top_mount(&self.at).is_some_and(|mount| mount.majmin == self.device);
         // Lazily: whoever has a file open may go on holding it, and gets no more out of it.
-        if ours && rustix::mount::unmount(&self.at, UnmountFlags::DETACH).is_ok() && !self.is_over() {
+        let unmount = || rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
+        if ours && caps::raised(unmount).is_ok() && !self.is_over() {
             let _ = self.ended.recv_timeout(PATIENCE);
         }
         if self.created {
@@ -207,7 +211,7 @@ fn clear(at: &Path) -> Result<usize, String> {
         if !is_dead(at) {
             return Err("another daemon's tree is mounted there".to_owned());
         }
-        rustix::mount::unmount(at, UnmountFlags::DETACH)
+        caps::raised(|| rustix::mount::unmount(at, UnmountFlags::DETACH))
             .map_err(|e| format!("the tree of a killed daemon lies there, and can't be unmounted: {e}"))?;
         stale += 1;
         if stale == MOST_STALE {

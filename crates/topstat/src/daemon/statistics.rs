@@ -11,6 +11,7 @@ use super::Text;
 use super::tree::fuse::{Failure, Store};
 use super::tree::value::Setting;
 use super::tree::{File, Kind, Place};
+use crate::args::ListFormat;
 
 /// The states of all families that are loaded.
 pub struct Statistics {
@@ -171,7 +172,8 @@ impl Statistics {
                 let found = self.serving(table)?.with_reader(|source| source.dump(table))?;
                 Ok(written(&mut |text| dump::write(&found, text)))
             }
-            (Kind::Own, _) => Ok((self.own)().into_bytes()),
+            (Kind::Own, _) => Ok((self.own)(ListFormat::Text).into_bytes()),
+            (Kind::OwnJson, _) => Ok((self.own)(ListFormat::Json).into_bytes()),
             // The tree has these below tables only.
             (Kind::Type | Kind::Stat | Kind::Json | Kind::Dump, _) => Err(Error::NotLoaded(file.path())),
         }

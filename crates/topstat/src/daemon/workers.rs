@@ -37,6 +37,7 @@ impl Workers {
 }
 
 fn run(work: &Mutex<Receiver<Work>>) {
+    super::caps::serve_only();
     loop {
         // The lock is given back before the work is done.
         let next = work.lock().unwrap_or_else(PoisonError::into_inner).recv();

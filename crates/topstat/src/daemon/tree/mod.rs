@@ -34,6 +34,8 @@ pub enum Kind {
     Json,
     /// What topstat costs.
     Own,
+    /// The same as a JSON document.
+    OwnJson,
 }
 
 impl Kind {
@@ -46,6 +48,7 @@ impl Kind {
             Self::Dump => "dump",
             Self::Json => "json",
             Self::Own => "self",
+            Self::OwnJson => "self.json",
         }
     }
 
@@ -56,7 +59,7 @@ impl Kind {
 
     /// Whether reading it takes a look at tables or processes: a thousand times what a setting takes.
     pub fn slow(self) -> bool {
-        matches!(self, Self::Stat | Self::Dump | Self::Json | Self::Own)
+        matches!(self, Self::Stat | Self::Dump | Self::Json | Self::Own | Self::OwnJson)
     }
 }
 
@@ -76,7 +79,7 @@ impl Place {
     pub fn files(self) -> &'static [Kind] {
         use Setting::{Delay, Enabled, Period, Sync};
         match self {
-            Self::Root => &[Kind::Setting(Enabled), Kind::Own],
+            Self::Root => &[Kind::Setting(Enabled), Kind::Own, Kind::OwnJson],
             Self::Sample(_) => &[Kind::Setting(Enabled)],
             Self::Table(_) => &[
                 Kind::Type,
