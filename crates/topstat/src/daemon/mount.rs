@@ -151,8 +151,8 @@ impl Drop for Mounted {
         if ours && caps::raised(unmount).is_ok() && !self.is_over() {
             let _ = self.ended.recv_timeout(PATIENCE);
         }
-        if self.created {
-            // Unless somebody has put something there.
+        // Where somebody else has unmounted it, the directory may have another use by now.
+        if ours && self.created {
             let _ = std::fs::remove_dir(&self.at);
         }
     }
