@@ -5,7 +5,9 @@
 #![warn(missing_docs)]
 
 pub mod attached;
+pub mod busy;
 pub mod cgroup;
+pub mod daemon;
 pub mod drops;
 pub mod harness;
 pub mod netns;
@@ -13,6 +15,8 @@ pub mod role;
 pub mod truth;
 pub mod watch;
 
+pub use busy::Busy;
+pub use daemon::Daemon;
 pub use harness::{Case, Need, note};
 pub use netns::Netns;
 pub use role::Role;

@@ -4,8 +4,10 @@
 mod check;
 mod completions;
 mod daemon;
+mod get;
 mod ls;
 mod man;
+mod set;
 mod top;
 
 use crate::args::{Args, Command, TopArgs};
@@ -18,7 +20,9 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
     match &args.command {
         None => top::run(&TopArgs::default_view(), args.color, backend, console),
         Some(Command::Top(top)) => top::run(top, args.color, backend, console),
-        Some(Command::Ls(ls)) => ls::run(ls, args.color, console),
+        Some(Command::Ls(ls)) => ls::run(ls, args.color, backend, console),
+        Some(Command::Get(get)) => get::run(get, backend, console),
+        Some(Command::Set(set)) => set::run(set, backend),
         Some(Command::Daemon(daemon)) => daemon::run(daemon, backend, console),
         Some(Command::Check(check)) => check::run(check, args.color, backend, console),
         Some(Command::Man(man)) => man::run(man, console),

@@ -33,10 +33,9 @@ impl Share {
         let percent = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
         let share = percent.filter(|percent| percent.is_finite()).map(Self::from_percent);
         let range = LEAST..=MOST;
-        share
-            .filter(|share| range.contains(share))
-            .map(Some)
-            .ok_or_else(|| format!("allowed are \"off\" and a share of each CPU from {LEAST} to {MOST}, such as \"1%\""))
+        share.filter(|share| range.contains(share)).map(Some).ok_or_else(|| {
+            format!("allowed are \"off\" and a share of each CPU from {LEAST} to {MOST}, such as \"1%\"")
+        })
     }
 
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it saturates, and a budget is then refused
@@ -229,8 +228,7 @@ impl Controller {
     fn learn(&mut self, measured: &Measured) -> bool {
         let Some((left, before)) = self.left.take() else { return false };
         if let (Some(before), Some(now)) = (before, measured.per_run()) {
-            let (ratio, at) =
-                if left < self.level { (before / now, left.0) } else { (now / before, self.level.0) };
+            let (ratio, at) = if left < self.level { (before / now, left.0) } else { (now / before, self.level.0) };
             self.ratios[at] = ratio.clamp(1.0, RATIO_MOST);
         }
         left > self.level
@@ -424,7 +422,10 @@ mod tests {
         assert_eq!(Share::budget("off"), Ok(None));
         for text in ["", "1", "%", "0%", "-1%", "51%", "0.001%", "NaN%", "inf%", "1e300%", "one%", "OFF"] {
             let error = Share::budget(text).unwrap_err();
-            assert_eq!(error, "allowed are \"off\" and a share of each CPU from 0.01% to 50%, such as \"1%\"", "{text}");
+            assert_eq!(
+                error, "allowed are \"off\" and a share of each CPU from 0.01% to 50%, such as \"1%\"",
+                "{text}"
+            );
         }
         assert_eq!(Share(12_300).to_string(), "1.23%");
     }

@@ -19,8 +19,11 @@ pub const SERVING: [Needed; 3] = [
 ];
 
 /// What is needed at times, by the first thread and the one that measures.
-pub const AT_TIMES: [Needed; 1] =
-    [(CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN", "to mount and unmount the tree, and to have runs of programs counted")];
+pub const AT_TIMES: [Needed; 1] = [(
+    CapabilitySet::SYS_ADMIN,
+    "CAP_SYS_ADMIN",
+    "to mount and unmount the tree, and to have runs of programs counted",
+)];
 
 /// Gives up what is not needed, for this thread and all that it starts from now on. Nothing that they execute can have
 /// more (no_new_privs, and an empty bounding set). Without privileges there is nothing to give up.

@@ -15,8 +15,8 @@ use topstat_model::typeset::escape;
 use topstat_samples::{DEFAULT_TOP, MAX_TOP, SampleInfo, TableInfo};
 
 use super::budget::Share;
-use super::logging::Level;
 use super::document::{Document, Problem, Section};
+use super::logging::Level;
 use crate::suggest::did_you_mean;
 use crate::time;
 
@@ -431,8 +431,10 @@ mod tests {
         let lines = wrong("[samples.tcp_v4]\ntop = 10\n[samples.udp_v6]\ntop = 20\n");
         assert_eq!(
             lines,
-            ["x.toml:3:10: samples tcp_v4 and udp_v6 share their programs and keep the same number of rows: top is 10 \
-              for the one and 20 for the other"]
+            [
+                "x.toml:3:10: samples tcp_v4 and udp_v6 share their programs and keep the same number of rows: top is 10 \
+              for the one and 20 for the other"
+            ]
         );
         let config = parse("top = 5\n[samples.udp_v6]\ntop = 20\n").unwrap();
         assert_eq!(config.top(topstat_samples::families()[0].samples()), 20);
@@ -447,7 +449,10 @@ mod tests {
     #[test]
     fn a_file_that_was_named_must_be_there() {
         let error = Config::find(Some(Path::new("/no/such/topstat.toml"))).unwrap_err().to_string();
-        assert_eq!(error, "cannot read the configuration /no/such/topstat.toml: No such file or directory (os error 2)");
+        assert_eq!(
+            error,
+            "cannot read the configuration /no/such/topstat.toml: No such file or directory (os error 2)"
+        );
     }
 
     #[test]
@@ -459,9 +464,10 @@ mod tests {
         .map(|text| parse(text).unwrap());
         assert_eq!(old.needs_restart(&new), ["mount", "top", "samples.tcp_v4.top"]);
         assert_eq!(old.needs_restart(&old), [""; 0]);
-        let off: String = topstat_samples::families()[0].samples().iter().fold(String::new(), |text, info| {
-            text + &format!("[samples.{}]\nenabled = false\n", info.name)
-        });
+        let off: String = topstat_samples::families()[0]
+            .samples()
+            .iter()
+            .fold(String::new(), |text, info| text + &format!("[samples.{}]\nenabled = false\n", info.name));
         let off = parse(&off).unwrap();
         assert_eq!(Config::default().needs_restart(&off), ["samples.{tcp_v4,tcp_v6,udp_v4,udp_v6}.enabled"]);
     }

@@ -48,7 +48,7 @@ struct Inner {
 
 /// One window.
 #[derive(Clone)]
-pub(super) struct Measurement {
+pub struct Measurement {
     pub at: SystemTime,
     taken: Instant,
     pub elapsed: Duration,
@@ -62,7 +62,7 @@ pub(super) struct Measurement {
 
 /// A change of the level.
 #[derive(Clone, Copy)]
-pub(super) struct Change {
+pub struct Change {
     pub at: SystemTime,
     pub from: Level,
     pub to: Level,
@@ -71,7 +71,7 @@ pub(super) struct Change {
 }
 
 /// All that `self` shows, at one moment.
-pub(super) struct Report<'a> {
+pub struct Report<'a> {
     pub states: &'a [Arc<dyn State>],
     pub since: SystemTime,
     pub uptime: Duration,
@@ -170,7 +170,8 @@ impl Cost {
         loop {
             {
                 let mut inner = self.lock();
-                while !inner.stop && !inner.asked && !inner.budget_changed && next.is_none_or(|at| at > Instant::now()) {
+                while !inner.stop && !inner.asked && !inner.budget_changed && next.is_none_or(|at| at > Instant::now())
+                {
                     inner = match next {
                         None => self.wake.wait(inner).unwrap_or_else(PoisonError::into_inner),
                         Some(at) => {
@@ -211,7 +212,10 @@ impl Cost {
                     #[allow(clippy::cast_precision_loss)]
                     let per_run = measured.cost_ns as f64 / (measured.runs as f64).max(1.0);
                     let share = measured.share() * 100.0;
-                    log::info!("in a second the programs ran {} times: {per_run:.0} ns each, {share:.3}% of each CPU", measured.runs);
+                    log::info!(
+                        "in a second the programs ran {} times: {per_run:.0} ns each, {share:.3}% of each CPU",
+                        measured.runs
+                    );
                 }
                 Some(measured)
             }
@@ -276,7 +280,11 @@ impl Cost {
             (Some(budget), None) => {
                 // Where a daemon that was killed has left off.
                 let level = self.found_level();
-                log::info!("the budget is {budget} of each CPU; delays begin at level {} of {}", level.number(), Level::LAST.number());
+                log::info!(
+                    "the budget is {budget} of each CPU; delays begin at level {} of {}",
+                    level.number(),
+                    Level::LAST.number()
+                );
                 *controller = Some(Controller::new(budget, level));
                 self.set_level(level);
             }

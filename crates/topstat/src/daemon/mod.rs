@@ -5,6 +5,7 @@
 mod apply;
 pub mod budget;
 pub mod caps;
+pub mod client;
 pub mod config;
 pub mod cost;
 mod document;

@@ -158,6 +158,11 @@ pub fn is_tree(at: &Path) -> bool {
     real(at).is_ok_and(|at| top_mount(&at).is_some_and(|mount| mount.fs_type == FS_TYPE))
 }
 
+/// Whether the tree there is one whose daemon was killed.
+pub fn is_dead(at: &Path) -> bool {
+    matches!(rustix::fs::statfs(at), Err(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
 /// The path without links. The last name is not looked at: a dead tree there answers nothing.
 fn real(at: &Path) -> io::Result<PathBuf> {
     match (at.parent(), at.file_name()) {
@@ -203,14 +208,14 @@ fn clear(at: &Path) -> Result<usize, String> {
         if mount.fs_type != FS_TYPE {
             return Err(format!("{source} ({}) is mounted there", mount.fs_type));
         }
-        match rustix::fs::statfs(at) {
-            Err(Errno::NOTCONN | Errno::CONNABORTED) if stale < MOST_STALE => {
-                caps::raised(|| rustix::mount::unmount(at, UnmountFlags::DETACH))
-                    .map_err(|e| format!("the tree of a killed daemon lies there, and can't be unmounted: {e}"))?;
-                stale += 1;
-            }
-            Err(errno) => return Err(errno.to_string()),
-            Ok(_) => return Err("another daemon's tree is mounted there".to_owned()),
+        if !is_dead(at) {
+            return Err("another daemon's tree is mounted there".to_owned());
+        }
+        caps::raised(|| rustix::mount::unmount(at, UnmountFlags::DETACH))
+            .map_err(|e| format!("the tree of a killed daemon lies there, and can't be unmounted: {e}"))?;
+        stale += 1;
+        if stale == MOST_STALE {
+            return Err(format!("{MOST_STALE} trees of killed daemons lay there, and there are more"));
         }
     }
     let mut entries = std::fs::read_dir(at).map_err(|error| match error.kind() {

@@ -8,10 +8,10 @@ use topstat_model::{dump, json, stat};
 use topstat_samples::{Error, SampleInfo, Source, State, TableInfo, TableSettings};
 
 use super::Text;
-use crate::args::ListFormat;
 use super::tree::fuse::{Failure, Store};
 use super::tree::value::Setting;
 use super::tree::{File, Kind, Place};
+use crate::args::ListFormat;
 
 /// The states of all families that are loaded.
 pub struct Statistics {
@@ -71,6 +71,15 @@ impl Statistics {
         index
             .map(|index| &self.families[*index])
             .ok_or_else(|| Error::NotLoaded(format!("{}/{}", table.sample, table.name)))
+    }
+
+    /// Whether this directory is of a sample that is loaded.
+    pub fn has(&self, place: Place) -> bool {
+        match place {
+            Place::Root => true,
+            Place::Sample(sample) => self.family_of.contains_key(sample.name),
+            Place::Table(table) => self.family_of.contains_key(table.sample),
+        }
     }
 
     /// The tables that a setting of this directory concerns.

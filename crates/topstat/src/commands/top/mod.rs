@@ -6,8 +6,10 @@ mod frame;
 mod plan;
 mod view;
 
+use std::sync::Arc;
+
 use topstat_model::human_ms;
-use topstat_samples::Source;
+use topstat_samples::{Family, Source, State, TableInfo, TableSettings};
 
 use crate::args::{ColorWhen, TopArgs};
 use crate::backend::Backend;
@@ -23,12 +25,23 @@ pub fn run(
     console: &mut dyn Console,
 ) -> Result<Exit, Error> {
     let facts = console.facts();
-    let plan = Plan::new(args, color, facts)?;
+    let mut plan = Plan::new(args, color, facts)?;
     let system = |source| Error::System { what: "catch signals", source };
     // Before anything is loaded: a Ctrl-C must find somebody who detaches it.
     console.catch_signals(plan.style.in_place).map_err(system)?;
-    let mut source = backend.load(&plan.tables, &plan.options)?;
-    if facts.notes {
+    let mut source = match shared(args, &plan, backend)? {
+        Some(state) => {
+            plan.share(args, state.top())?;
+            for table in &plan.tables {
+                if let Some(off) = off(state.settings(table)?, table) {
+                    console.note(&format!("topstat: {off}"));
+                }
+            }
+            state.reader()?
+        }
+        None => backend.load(&plan.tables, &plan.options)?,
+    };
+    if facts.notes && !plan.first_after.is_zero() {
         let wait = u32::try_from(plan.first_after.as_millis()).unwrap_or(u32::MAX);
         console.note(&format!("topstat: counting; the first rows come in {}", human_ms(wait)));
     }
@@ -39,6 +52,31 @@ pub fn run(
     drop(source);
     shown.and(left)?;
     Ok(Exit::Done)
+}
+
+/// The daemon's state of these tables, where there is one.
+fn shared(args: &TopArgs, plan: &Plan, backend: &mut dyn Backend) -> Result<Option<Arc<dyn State>>, Error> {
+    let of = |table: &TableInfo| {
+        let has = |family: &&&dyn Family| family.samples().iter().any(|sample| sample.name == table.sample);
+        topstat_samples::families().iter().find(has)
+    };
+    match plan.tables.first().and_then(|table| of(table)) {
+        // All tables of a plan are of one family, as loading them asks for, too.
+        Some(family) if !args.private => Ok(backend.open(&args.pins.dir, *family)?),
+        _ => Ok(None),
+    }
+}
+
+/// Says that pushes don't count, and how they would.
+fn off(settings: TableSettings, table: &TableInfo) -> Option<String> {
+    let TableInfo { sample, name, .. } = table;
+    let path = match settings {
+        TableSettings { root_enabled: false, .. } => "enabled".to_owned(),
+        TableSettings { sample_enabled: false, .. } => format!("{sample}/enabled"),
+        TableSettings { enabled: false, .. } => format!("{sample}/{name}/enabled"),
+        _ => return None,
+    };
+    Some(format!("{sample}/{name} is off, and counts nothing (topstat set {path} 1)"))
 }
 
 /// Shows snapshots until there are enough, or the user has enough.
