@@ -82,7 +82,13 @@ impl Daemon {
 
     /// Starts one in this place, and does not wait.
     pub fn launch(place: Arc<Place>, options: &[&str]) -> Self {
+        Self::launch_in(place, options, &[])
+    }
+
+    /// The same, with these variables in its environment.
+    pub fn launch_in(place: Arc<Place>, options: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut child = role::command("topstat")
+            .envs(environment.iter().copied())
             .arg("daemon")
             .args(place.options())
             .args(options)
@@ -102,6 +108,21 @@ impl Daemon {
             }
         });
         Self { child, log, place }
+    }
+
+    /// The time that it has used, as the scheduler has it.
+    pub fn cpu_time(&self) -> Duration {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).expect("its threads");
+        let of = |task: std::io::Result<fs::DirEntry>| -> Option<u64> {
+            let text = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse().ok()
+        };
+        Duration::from_nanos(tasks.filter_map(of).sum())
+    }
+
+    /// What it says that it costs.
+    pub fn own(&self) -> serde_json::Value {
+        serde_json::from_str(&self.read("self.json")).expect("a document")
     }
 
     /// Its process id.

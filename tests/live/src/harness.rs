@@ -30,6 +30,8 @@ pub enum Need {
     Fuse,
     /// `net.core.optmem_max` of a network namespace's own.
     OptmemPerNetns,
+    /// systemd-analyze, which knows what units may say.
+    SystemdAnalyze,
 }
 
 impl Need {
@@ -44,6 +46,10 @@ impl Need {
             Need::CgroupV1 => cgroup::v1_missing(),
             Need::Fuse => std::fs::File::open("/dev/fuse").err().map(|e| format!("needs FUSE: /dev/fuse: {e}")),
             Need::OptmemPerNetns => netns::optmem_missing(),
+            Need::SystemdAnalyze => {
+                let asked = std::process::Command::new("systemd-analyze").arg("--version").output();
+                asked.err().map(|e| format!("needs systemd-analyze: {e}"))
+            }
         }
     }
 }

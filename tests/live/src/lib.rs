@@ -5,6 +5,7 @@
 #![warn(missing_docs)]
 
 pub mod attached;
+pub mod busy;
 pub mod cgroup;
 pub mod daemon;
 pub mod drops;
@@ -14,6 +15,7 @@ pub mod role;
 pub mod truth;
 pub mod watch;
 
+pub use busy::Busy;
 pub use daemon::Daemon;
 pub use harness::{Case, Need, note};
 pub use netns::Netns;

@@ -48,7 +48,7 @@ struct Inner {
 
 /// One window.
 #[derive(Clone)]
-pub(super) struct Measurement {
+pub struct Measurement {
     pub at: SystemTime,
     taken: Instant,
     pub elapsed: Duration,
@@ -62,7 +62,7 @@ pub(super) struct Measurement {
 
 /// A change of the level.
 #[derive(Clone, Copy)]
-pub(super) struct Change {
+pub struct Change {
     pub at: SystemTime,
     pub from: Level,
     pub to: Level,
@@ -71,7 +71,7 @@ pub(super) struct Change {
 }
 
 /// All that `self` shows, at one moment.
-pub(super) struct Report<'a> {
+pub struct Report<'a> {
     pub states: &'a [Arc<dyn State>],
     pub since: SystemTime,
     pub uptime: Duration,

@@ -39,11 +39,6 @@ impl Notify {
         }
     }
 
-    /// One line for `systemctl status`.
-    pub fn status(&self, status: &str) {
-        send(&[NotifyState::Status(status)]);
-    }
-
     /// The daemon is about to end.
     pub fn stopping(&self) {
         send(&[NotifyState::Stopping]);

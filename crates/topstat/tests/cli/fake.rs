@@ -102,6 +102,20 @@ impl State for FakeState {
         Ok(())
     }
 
+    fn raise(&self, table: &TableInfo, delay_ms: u32) -> Result<(), Error> {
+        let raised = TableSettings { raised_ms: delay_ms, ..self.settings(table)? };
+        self.settings.lock().unwrap().insert(path(table), raised);
+        Ok(())
+    }
+
+    fn pushed(&self, table: &TableInfo) -> Result<u64, Error> {
+        self.settings(table).map(|_| 0)
+    }
+
+    fn objects(&self, _: &SampleInfo) -> u64 {
+        0
+    }
+
     fn reader(self: Arc<Self>) -> Result<Box<dyn Source>, Error> {
         self.readers.fetch_add(1, Ordering::SeqCst);
         let options = Options { top: self.top, ..Options::default() };

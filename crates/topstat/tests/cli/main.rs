@@ -7,5 +7,6 @@ mod fake;
 mod golden;
 mod pinned;
 mod program;
+mod service;
 mod terminal;
 mod top;
