@@ -8,6 +8,7 @@ mod additive;
 mod exact;
 mod networks;
 mod owners;
+mod pins;
 mod right;
 mod roles;
 mod rolling;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         ("additive", additive::cases()),
         ("owners", owners::cases()),
         ("trouble", trouble::cases()),
+        ("pins", pins::cases()),
     ]);
     println!(
         "snapshots taken and checked: {}",

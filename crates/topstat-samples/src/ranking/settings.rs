@@ -2,8 +2,11 @@
 //! What users set of the tables: in memory shared with the programs, which read it on every push.
 
 use std::mem::{offset_of, size_of};
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
+use rustix::fs::FlockOperation;
 use topstat_model::TableType;
 
 use super::abi::{
@@ -11,7 +14,11 @@ use super::abi::{
     TS_SWITCH_TABLE, ts_config, ts_settings,
 };
 use crate::bpf::Shared;
+use crate::pinned::lock_file;
 use crate::{Error, SampleInfo, TableSettings};
+
+/// The longest to wait for others to have set: that takes microseconds, so something has stopped them.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The settings of a family.
 pub struct Settings {
@@ -19,13 +26,28 @@ pub struct Settings {
     samples: &'static [SampleInfo],
     /// Two that set at once would overwrite each other's.
     setting: Mutex<()>,
+    /// Where settings are pinned: what other processes that set lock, too.
+    shared: Option<OwnedFd>,
     hz: u32,
 }
 
 impl Settings {
     /// Those in this memory.
-    pub fn new(memory: Shared, samples: &'static [SampleInfo]) -> Self {
-        Self { memory, samples, setting: Mutex::new(()), hz: hz() }
+    pub fn new(memory: Shared, samples: &'static [SampleInfo], shared: Option<OwnedFd>) -> Self {
+        Self { memory, samples, setting: Mutex::new(()), shared, hz: hz() }
+    }
+
+    /// Bytes of the settings of so many samples.
+    pub fn size(samples: usize) -> usize {
+        size_of::<ts_settings>() + samples * TS_BANK_TABLES as usize * size_of::<ts_config>()
+    }
+
+    /// Locks other processes out until it is dropped.
+    fn lock(&self) -> Result<Option<impl Drop + '_>, Error> {
+        let Some(shared) = &self.shared else { return Ok(None) };
+        lock_file(shared, LOCK_PATIENCE)
+            .map_err(|e| Error::Kernel { what: "lock the settings".to_owned(), why: e.to_string() })?;
+        Ok(Some(Locked(shared)))
     }
 
     fn offset(sample: u32, table: u32) -> usize {
@@ -54,6 +76,7 @@ impl Settings {
     /// afresh; the generation, written last, tells the programs.
     pub fn set(&self, sample: u32, table: u32, kind: TableType, to: &TableSettings) -> Result<TableSettings, Error> {
         let _alone = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _locked = self.lock()?;
         let before = self.get(sample, table);
         let old = self.config(sample, table);
         let epoch = if to.period_ms == old.period_ms && old.epoch != 0 { old.epoch } else { next_epoch(old.epoch) };
@@ -86,6 +109,16 @@ impl Settings {
             let offset = Self::offset(sample, table) + offset_of!(ts_config, quiet);
             self.memory.write::<u32>(0, offset, quiet.into());
         }
+    }
+}
+
+/// Holds a lock.
+struct Locked<'a>(&'a OwnedFd);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // It can't fail for a descriptor that holds the lock.
+        let _ = rustix::fs::flock(self.0, FlockOperation::Unlock);
     }
 }
 
