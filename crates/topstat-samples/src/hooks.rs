@@ -82,9 +82,16 @@ pub fn replace(object: &Object, hook: &Hook, link: &mut Link) -> Result<(), Erro
     link.update_prog(&program).map_err(|e| failed(&e))
 }
 
-/// What is attached at a hook.
-pub fn describe(object: &Object, hook: &Hook) -> Result<Program, Error> {
-    let id = libbpf_rs::Program::id_from_fd(bpf::program(object, hook.program)?.as_fd())
-        .map_err(|e| kernel(format!("ask for the id of {}", hook.program), &e))?;
-    Ok(Program { name: hook.program.to_owned(), id, hook: hook.name })
+/// The programs of a hook. The kernel's statistics of a gate have in them what runs behind it.
+pub fn describe(object: &Object, hook: &Hook) -> Result<Vec<Program>, Error> {
+    let mut names = vec![hook.program.to_owned()];
+    if hook.at == At::Gate {
+        names.insert(0, hook.enter());
+    }
+    let describe = |name: String| {
+        let id = libbpf_rs::Program::id_from_fd(bpf::program(object, &name)?.as_fd())
+            .map_err(|e| kernel(format!("ask for the id of {name}"), &e))?;
+        Ok(Program { name, id, hook: hook.name })
+    };
+    names.into_iter().map(describe).collect()
 }

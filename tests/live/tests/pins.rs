@@ -27,7 +27,7 @@ fn found_replaced_and_removed() {
         let (state, adopted) = nest.adopt_as(build, &[BYTES], &everything());
         assert_eq!(adopted, expected);
         let programs: Vec<_> = state.programs().into_iter().map(|p| p.id).collect();
-        assert_eq!(programs.len(), 6);
+        assert_eq!(programs.len(), 8);
         seen.push(programs);
         drop(state);
         load.run(&Plan::new(vec![10; 10]), &limits()).unwrap();

@@ -54,9 +54,10 @@ impl Loaded {
         (self.begin)(&self.object)
     }
 
-    /// One of them.
-    pub fn program(&self, hook: &Hook) -> Result<Program, Error> {
-        hooks::describe(&self.object, hook)
+    /// What is attached at all hooks.
+    fn programs(&self) -> Result<Vec<Program>, Error> {
+        let all = self.hooks.iter().map(|hook| hooks::describe(&self.object, hook)).collect::<Result<Vec<_>, _>>()?;
+        Ok(all.concat())
     }
 }
 
@@ -64,7 +65,7 @@ impl Loaded {
 pub fn load<F: Ranked>(tables: &[&TableInfo], options: &Options) -> Result<Ranking<F>, Error> {
     let (loaded, maps) = Loaded::afresh::<F>(tables, options)?;
     let links = loaded.hooks.iter().map(|hook| loaded.attach(hook)).collect::<Result<Vec<_>, _>>()?;
-    let programs = loaded.hooks.iter().map(|hook| loaded.program(hook)).collect::<Result<Vec<_>, _>>()?;
+    let programs = loaded.programs()?;
     loaded.begin()?;
     Ranking::new(maps, programs, None, (links, loaded))
 }

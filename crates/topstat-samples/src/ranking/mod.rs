@@ -143,7 +143,8 @@ impl Maps {
         ];
         for (name, map, least, most) in needed {
             let size = map.value_size() as usize;
-            if size < least || size > most || (name == "banks" && map.max_entries() as usize % samples != 0) {
+            if size < least || size > most || (name == "banks" && !(map.max_entries() as usize).is_multiple_of(samples))
+            {
                 return Err(Error::Kernel {
                     what: format!("use the map {name} of {}", F::NAME),
                     why: format!("{} values of {size} bytes are not what it should hold", map.max_entries()),
@@ -241,6 +242,17 @@ impl<F: Ranked> Ranking<F> {
     /// Reads its tables: see [`State::reader`].
     pub fn read(self: Arc<Self>, cpu_rows: bool) -> Result<Box<dyn Source>, Error> {
         Ok(Box::new(reader::Reader::new(self, cpu_rows)?))
+    }
+
+    /// After somebody who used the state may have been killed amid anything: nothing is proven until it is looked at
+    /// again, and settings count as they are.
+    pub fn mistrust(&self) -> Result<(), Error> {
+        self.settings.announce()?;
+        for table in F::SAMPLES.iter().flat_map(|s| s.tables) {
+            let (sample, number) = Self::place(table)?;
+            self.banks.distrust(sample, number);
+        }
+        Ok(())
     }
 
     /// Where the programs keep a table: the sample's and the table's number.

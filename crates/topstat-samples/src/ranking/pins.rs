@@ -55,7 +55,11 @@ pub fn adopt<F: Ranked>(
     } else {
         Adopted::Found
     };
-    Ok((Arc::new(pinned.state()?), adopted))
+    let state = pinned.state()?;
+    if adopted != Adopted::Loaded {
+        state.mistrust()?;
+    }
+    Ok((Arc::new(state), adopted))
 }
 
 /// What is pinned of the family with other ABIs.
@@ -83,11 +87,11 @@ fn is_there(path: &Path) -> Result<bool, Error> {
 }
 
 fn unusable(path: &Path, why: &dyn std::fmt::Display) -> Error {
-    Error::Pins {
-        path: path.to_owned(),
-        why: why.to_string(),
-        advice: "start the daemon, which repairs what it can, or remove it with 'topstat unload'".to_owned(),
-    }
+    let advice = match rustix::process::geteuid().is_root() {
+        true => "start the daemon, which repairs what it can, or remove it with 'topstat unload'",
+        false => "run as root",
+    };
+    Error::Pins { path: path.to_owned(), why: why.to_string(), advice: advice.to_owned() }
 }
 
 fn cannot_pin(path: &Path, why: &dyn std::fmt::Display) -> Error {
@@ -181,9 +185,12 @@ impl<F: Ranked> Pinned<F> {
     fn state(&self) -> Result<Ranking<F>, Error> {
         let mut programs = Vec::new();
         for hook in F::HOOKS {
-            if let Some((_, id)) = self.link(hook)? {
-                programs.push(Program { name: hook.program.to_owned(), id, hook: hook.name });
+            let Some((link, id)) = self.link(hook)? else { continue };
+            if hook.at == At::Gate {
+                let id = link.info().map_err(|e| unusable(&self.dir, &e))?.prog_id;
+                programs.push(Program { name: hook.enter(), id, hook: hook.name });
             }
+            programs.push(Program { name: hook.program.to_owned(), id, hook: hook.name });
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let shared = rustix::fs::open(&self.dir, flags, Mode::empty()).map_err(|e| unusable(&self.dir, &e))?;

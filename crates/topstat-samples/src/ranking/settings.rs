@@ -3,7 +3,7 @@
 
 use std::mem::{offset_of, size_of};
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
@@ -17,8 +17,8 @@ use crate::bpf::Shared;
 use crate::pinned::lock_file;
 use crate::{Error, SampleInfo, TableSettings};
 
-/// The longest to wait for others to have set: that takes microseconds, so something has stopped them.
-const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// The longest to wait for others to have set or refilled: a table of a million objects takes a good part of a second.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The settings of a family.
 pub struct Settings {
@@ -42,12 +42,67 @@ impl Settings {
         size_of::<ts_settings>() + samples * TS_BANK_TABLES as usize * size_of::<ts_config>()
     }
 
-    /// Locks other processes out until it is dropped.
-    fn lock(&self) -> Result<Option<impl Drop + '_>, Error> {
-        let Some(shared) = &self.shared else { return Ok(None) };
-        lock_file(shared, LOCK_PATIENCE)
-            .map_err(|e| Error::Kernel { what: "lock the settings".to_owned(), why: e.to_string() })?;
-        Ok(Some(Locked(shared)))
+    /// Keeps out all others who set, or have a table ordered again, until it is dropped.
+    pub fn lock(&self) -> Result<Locked<'_>, Error> {
+        let alone = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = &self.shared {
+            lock_file(shared, LOCK_PATIENCE)
+                .map_err(|e| Error::Kernel { what: "lock the settings".to_owned(), why: e.to_string() })?;
+        }
+        Ok(Locked { _alone: alone, shared: self.shared.as_ref() })
+    }
+
+    /// The same, if nobody is there to be waited for.
+    pub fn try_lock(&self) -> Option<Locked<'_>> {
+        let alone = match self.setting.try_lock() {
+            Ok(alone) => alone,
+            Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        if let Some(shared) = &self.shared {
+            rustix::fs::flock(shared, FlockOperation::NonBlockingLockExclusive).ok()?;
+        }
+        Some(Locked { _alone: alone, shared: self.shared.as_ref() })
+    }
+
+    /// How many times a table's objects began and ended being ordered again: odd while they are.
+    pub fn refills(&self) -> u32 {
+        self.memory.read(0, offset_of!(ts_settings, refills))
+    }
+
+    /// The table that is being refilled; the lock is held.
+    pub fn refilling(&self, _: &Locked<'_>) -> Option<(u32, u32)> {
+        let place: u32 = self.memory.read(0, offset_of!(ts_settings, refilling));
+        let (sample, table) = (place / TS_BANK_TABLES, place % TS_BANK_TABLES);
+        (self.refills() % 2 == 1 && (sample as usize) < self.samples.len()).then_some((sample, table))
+    }
+
+    /// Says that a table is being refilled; the lock is held, and nobody else does.
+    pub fn begin_refill(&self, _: &Locked<'_>, sample: u32, table: u32) {
+        self.memory.write::<u32>(0, offset_of!(ts_settings, refilling), sample * TS_BANK_TABLES + table);
+        self.memory.write::<u32>(0, offset_of!(ts_settings, refills), self.refills().wrapping_add(1) | 1);
+    }
+
+    /// Says that nothing is being refilled any more; the lock is held.
+    pub fn end_refill(&self, _: &Locked<'_>) {
+        let refills = self.refills();
+        self.memory.write::<u32>(0, offset_of!(ts_settings, refills), refills.wrapping_add(refills % 2));
+    }
+
+    /// Has the programs look at all settings: somebody who set them may have been killed before they said so.
+    pub fn announce(&self) -> Result<(), Error> {
+        let locked = self.lock()?;
+        for sample in 0..u32::try_from(self.samples.len()).unwrap_or(0) {
+            self.set_quiet(sample);
+        }
+        self.tell(&locked);
+        Ok(())
+    }
+
+    /// Settings have changed: the programs look at them when the generation differs.
+    fn tell(&self, _: &Locked<'_>) {
+        let generation = self.memory.read::<u32>(0, offset_of!(ts_settings, generation)).wrapping_add(1);
+        self.memory.write::<u32>(0, offset_of!(ts_settings, generation), generation);
     }
 
     fn offset(sample: u32, table: u32) -> usize {
@@ -75,8 +130,7 @@ impl Settings {
     /// Sets a table, from the next push on, and returns what it was set to before. Windows of another period start
     /// afresh; the generation, written last, tells the programs.
     pub fn set(&self, sample: u32, table: u32, kind: TableType, to: &TableSettings) -> Result<TableSettings, Error> {
-        let _alone = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
-        let _locked = self.lock()?;
+        let locked = self.lock()?;
         let before = self.get(sample, table);
         let old = self.config(sample, table);
         let epoch = if to.period_ms == old.period_ms && old.epoch != 0 { old.epoch } else { next_epoch(old.epoch) };
@@ -96,8 +150,7 @@ impl Settings {
             .map_err(|e| Error::Option(e.to_string()))?;
         self.memory.write(0, Self::offset(sample, table), ts_config { switches, ..config });
         self.set_quiet(sample);
-        let generation = self.memory.read::<u32>(0, offset_of!(ts_settings, generation)).wrapping_add(1);
-        self.memory.write::<u32>(0, offset_of!(ts_settings, generation), generation);
+        self.tell(&locked);
         Ok(before)
     }
 
@@ -112,13 +165,16 @@ impl Settings {
     }
 }
 
-/// Holds a lock.
-struct Locked<'a>(&'a OwnedFd);
+/// Whoever has it is the only one who sets, of all processes.
+pub struct Locked<'a> {
+    _alone: MutexGuard<'a, ()>,
+    shared: Option<&'a OwnedFd>,
+}
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         // It can't fail for a descriptor that holds the lock.
-        let _ = rustix::fs::flock(self.0, FlockOperation::Unlock);
+        let _ = self.shared.map(|shared| rustix::fs::flock(shared, FlockOperation::Unlock));
     }
 }
 
