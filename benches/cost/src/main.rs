@@ -7,6 +7,7 @@ mod overhead;
 mod push;
 mod scale;
 mod stats;
+mod tree;
 
 use clap::{Parser, Subcommand};
 
@@ -29,9 +30,14 @@ enum What {
     Memory(scale::Options),
     /// Recall and precision of the top 128, up to 100,000 sockets.
     Exact(scale::Options),
+    /// What the daemon's file tree takes: to set and get, to read a snapshot, to serve many; and to do nothing.
+    Tree(tree::Options),
     /// Holds sockets open for another one's measurement.
     #[command(hide = true)]
     Hold(holders::Hold),
+    /// Is the program itself, for another one's measurement.
+    #[command(hide = true)]
+    Topstat(tree::Topstat),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -41,6 +47,8 @@ fn main() -> anyhow::Result<()> {
         What::Read(options) => scale::read(&options),
         What::Memory(options) => scale::memory(&options),
         What::Exact(options) => scale::exact(&options),
+        What::Tree(options) => tree::run(&options),
+        What::Topstat(topstat) => tree::topstat(topstat),
         What::Hold(hold) => holders::hold(&hold),
     }
 }

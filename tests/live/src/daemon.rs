@@ -73,9 +73,10 @@ impl Daemon {
     /// Starts one in this place with further options, and waits until its tree is there.
     pub fn start_at(place: Arc<Place>, options: &[&str]) -> Self {
         let mut daemon = Self::launch(place, options);
-        let there = daemon.path("enabled");
-        let begun = eventually(PATIENCE, || there.exists() || daemon.ended().is_some());
-        assert!(begun && there.exists(), "no tree at {}:\n{}", there.display(), daemon.log());
+        // Reading asks the daemon; a file's being there is something that the kernel remembers.
+        let there = |daemon: &Self| fs::read(daemon.path("enabled")).is_ok();
+        let begun = eventually(PATIENCE, || there(&daemon) || daemon.ended().is_some());
+        assert!(begun && there(&daemon), "no tree at {}:\n{}", daemon.place.mount.display(), daemon.log());
         daemon
     }
 

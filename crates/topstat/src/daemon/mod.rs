@@ -136,7 +136,7 @@ pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> 
                 notify.reloading();
                 reload(&settings.origin, &mut config, &states, &cost);
                 notify.ready(&status);
-                if mounted.as_mut().is_none_or(Mounted::is_over) {
+                if !mounted.as_ref().is_some_and(Mounted::is_there) {
                     drop(mounted.take());
                     // A mistake now must not end what has run for long.
                     mounted =

@@ -131,10 +131,15 @@ impl Mounted {
         &self.at
     }
 
-    /// Whether it was unmounted.
+    /// Whether it was unmounted, and nobody has a file of it open any more.
     pub fn is_over(&mut self) -> bool {
         self.over = self.over || self.ended.try_recv().is_ok();
         self.over
+    }
+
+    /// Whether it is mounted, even if something else was mounted over it.
+    pub fn is_there(&self) -> bool {
+        mounts(&self.at).iter().any(|mount| mount.majmin == self.device)
     }
 }
 
@@ -146,8 +151,8 @@ impl Drop for Mounted {
         if ours && caps::raised(unmount).is_ok() && !self.is_over() {
             let _ = self.ended.recv_timeout(PATIENCE);
         }
-        if self.created {
-            // Unless somebody has put something there.
+        // Where somebody else has unmounted it, the directory may have another use by now.
+        if ours && self.created {
             let _ = std::fs::remove_dir(&self.at);
         }
     }
@@ -174,9 +179,14 @@ fn real(at: &Path) -> io::Result<PathBuf> {
 
 /// What is mounted there; the uppermost, if it is several.
 fn top_mount(at: &Path) -> Option<MountInfo> {
+    mounts(at).pop()
+}
+
+/// All that is mounted there, the uppermost last.
+fn mounts(at: &Path) -> Vec<MountInfo> {
     let at = escaped(at);
-    let mounts = Process::myself().and_then(|me| me.mountinfo()).ok()?;
-    mounts.0.into_iter().rfind(|mount| mount.mount_point.as_os_str() == at)
+    let Ok(mounts) = Process::myself().and_then(|me| me.mountinfo()) else { return vec![] };
+    mounts.0.into_iter().filter(|mount| mount.mount_point.as_os_str() == at).collect()
 }
 
 /// A path as it is in mountinfo: see proc_pid_mountinfo(5).
