@@ -13,6 +13,8 @@ mod check;
 pub mod cost;
 mod error;
 mod families;
+mod hooks;
+pub mod pinned;
 mod ranking;
 mod state;
 

@@ -62,6 +62,7 @@ pub enum Command {
     Get(GetArgs),
     Set(SetArgs),
     Daemon(DaemonArgs),
+    Unload(UnloadArgs),
     Check(CheckArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
@@ -139,6 +140,9 @@ pub struct TopArgs {
     /// Load a table of one's own, also where a daemon has one; what is set above is never the daemon's
     #[arg(long, help_heading = TABLE)]
     pub private: bool,
+
+    #[command(flatten)]
+    pub mount: Mount,
 
     #[command(flatten)]
     pub pins: Pins,
@@ -290,6 +294,19 @@ pub struct DaemonArgs {
     pub unload: bool,
 }
 
+/// Remove all that a daemon has pinned: counting ends, and what was counted is gone
+///
+/// The daemon must have ended. What was removed goes to the standard output, a path in each line.
+#[derive(Debug, clap::Args)]
+pub struct UnloadArgs {
+    #[command(flatten)]
+    pub pins: Pins,
+
+    /// What a daemon that runs has locked
+    #[arg(long, value_name = "FILE", default_value = daemon::DEFAULT_PID_FILE, help_heading = DAEMON)]
+    pub pid_file: PathBuf,
+}
+
 /// Say what this kernel and this user allow, and what to do about it
 ///
 /// One line each: whether it is ok, degraded (something else is used, or a part is left out) or missing. Exits with 1
@@ -394,6 +411,7 @@ impl TopArgs {
             period: None,
             delay: None,
             private: false,
+            mount: Mount { dir: daemon::DEFAULT_MOUNT.into() },
             pins: Pins { dir: daemon::DEFAULT_PINS.into() },
         }
     }

@@ -4,18 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use topstat_samples::pinned::{self, Adopted, Pins};
 use topstat_samples::{Check, Error, Family, Options, Source, State, TableInfo};
-
-/// How a family's state was come by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Adopted {
-    /// Nothing was pinned; it was loaded, and pinned.
-    Loaded,
-    /// It was pinned, by this very build.
-    Found,
-    /// It was pinned by another build, whose programs were replaced.
-    Upgraded,
-}
 
 /// Makes sources of snapshots.
 pub trait Backend {
@@ -66,22 +56,22 @@ impl Backend for Kernel {
         topstat_samples::load(tables, options)
     }
 
-    fn open(&mut self, _: &Path, _: &dyn Family) -> Result<Option<Arc<dyn State>>, Error> {
-        Ok(None)
+    fn open(&mut self, pins: &Path, family: &dyn Family) -> Result<Option<Arc<dyn State>>, Error> {
+        pinned::open(&Pins::at(pins), family)
     }
 
     fn adopt(
         &mut self,
-        _: &Path,
+        pins: &Path,
         family: &dyn Family,
         tables: &[&TableInfo],
         options: &Options,
     ) -> Result<(Arc<dyn State>, Adopted), Error> {
-        Ok((topstat_samples::load_state(family, tables, options)?, Adopted::Loaded))
+        pinned::adopt(&Pins::at(pins), family, tables, options)
     }
 
-    fn remove(&mut self, _: &Path) -> Result<Vec<PathBuf>, Error> {
-        Ok(vec![])
+    fn remove(&mut self, pins: &Path) -> Result<Vec<PathBuf>, Error> {
+        pinned::remove(&Pins::at(pins))
     }
 
     fn check(&mut self) -> Vec<Check> {

@@ -25,7 +25,7 @@ mod time;
 use std::ffi::OsString;
 
 pub use args::Args;
-pub use backend::{Adopted, Backend, Kernel};
+pub use backend::{Backend, Kernel};
 pub use console::{Console, Facts, Size, Wake};
 pub use error::{Error, Exit};
 pub use system::SystemConsole;

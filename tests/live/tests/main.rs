@@ -9,6 +9,7 @@ mod cost;
 mod exact;
 mod networks;
 mod owners;
+mod pins;
 mod right;
 mod roles;
 mod rolling;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         ("soak", soak::cases()),
         ("tree", tree::cases()),
         ("tree_faults", tree_faults::cases()),
+        ("pins", pins::cases()),
     ]);
     println!(
         "snapshots taken and checked: {}",

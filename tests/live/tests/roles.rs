@@ -6,12 +6,15 @@ use std::ffi::CString;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use topstat_live::nest::inet;
 use topstat_live::role::{Role, say, told};
-use topstat_live::watch::table;
+use topstat_live::watch::{endless, table};
 use topstat_samples::Options;
+use topstat_samples::pinned::{self, Pins};
 
 /// Plays a role.
 pub fn play(role: &str, arguments: &[String]) -> ExitCode {
@@ -29,6 +32,7 @@ pub fn play(role: &str, arguments: &[String]) -> ExitCode {
         "topstat" => return topstat(arguments),
         "no-fuse" => no_fuse(),
         "spinner" => spinner(argument(0), argument(1)),
+        "adopter" => adopter(argument(0), argument(1)),
         other => panic!("there is no role {other}"),
     }
     ExitCode::SUCCESS
@@ -239,4 +243,16 @@ fn no_fuse() {
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     say(format!("ended {:?}", daemon.wait().expect("its end").code()));
     told();
+}
+
+/// Adopts what is pinned, or loads and pins it, says which, and reads it again and again until it is killed.
+fn adopter(dir: &str, build: &str) {
+    let pins = Pins::at(Path::new(dir)).as_build(build);
+    let table = table("tcp_v4/conns_bytes");
+    let (state, adopted) = pinned::adopt(&pins, inet(), &[table], &endless()).expect("adopt");
+    say(format!("{adopted:?}"));
+    let mut source = state.reader().expect("read");
+    loop {
+        source.snapshot(table).and_then(|_| source.refill(table)).expect("take a snapshot");
+    }
 }

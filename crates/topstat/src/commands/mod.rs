@@ -9,6 +9,7 @@ mod ls;
 mod man;
 mod set;
 mod top;
+mod unload;
 
 use crate::args::{Args, Command, TopArgs};
 use crate::backend::Backend;
@@ -24,6 +25,7 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
         Some(Command::Get(get)) => get::run(get, backend, console),
         Some(Command::Set(set)) => set::run(set, backend),
         Some(Command::Daemon(daemon)) => daemon::run(daemon, backend, console),
+        Some(Command::Unload(unload)) => unload::run(unload, backend, console),
         Some(Command::Check(check)) => check::run(check, args.color, backend, console),
         Some(Command::Man(man)) => man::run(man, console),
         Some(Command::Completions(shell)) => completions::run(shell, console),

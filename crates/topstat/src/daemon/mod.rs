@@ -24,15 +24,16 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use topstat_samples::State;
+use topstat_samples::pinned::Adopted;
 
 use crate::args::ListFormat;
-use crate::backend::{Adopted, Backend};
+use crate::backend::Backend;
 use crate::error::Error;
 use apply::apply;
 use config::{Config, Origin};
 use cost::Cost;
 use events::{Event, Events};
-use lock::Lock;
+use lock::{Lock, NoLock};
 use mount::{Mounted, NoTree, Point};
 use notify::Notify;
 use own::Own;
@@ -171,6 +172,22 @@ pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> 
     Ok(())
 }
 
+/// Removes all that a daemon has pinned, which ends its statistics. Returns what it removed.
+///
+/// # Errors
+///
+/// When a daemon runs, or something can't be removed.
+pub fn unload(pins: &Path, pid_file: &Path, backend: &mut dyn Backend) -> Result<Vec<PathBuf>, Error> {
+    let _lock = Lock::take(pid_file).map_err(|error| match error {
+        NoLock::Running(pid) => {
+            let pid = pid.map(|pid| format!(", pid {pid}")).unwrap_or_default();
+            Error::Daemon(format!("a daemon runs{pid}; stop it first, its statistics would end under it"))
+        }
+        NoLock::Io { .. } => Error::Daemon(error.to_string()),
+    })?;
+    Ok(backend.remove(pins)?)
+}
+
 /// One line for `systemctl status`.
 fn status(states: &[Arc<dyn State>]) -> String {
     let samples: Vec<_> = states.iter().flat_map(|state| state.samples()).map(|sample| sample.name).collect();
@@ -219,12 +236,8 @@ fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn S
                     Adopted::Found => log::info!("{name}: found pinned, and adopted"),
                     Adopted::Upgraded => log::info!("{name}: found pinned, and its programs replaced"),
                 }
-                if state.top() != options.top {
-                    log::warn!(
-                        "{name}: what is pinned keeps {} rows; for {} of them, end the daemon with --unload first",
-                        state.top(),
-                        options.top
-                    );
+                if let Some(note) = topstat_samples::pinned::kept_top(state.as_ref(), &options) {
+                    log::warn!("{name}: {note}");
                 }
                 for program in state.programs() {
                     log::info!("{name}: program {} ({}) at {}", program.name, program.id, program.hook);

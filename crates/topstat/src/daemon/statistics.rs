@@ -199,7 +199,7 @@ fn failure(error: Error) -> Failure {
         Error::Option(_) => libc::EINVAL,
         Error::NotLoaded(_) => libc::ENODATA,
         Error::Unsupported { .. } => libc::EOPNOTSUPP,
-        Error::Kernel { .. } => libc::EIO,
+        Error::Kernel { .. } | Error::Pins { .. } | Error::OtherAbi { .. } => libc::EIO,
     };
     Failure { errno, why: error.to_string() }
 }

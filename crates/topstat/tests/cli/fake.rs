@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
-use topstat::{Adopted, Backend};
+use topstat::Backend;
 use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Field, Lost, Row, Settings, Snapshot};
+use topstat_samples::pinned::Adopted;
 use topstat_samples::{
     Check, Error, Family, Options, Outcome, Program, SampleInfo, Source, State, TableInfo, TableSettings,
 };
@@ -163,8 +164,8 @@ impl Backend for Fake {
         Err(Error::Option("a fake is not adopted".into()))
     }
 
-    fn remove(&mut self, _: &Path) -> Result<Vec<PathBuf>, Error> {
-        Ok(vec![])
+    fn remove(&mut self, pins: &Path) -> Result<Vec<PathBuf>, Error> {
+        Ok(self.pinned.drain().map(|(name, _)| pins.join(name)).collect())
     }
 
     fn check(&mut self) -> Vec<Check> {

@@ -202,3 +202,27 @@ fn ls_says_how_the_daemons_tables_are_set() {
     assert_eq!((refused.run("ls", &mut refusing), plain.run("ls", &mut Fake::default())), (Exit::Done, Exit::Done));
     assert_eq!(refused.written(), plain.written());
 }
+
+#[test]
+fn unload_removes_what_is_pinned_and_says_what() {
+    let pid_file = std::env::temp_dir().join(format!("topstat-unload-{}.pid", std::process::id()));
+    let line = format!("unload --pins /pins --pid-file {}", pid_file.display());
+    let mut fake = Fake::pinned(128);
+    let families = fake.pinned.len();
+    let mut console = FakeConsole::pipe();
+    assert_eq!(console.run(&line, &mut fake), Exit::Done, "{}", console.notes);
+    assert_eq!(console.written().lines().filter(|line| line.starts_with("/pins/")).count(), families);
+    let mut console = FakeConsole::pipe();
+    assert_eq!(console.run(&line, &mut fake), Exit::Done);
+    assert_eq!((console.written().as_str(), console.notes.as_str()), ("", "topstat: nothing is pinned at /pins\n"));
+    assert!(!pid_file.exists());
+    // Not under a daemon that runs.
+    let file = std::fs::File::create(&pid_file).unwrap();
+    std::fs::write(&pid_file, "77\n").unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let (mut console, mut fake) = (FakeConsole::pipe(), Fake::pinned(128));
+    assert_eq!(console.run(&line, &mut fake), Exit::Failed);
+    assert!(console.notes.starts_with("topstat: a daemon runs, pid 77; stop it first"), "{}", console.notes);
+    assert_eq!(fake.pinned.len(), families);
+    std::fs::remove_file(&pid_file).unwrap();
+}

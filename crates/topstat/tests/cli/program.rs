@@ -65,6 +65,7 @@ fn help_is_as_it_was() {
         ("get --help", "help-get.txt"),
         ("set --help", "help-set.txt"),
         ("daemon --help", "help-daemon.txt"),
+        ("unload --help", "help-unload.txt"),
     ] {
         let output = topstat(line).output().unwrap();
         crate::golden::compare(name, &text(&output.stdout));

@@ -6,6 +6,7 @@ mod frame;
 mod plan;
 mod view;
 
+use std::fs::File;
 use std::sync::Arc;
 
 use topstat_model::human_ms;
@@ -56,15 +57,18 @@ pub fn run(
 
 /// The daemon's state of these tables, where there is one.
 fn shared(args: &TopArgs, plan: &Plan, backend: &mut dyn Backend) -> Result<Option<Arc<dyn State>>, Error> {
-    let of = |table: &TableInfo| {
-        let has = |family: &&&dyn Family| family.samples().iter().any(|sample| sample.name == table.sample);
-        topstat_samples::families().iter().find(has)
-    };
-    match plan.tables.first().and_then(|table| of(table)) {
-        // All tables of a plan are of one family, as loading them asks for, too.
-        Some(family) if !args.private => Ok(backend.open(&args.pins.dir, *family)?),
-        _ => Ok(None),
-    }
+    // All tables of a plan are of one family, as loading them asks for, too.
+    let Some(table) = plan.tables.first().filter(|_| !args.private) else { return Ok(None) };
+    let has = |family: &&&dyn Family| family.samples().iter().any(|sample| sample.name == table.sample);
+    let Some(family) = topstat_samples::families().iter().find(has) else { return Ok(None) };
+    backend.open(&args.pins.dir, *family).map_err(|error| {
+        // Who may not open what is pinned may be of the group that reads the tree.
+        let json = args.mount.dir.join(table.sample).join(table.name).join("json");
+        match File::open(&json) {
+            Ok(_) => Error::Daemon(format!("{error}. You may read {}, and stat beside it", json.display())),
+            Err(_) => error.into(),
+        }
+    })
 }
 
 /// Says that pushes don't count, and how they would.
