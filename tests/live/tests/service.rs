@@ -39,10 +39,12 @@ fn masks(task: &Path) -> BTreeMap<String, u64> {
     pairs.filter_map(|(name, value)| Some((name.to_owned(), u64::from_str_radix(value, 16).ok()?))).collect()
 }
 
-fn some_traffic() {
+/// Connections that have said something, for as long as it is kept.
+fn some_traffic() -> Load {
     const CONNECTIONS: usize = 10;
     let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() }).unwrap();
     load.run(&Plan::new(vec![100; CONNECTIONS]), &limits()).unwrap();
+    load
 }
 
 fn once_it_serves_it_may_do_no_more_than_it_needs() {
@@ -67,7 +69,7 @@ fn once_it_serves_it_may_do_no_more_than_it_needs() {
     }
     assert!(serve >= 4, "{serve} threads serve");
     // Everything still works: snapshots with paths of cgroups, settings, what it costs, the mount.
-    some_traffic();
+    let _load = some_traffic();
     let json = daemon.json("tcp_v4/conns_bytes");
     let first = &json.value["rows"][0]["object"];
     assert!(first["cgroup"].is_string(), "{first}");
@@ -110,8 +112,7 @@ fn each_capability_that_is_kept_is_needed() {
     let family = topstat_samples::families().iter().find(|family| family.name() == "inet").expect("inet");
     let tables = [table("tcp_v4/conns_bytes"), table("tcp_v4/conns_pps")];
     let state = topstat_samples::load_state(*family, &tables, &Options::default()).unwrap();
-    let mut load = Load::open(Config { connections: 10, ..Config::default() }).unwrap();
-    load.run(&Plan::new(vec![100; 10]), &limits()).unwrap();
+    let _load = some_traffic();
     let all = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::DAC_READ_SEARCH;
     assert_eq!(reads_with(&state, all), Ok(true));
     assert_eq!(reads_with(&state, all - CapabilitySet::DAC_READ_SEARCH), Ok(false), "it finds paths");
@@ -147,7 +148,7 @@ fn the_units_privileges_are_enough() {
         let mut daemon = Daemon::start();
         let masks = masks(Path::new(&format!("/proc/{}", daemon.pid())));
         assert_eq!(masks["CapBnd"], 0);
-        some_traffic();
+        let _load = some_traffic();
         assert!(daemon.json("tcp_v4/conns_bytes").value["rows"][0]["object"]["cgroup"].is_string());
         assert!(eventually(Duration::from_secs(10), || daemon.own()["measured"].is_object()), "{}", daemon.log());
         assert_eq!(daemon.stop().code(), Some(0));

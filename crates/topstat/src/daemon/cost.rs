@@ -379,3 +379,60 @@ fn online_cpus() -> u32 {
     let cpus = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
     cpus.and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1).max(1)
 }
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A second in which two programs took 30 and 20 ns a run, and measuring added 10 ns to each.
+    pub fn window(at: SystemTime) -> Measurement {
+        let program = |name: &str, id, hook| Program { name: name.to_owned(), id, hook };
+        Measurement {
+            at,
+            taken: Instant::now(),
+            elapsed: Duration::from_secs(1),
+            cpus: 2,
+            programs: vec![
+                (program("inet_ingress", 7, "cgroup ingress"), Runs { time_ns: 8_000_000, count: 200_000 }),
+                (program("inet_egress", 8, "cgroup egress"), Runs { time_ns: 3_000_000, count: 100_000 }),
+            ],
+            empty_run_ns: 10.0,
+            map_bytes: 582_112,
+            storage_bytes: 888,
+        }
+    }
+
+    #[test]
+    fn what_measuring_adds_is_taken_off() {
+        let window = window(SystemTime::UNIX_EPOCH);
+        let measured = window.measured();
+        assert_eq!((measured.cost_ns, measured.runs), (8_000_000, 300_000));
+        assert!((measured.share() - 0.004).abs() < 1e-9);
+        // A run that was shorter than what measuring takes is no gain.
+        assert_eq!(window.cost_ns(&Runs { time_ns: 10, count: 5 }), 0);
+    }
+
+    #[test]
+    fn figures_are_measured_when_they_are_asked_for_and_old() {
+        let cost = Cost::new(vec![], None);
+        std::mem::take(&mut cost.lock().asked);
+        assert!(cost.report().measured.is_none() && cost.lock().asked, "there are none");
+        let mut inner = cost.lock();
+        (inner.asked, inner.measured) = (false, Some(window(SystemTime::now())));
+        drop(inner);
+        assert!(cost.report().measured.is_some() && !cost.lock().asked, "they are fresh");
+        let mut old = window(SystemTime::now());
+        let Some(taken) = old.taken.checked_sub(FRESH) else { return };
+        old.taken = taken;
+        cost.lock().measured = Some(old);
+        assert!(cost.report().measured.is_some() && cost.lock().asked, "they are old");
+    }
+
+    #[test]
+    fn the_thread_ends_when_it_is_told_to() {
+        let cost = Cost::new(vec![], None);
+        let began = Instant::now();
+        drop(cost.start().unwrap());
+        assert!(began.elapsed() < WINDOW, "it does not wait for the end of a window");
+    }
+}

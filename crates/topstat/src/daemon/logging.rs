@@ -91,9 +91,9 @@ struct Stderr {
 
 impl Log for Stderr {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        // Of libraries only what is not as it should be.
+        // Of libraries only what fails: fuser warns of every request that a file system need not answer.
         metadata.level() <= log::max_level()
-            && (metadata.target().starts_with("topstat") || metadata.level() <= log::Level::Warn)
+            && (metadata.target().starts_with("topstat") || metadata.level() <= log::Level::Error)
     }
 
     fn log(&self, record: &Record<'_>) {

@@ -282,3 +282,85 @@ fn tenths(value: Option<f64>) -> String {
 fn rfc3339(time: SystemTime) -> String {
     humantime::format_rfc3339_millis(time).to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::budget::Share;
+    use crate::daemon::cost;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    const PROCESS: Process = Process { pid: 42, cpu_ns: 12_500_000, rss_bytes: 7_000_000, fds: 62 };
+
+    fn at(s: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_795_248_000 + s)
+    }
+
+    fn own(measured: bool, budget: Option<&str>) -> Own {
+        let level = Level::of_delay(20, 1000);
+        let report = Report {
+            states: &[],
+            since: at(0),
+            uptime: Duration::from_secs(100),
+            measured: measured.then(|| cost::tests::window(at(60))),
+            failed: None,
+            budget: budget.and_then(|text| Share::budget(text).unwrap()),
+            level,
+            exhausted: false,
+            changes: vec![cost::Change { at: at(61), from: Level::of_delay(10, 1000), to: level, share: 0.0123 }],
+        };
+        Own { time: "now".to_owned(), ..Own::new(&report, PROCESS) }
+    }
+
+    #[test]
+    fn the_text_is_names_and_values_then_lists() {
+        let expected = "\
+            time\tnow\n\
+            version\t0.1.0\n\
+            pid\t42\n\
+            since\t2026-11-21T08:00:00.000Z\n\
+            uptime_s\t100.0\n\
+            cpu_ms\t12.5\n\
+            cpu_percent\t0.0125\n\
+            rss_bytes\t7000000\n\
+            fds\t62\n\
+            map_bytes\t582112\n\
+            object_bytes\t888\n\
+            measured\t2026-11-21T08:01:00.000Z\n\
+            measured_s\t1.000\n\
+            measured_cpus\t2\n\
+            runs\t300000\n\
+            run_ns\t26.7\n\
+            share_percent\t0.4000\n\
+            budget_percent\t1\n\
+            budget_level\t2 of 7\n\
+            budget_enough\t1\n\
+            \n\
+            table\tobjects\tpushed\tunit\tdelay_ms\traised_ms\n\
+            \n\
+            program\tid\thook\truns\trun_ns\tshare_percent\n\
+            inet_ingress\t7\tcgroup ingress\t200000\t30.0\t0.3000\n\
+            inet_egress\t8\tcgroup egress\t100000\t20.0\t0.1000\n\
+            \n\
+            changed\tfrom_level\tto_level\tshare_percent\n\
+            2026-11-21T08:01:01.000Z\t1\t2\t1.2300\n";
+        assert_eq!(own(true, Some("1%")).text(), expected);
+        let text = own(false, None).text();
+        assert!(text.contains("\nmap_bytes\t-\n") && text.contains("\nbudget\toff\n"), "{text}");
+        assert!(text.contains("\nmeasured\tnot yet: a second after the daemon began\n"), "{text}");
+    }
+
+    #[test]
+    fn the_document_has_the_same() {
+        let json: serde_json::Value = serde_json::from_str(&own(true, Some("0.5%")).json()).unwrap();
+        assert_eq!((&json["pid"], &json["cpu_ns"]), (&42.into(), &12_500_000.into()));
+        assert_eq!(
+            (&json["measured"]["runs"], &json["measured"]["programs"][1]["ns_per_run"]),
+            (&300_000.into(), &20.0.into())
+        );
+        assert_eq!((&json["budget"]["share"], &json["budget"]["levels"]), (&0.005.into(), &7.into()));
+        assert_eq!(json["budget"]["changes"][0]["to"], 2);
+        let json: serde_json::Value = serde_json::from_str(&own(false, None).json()).unwrap();
+        assert!(json["measured"].is_null() && json["budget"].is_null() && json["error"].is_null());
+    }
+}
