@@ -6,9 +6,11 @@ DESTDIR ?=
 # What `make run` runs.
 ARGS ?= top tcp_v4/conns_pps
 # What `make bench` measures, one after the other: make bench BENCH='push read'
-BENCH ?= push overhead read memory exact refresh
+BENCH ?= push overhead read memory exact tree refresh
 # Options for each of them: make bench BENCH=push BENCHFLAGS='--rounds 3'
 BENCHFLAGS ?=
+# How long `make soak` takes.
+SECONDS ?= 3600
 # Options for cargo: make test CARGOFLAGS=-j1
 CARGOFLAGS ?=
 
@@ -74,6 +76,11 @@ bench: ## Measure what topstat costs, for the README; wants root and a quiet mac
 	$(CARGO) build --release --locked -p topstat -p topstat-bench $(CARGOFLAGS)
 	@set -e; for what in $(BENCH); do $(AS_ROOT) $(TARGET)/release/topstat-bench $$what $(BENCHFLAGS); echo; done
 
+.PHONY: soak
+soak: ## Keep a daemon under load, readers, settings and kills for an hour (SECONDS=600): does anything grow?
+	@scripts/setup build test
+	@$(AS_ROOT) env TOPSTAT_SOAK_SECONDS=$(SECONDS) $(CARGO) test --locked -p topstat-live $(CARGOFLAGS) -- soak::
+
 .PHONY: vm
 vm: build ## Run a command on other kernels: make vm KERNEL=6.12 CMD='target/release/topstat check' (all kernels without KERNEL)
 	$(CARGO) build --release --locked -p topstat-vm $(CARGOFLAGS)
@@ -85,13 +92,41 @@ vm: build ## Run a command on other kernels: make vm KERNEL=6.12 CMD='target/rel
 vm-test: ## Test the runner of other kernels itself, with real guests
 	$(CARGO) test --locked -p topstat-vm $(CARGOFLAGS) -- --include-ignored --test-threads 1
 
+# Where things go; DESTDIR comes before each.
+BINDIR := $(PREFIX)/bin
+DOCDIR := $(PREFIX)/share/doc/topstat
+MANDIR := $(PREFIX)/share/man
+BASHDIR := $(PREFIX)/share/bash-completion/completions
+ZSHDIR := $(PREFIX)/share/zsh/site-functions
+FISHDIR := $(PREFIX)/share/fish/vendor_completions.d
+UNITDIR := $(PREFIX)/lib/systemd/system
+TMPFILESDIR := $(PREFIX)/lib/tmpfiles.d
+
 .PHONY: install
-install: ## Install the program and its licences below PREFIX (/usr/local), after `make build`
+install: ## Install the program with its manual, completions and unit below PREFIX (/usr/local), after `make build`
 	@test -x $(TOPSTAT) || { echo "make: $(TOPSTAT) is missing; run 'make build' first" >&2; exit 1; }
-	install -D -m 755 $(TOPSTAT) $(DESTDIR)$(PREFIX)/bin/topstat
-	install -d $(DESTDIR)$(PREFIX)/share/doc/topstat/LICENSES
-	install -m 644 README.md CHANGELOG.md LICENSE.md $(DESTDIR)$(PREFIX)/share/doc/topstat
-	install -m 644 LICENSES/*.txt $(DESTDIR)$(PREFIX)/share/doc/topstat/LICENSES
+	install -D -m 755 $(TOPSTAT) $(DESTDIR)$(BINDIR)/topstat
+	install -d $(DESTDIR)$(DOCDIR)/LICENSES
+	install -m 644 README.md CHANGELOG.md LICENSE.md docs/daemon.md dist/topstat.toml $(DESTDIR)$(DOCDIR)
+	install -m 644 LICENSES/*.txt $(DESTDIR)$(DOCDIR)/LICENSES
+	install -d $(DESTDIR)$(BASHDIR) $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(FISHDIR)
+	$(TOPSTAT) completions bash >$(DESTDIR)$(BASHDIR)/topstat
+	$(TOPSTAT) completions zsh >$(DESTDIR)$(ZSHDIR)/_topstat
+	$(TOPSTAT) completions fish >$(DESTDIR)$(FISHDIR)/topstat.fish
+	@# The pages are those of the program that is installed: it writes them itself.
+	pages=$$(mktemp -d) && trap 'rm -r "$$pages"' EXIT && $(TOPSTAT) man "$$pages" >/dev/null && for page in "$$pages"/*; do \
+		install -D -m 644 "$$page" "$(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}" || exit 1; done
+	install -d $(DESTDIR)$(UNITDIR)
+	sed 's|@BINDIR@|$(BINDIR)|' dist/topstat.service.in >$(DESTDIR)$(UNITDIR)/topstat.service
+	install -D -m 644 dist/topstat.tmpfiles.conf $(DESTDIR)$(TMPFILESDIR)/topstat.conf
+
+.PHONY: uninstall
+uninstall: ## Remove what `make install` has put there; the configuration and what is pinned stay (docs/daemon.md)
+	rm -f $(DESTDIR)$(BINDIR)/topstat $(DESTDIR)$(BASHDIR)/topstat $(DESTDIR)$(ZSHDIR)/_topstat
+	rm -f $(DESTDIR)$(FISHDIR)/topstat.fish $(DESTDIR)$(UNITDIR)/topstat.service $(DESTDIR)$(TMPFILESDIR)/topstat.conf
+	rm -f $(DESTDIR)$(MANDIR)/man1/topstat.1 $(DESTDIR)$(MANDIR)/man[18]/topstat-*.[18]
+	rm -f $(DESTDIR)$(MANDIR)/man5/topstat.toml.5
+	rm -rf $(DESTDIR)$(DOCDIR)
 
 .PHONY: clean
 clean: ## Remove what was built

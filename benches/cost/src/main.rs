@@ -8,6 +8,7 @@ mod push;
 mod refresh;
 mod scale;
 mod stats;
+mod tree;
 
 use clap::{Parser, Subcommand};
 
@@ -38,6 +39,11 @@ enum What {
     /// Makes sleeping processes for another one's measurement.
     #[command(hide = true)]
     Sleep(refresh::Sleep),
+    /// What the daemon's file tree takes: to set and get, to read a snapshot, to serve many; and to do nothing.
+    Tree(tree::Options),
+    /// Is the program itself, for another one's measurement.
+    #[command(hide = true)]
+    Topstat(tree::Topstat),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -48,6 +54,8 @@ fn main() -> anyhow::Result<()> {
         What::Memory(options) => scale::memory(&options),
         What::Exact(options) => scale::exact(&options),
         What::Refresh(options) => refresh::run(&options),
+        What::Tree(options) => tree::run(&options),
+        What::Topstat(topstat) => tree::topstat(topstat),
         What::Hold(hold) => holders::hold(&hold),
         What::Sleep(sleep) => refresh::sleepers(&sleep),
     }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::pinned::{Adopted, Pins};
 use crate::{Check, Error, Options, SampleInfo, Source, State, TableInfo};
 
 /// Samples that share their eBPF programs.
@@ -24,6 +25,21 @@ pub trait Family: Sync {
     /// # Errors
     /// See [`crate::load`].
     fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error>;
+
+    /// The version of its structures: what is pinned of another one can't be used.
+    fn abi(&self) -> u32;
+
+    /// Opens what is pinned of it: see [`pinned::open`](crate::pinned::open).
+    ///
+    /// # Errors
+    /// As there.
+    fn open(&self, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error>;
+
+    /// Adopts what is pinned of it, or loads and pins it: see [`pinned::adopt`](crate::pinned::adopt).
+    ///
+    /// # Errors
+    /// As there.
+    fn adopt(&self, pins: &Pins, tables: &[&TableInfo], options: &Options) -> Result<(Arc<dyn State>, Adopted), Error>;
 
     /// Looks at what the family needs of the kernel, beyond what all need.
     fn check(&self) -> Vec<Check>;

@@ -10,8 +10,11 @@ mod bpf;
 mod catalogue;
 mod cgroup;
 mod check;
+pub mod cost;
 mod error;
 mod families;
+mod hooks;
+pub mod pinned;
 mod ranking;
 mod state;
 

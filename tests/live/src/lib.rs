@@ -5,15 +5,21 @@
 #![warn(missing_docs)]
 
 pub mod attached;
+pub mod busy;
 pub mod cgroup;
+pub mod daemon;
 pub mod drops;
 pub mod harness;
+pub mod nest;
 pub mod netns;
 pub mod role;
 pub mod truth;
 pub mod watch;
 
+pub use busy::Busy;
+pub use daemon::Daemon;
 pub use harness::{Case, Need, note};
+pub use nest::Nest;
 pub use netns::Netns;
 pub use role::Role;
 pub use truth::{Counts, End, Key};

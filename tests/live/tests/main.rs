@@ -5,12 +5,18 @@
 //! are told by their addresses.
 
 mod additive;
+mod cost;
 mod exact;
 mod networks;
 mod owners;
+mod pins;
 mod right;
 mod roles;
 mod rolling;
+mod service;
+mod soak;
+mod tree;
+mod tree_faults;
 mod trouble;
 
 use std::process::ExitCode;
@@ -27,6 +33,12 @@ fn main() -> ExitCode {
         ("additive", additive::cases()),
         ("owners", owners::cases()),
         ("trouble", trouble::cases()),
+        ("service", service::cases()),
+        ("cost", cost::cases()),
+        ("soak", soak::cases()),
+        ("tree", tree::cases()),
+        ("tree_faults", tree_faults::cases()),
+        ("pins", pins::cases()),
     ]);
     println!(
         "snapshots taken and checked: {}",

@@ -6,12 +6,15 @@ use std::ffi::CString;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _};
-use std::process::ExitCode;
+use std::path::Path;
+use std::process::{ExitCode, Stdio};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use topstat_live::nest::inet;
 use topstat_live::role::{Role, say, told};
-use topstat_live::watch::table;
+use topstat_live::watch::{endless, table};
 use topstat_samples::Options;
+use topstat_samples::pinned::{self, Pins};
 
 /// Plays a role.
 pub fn play(role: &str, arguments: &[String]) -> ExitCode {
@@ -26,6 +29,10 @@ pub fn play(role: &str, arguments: &[String]) -> ExitCode {
         "self-talk" => self_talk(argument(0), arguments.get(1).map(String::as_str)),
         "unprivileged" => unprivileged(argument(0)),
         "watcher" => watcher(),
+        "topstat" => return topstat(arguments),
+        "no-fuse" => no_fuse(),
+        "spinner" => spinner(argument(0), argument(1)),
+        "adopter" => adopter(argument(0), argument(1)),
         other => panic!("there is no role {other}"),
     }
     ExitCode::SUCCESS
@@ -185,4 +192,74 @@ fn watcher() {
     let _source = topstat_samples::load(&[table("tcp_v4/conns_pps")], &Options::default()).expect("load");
     say("watching");
     told();
+}
+
+/// The program itself, with these arguments.
+fn topstat(arguments: &[String]) -> ExitCode {
+    let line = std::iter::once("topstat").chain(arguments.iter().map(String::as_str)).map(Into::into);
+    topstat::run(line, &mut topstat::Kernel, &mut topstat::SystemConsole::default()).into()
+}
+
+/// Takes a CPU as a real-time process that never waits, for so many milliseconds.
+fn spinner(cpu: &str, ms: &str) {
+    let mut cpus = rustix::thread::CpuSet::new();
+    cpus.set(cpu.parse().expect("a CPU"));
+    rustix::thread::sched_setaffinity(None, &cpus).expect("stay on the CPU");
+    // SAFETY: the structure is plain, and lives as long as the call.
+    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &libc::sched_param { sched_priority: 10 }) };
+    if done != 0 {
+        return say(format!("refused {}", std::io::Error::last_os_error()));
+    }
+    say("spinning");
+    let begun = std::time::Instant::now();
+    while begun.elapsed().as_millis() < ms.parse().expect("a time") {
+        std::hint::spin_loop();
+    }
+    say("done");
+}
+
+/// Runs the daemon where there is no `/dev/fuse`: in a mount namespace of its own, with another `/dev`.
+fn no_fuse() {
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    let options = told().expect("where its things are");
+    // SAFETY: this thread alone, before there is any other.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("a mount namespace");
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("keep mounts to oneself");
+    mount("none", "/dev", "tmpfs", MountFlags::empty(), None).expect("another /dev");
+    std::fs::write("/dev/null", "").expect("what stands for /dev/null");
+    let mut daemon = topstat_live::role::command("topstat")
+        .arg("daemon")
+        .args(options.split(' '))
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start the daemon");
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(daemon.stderr.take().expect("its log")));
+    let said = lines.map_while(Result::ok).find(|line| line.contains("FUSE")).unwrap_or_default();
+    let running = daemon.try_wait().expect("ask for its end").is_none();
+    say(if running { "running" } else { "ended" });
+    say(said);
+    let places: Vec<&str> = options.split(' ').take(4).collect();
+    let run = |arguments: &[&str]| {
+        let output = topstat_live::role::command("topstat").args(arguments).args(&places).stdin(Stdio::null()).output();
+        output.map(|output| String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().to_owned())
+    };
+    say(format!("set {}", run(&["set", "tcp_v4/conns_pps/period", "2s"]).expect("set")));
+    say(format!("get {}", run(&["get", "tcp_v4/conns_pps/period"]).expect("get")));
+    let pid = i32::try_from(daemon.id()).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    say(format!("ended {:?}", daemon.wait().expect("its end").code()));
+    told();
+}
+
+/// Adopts what is pinned, or loads and pins it, says which, and reads it again and again until it is killed.
+fn adopter(dir: &str, build: &str) {
+    let pins = Pins::at(Path::new(dir)).as_build(build);
+    let table = table("tcp_v4/conns_bytes");
+    let (state, adopted) = pinned::adopt(&pins, inet(), &[table], &endless()).expect("adopt");
+    say(format!("{adopted:?}"));
+    let mut source = state.reader().expect("read");
+    loop {
+        source.snapshot(table).and_then(|_| source.refill(table)).expect("take a snapshot");
+    }
 }

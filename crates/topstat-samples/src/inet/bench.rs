@@ -7,9 +7,9 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use libbpf_rs::{Object, ProgramInput};
 
 use super::abi;
-use super::{Inet, observer};
+use super::Inet;
 use crate::bpf::{self, Shared, program};
-use crate::ranking::{Ranking, bank_size};
+use crate::ranking::{Ranking, bank_size, load};
 use crate::{Error, Options, State as _, TableInfo, TableSettings};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inet/bench.bpf.o"));
@@ -60,7 +60,7 @@ impl Bench {
     /// # Errors
     /// As [`crate::load`].
     pub fn new(tables: &[&TableInfo], options: &Options) -> Result<Self, Error> {
-        let observer = observer::load(tables, options)?;
+        let observer = load(tables, options)?;
         let mut object = bpf::open("bench", OBJECT)?;
         observer.maps().share(&mut object)?;
         let object = bpf::load("bench", object)?;

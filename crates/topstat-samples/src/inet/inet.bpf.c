@@ -15,6 +15,7 @@
  * the socket's first packet; it gets its id, and its place in a sample, with that packet.
  */
 #include "count.bpf.h"
+#include "../bpf/gate.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -60,6 +61,8 @@ int inet_release(struct bpf_sock *sk)
 	return 1;
 }
 
+TS_GATE("tp_btf/inet_sock_set_state", inet_state)
+
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 {
@@ -76,6 +79,8 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 		inet_object_reset(o);
 	return 0;
 }
+
+TS_GATE("tp_btf/tcp_retransmit_skb", inet_retransmit)
 
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(inet_retransmit, struct sock *sk, struct sk_buff *skb)
