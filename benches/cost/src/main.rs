@@ -3,6 +3,7 @@
 //! the same run, in interleaved rounds; medians are quoted, with their spread.
 
 mod holders;
+mod icount;
 mod overhead;
 mod push;
 mod scale;
@@ -29,6 +30,9 @@ enum What {
     Memory(scale::Options),
     /// Recall and precision of the top 128, up to 100,000 sockets.
     Exact(scale::Options),
+    /// In a guest: counts instructions.
+    #[command(hide = true)]
+    IcountGuest(icount::guest::Guest),
     /// Holds sockets open for another one's measurement.
     #[command(hide = true)]
     Hold(holders::Hold),
@@ -41,6 +45,7 @@ fn main() -> anyhow::Result<()> {
         What::Read(options) => scale::read(&options),
         What::Memory(options) => scale::memory(&options),
         What::Exact(options) => scale::exact(&options),
+        What::IcountGuest(guest) => icount::guest::run(&guest),
         What::Hold(hold) => holders::hold(&hold),
     }
 }
