@@ -30,6 +30,8 @@ enum What {
     Memory(scale::Options),
     /// Recall and precision of the top 128, up to 100,000 sockets.
     Exact(scale::Options),
+    /// What a request and its response take in instructions, on other kernels, beside tcptop.
+    Icount(icount::Options),
     /// In a guest: counts instructions.
     #[command(hide = true)]
     IcountGuest(icount::guest::Guest),
@@ -45,6 +47,7 @@ fn main() -> anyhow::Result<()> {
         What::Read(options) => scale::read(&options),
         What::Memory(options) => scale::memory(&options),
         What::Exact(options) => scale::exact(&options),
+        What::Icount(options) => icount::run(&options),
         What::IcountGuest(guest) => icount::guest::run(&guest),
         What::Hold(hold) => holders::hold(&hold),
     }

@@ -1,151 +1,143 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! In a guest whose time is the number of instructions executed: what a transaction costs, with
+//! In a guest whose time is the number of instructions executed: what a transaction takes, with
 //! one thing after the other attached.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use serde_json::json;
+use libbpf_rs::query::ProgInfoIter;
+use serde::{Deserialize, Serialize};
 use topstat_load::{Config, Limits, Load, Plan};
-use topstat_samples::{Source, TableInfo, load, samples};
 
-use super::hooks;
+use super::cases::{CASES, Case, Held};
 
 #[derive(Args)]
 pub struct Guest {
-    /// Connections.
+    #[command(flatten)]
+    pub what: Selection,
+}
+
+/// What is to be measured; the host hands it on to its guests.
+#[derive(Args, Clone)]
+pub struct Selection {
+    /// Numbers of connections.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 500])]
-    connections: Vec<usize>,
-    /// Transactions of a turn.
-    #[arg(long, default_value_t = 5000)]
-    transactions: u64,
-    /// Turns of each case; the best counts.
+    pub connections: Vec<usize>,
+    /// Length of a turn in virtual milliseconds: whole slides (100 ms), so that every turn has as many.
+    #[arg(long, default_value_t = 200)]
+    pub turn_ms: u64,
+    /// Turns of each case after one to warm up; the best counts.
     #[arg(long, default_value_t = 3)]
-    turns: usize,
-    /// Only cases whose name has this in it.
+    pub turns: usize,
+    /// Only these cases, by their names (see `cases.rs`).
+    #[arg(long, value_delimiter = ',')]
+    pub cases: Vec<String>,
+    /// Also the share of each eBPF program. It costs by itself, a clock before and after: the other figures remain
+    /// as they are, but it takes another turn.
     #[arg(long)]
-    only: Option<String>,
+    pub profile: bool,
 }
 
-/// What is there beside the load.
-enum Case {
-    Nothing,
-    Hooks(&'static str),
-    Topstat { one: bool, delay_ms: u32 },
-    Peer(&'static [&'static str]),
+/// A line of the guest's output.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Measured {
+    pub connections: usize,
+    pub case: String,
+    /// Instructions per transaction, one for each turn; none if it could not be measured.
+    pub turns: Vec<f64>,
+    /// Why it could not be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Of each program: how often it runs per transaction, and its instructions per run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub programs: BTreeMap<String, (f64, f64)>,
 }
 
-fn cases() -> Vec<(String, Case)> {
-    let mut cases = vec![("nothing".to_owned(), Case::Nothing)];
-    for name in ["empty_cgroup", "count_cgroup", "empty_packet", "count_packet", "empty_call", "count_call"] {
-        cases.push((name.to_owned(), Case::Hooks(name)));
+/// Instructions per transaction of one turn, and how many transactions there were.
+fn turn(load: &mut Load, plan: &Plan, time: Duration) -> Result<(f64, u64)> {
+    let report = load.run(plan, &Limits { time, ..Limits::default() })?;
+    ensure!(report.failed == 0 && report.transactions > 0, "the load failed: {report:?}");
+    Ok((report.elapsed.as_nanos() as f64 / report.transactions as f64, report.transactions))
+}
+
+fn measure(load: &mut Load, case: &Case, options: &Selection) -> Result<Measured> {
+    let connections = load.connections().len();
+    let plan = Plan::endless(connections);
+    let time = case.turn(Duration::from_millis(options.turn_ms));
+    let mut measured = Measured {
+        connections,
+        case: case.id.to_owned(),
+        turns: Vec::new(),
+        error: None,
+        programs: BTreeMap::new(),
+    };
+    turn(load, &plan, time)?;
+    for _ in 0..options.turns {
+        measured.turns.push(turn(load, &plan, time)?.0);
     }
-    for one in [true, false] {
-        for delay_ms in [0, 10, 100] {
-            let name = format!("topstat_{}_{delay_ms}", if one { "one" } else { "all" });
-            cases.push((name, Case::Topstat { one, delay_ms }));
+    if options.profile {
+        measured.programs = profile(load, &plan, time)?;
+    }
+    Ok(measured)
+}
+
+const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+/// Runs and instructions of all programs so far, by id.
+fn programs() -> BTreeMap<u32, (String, u64, u64)> {
+    ProgInfoIter::default()
+        .map(|info| (info.id, (info.name.to_string_lossy().into_owned(), info.run_cnt, info.run_time_ns)))
+        .collect()
+}
+
+fn profile(load: &mut Load, plan: &Plan, time: Duration) -> Result<BTreeMap<String, (f64, f64)>> {
+    let set = |value: &str| fs::write(STATS, value).with_context(|| format!("cannot write {STATS}"));
+    set("1")?;
+    let before = programs();
+    let (_, transactions) = turn(load, plan, time)?;
+    set("0")?;
+    let mut shares = BTreeMap::new();
+    for (id, (name, runs, ns)) in programs() {
+        let (_, runs_before, ns_before) = before.get(&id).cloned().unwrap_or_default();
+        let (runs, ns) = (runs - runs_before, ns - ns_before);
+        if runs > 0 {
+            // A function can have two programs, at its entry and at its return.
+            shares.insert(format!("{name}#{id}"), (runs as f64 / transactions as f64, ns as f64 / runs as f64));
         }
     }
-    cases.push(("tcptop_libbpf".to_owned(), Case::Peer(&["/usr/sbin/tcptop", "-C", "3600"])));
-    cases.push(("tcptop_bcc".to_owned(), Case::Peer(&["/usr/sbin/tcptop-bpfcc", "-C", "3600"])));
-    cases.push(("nothing_again".to_owned(), Case::Nothing));
-    cases
-}
-
-/// Keeps what a case attached; dropping it detaches.
-enum Held {
-    Nothing,
-    Hooks { _attached: hooks::Attached },
-    Topstat { _source: Box<dyn Source> },
-    Peer(Child),
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Self::Peer(child) = self {
-            let _ = child.kill();
-            let _ = child.wait();
-            sleep(Duration::from_secs(1));
-        }
-    }
-}
-
-fn kprobes() -> Result<String> {
-    fs::read_to_string("/sys/kernel/debug/kprobes/list").context("cannot read the list of kprobes")
-}
-
-/// How long a peer may take until it counts; bcc compiles its program.
-const PEER_LIMIT_S: u32 = 600;
-
-fn hold(case: &Case) -> Result<Held> {
-    Ok(match case {
-        Case::Nothing => Held::Nothing,
-        Case::Hooks(name) => Held::Hooks { _attached: hooks::attach(name)? },
-        Case::Topstat { one, delay_ms } => {
-            let all = samples().iter().flat_map(|sample| sample.tables);
-            let tables: Vec<&TableInfo> =
-                all.filter(|table| !one || (table.sample, table.name) == ("tcp_v4", "conns_pps")).collect();
-            let options = topstat_samples::Options { delay_ms: *delay_ms, ..topstat_samples::Options::default() };
-            Held::Topstat { _source: load(&tables, &options)? }
-        }
-        Case::Peer(argv) => {
-            let before = kprobes()?;
-            let child = Command::new(argv[0]).args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-            let mut held = Held::Peer(child.with_context(|| format!("cannot run {}", argv[0]))?);
-            let mut seen = before.clone();
-            for _ in 0..PEER_LIMIT_S {
-                sleep(Duration::from_secs(1));
-                if let Held::Peer(child) = &mut held
-                    && let Some(status) = child.try_wait()?
-                {
-                    bail!("{} ended: {status}", argv[0]);
-                }
-                let now = kprobes()?;
-                if now != before && now == seen {
-                    return Ok(held);
-                }
-                seen = now;
-            }
-            bail!("{} attached nothing", argv[0]);
-        }
-    })
-}
-
-fn turn(load: &mut Load, plan: &Plan, transactions: u64) -> Result<f64> {
-    let report = load.run(plan, &Limits { total: transactions, ..Limits::default() })?;
-    ensure!(report.transactions == transactions, "{} of {transactions} transactions", report.transactions);
-    Ok(report.elapsed.as_nanos() as f64 / transactions as f64)
+    Ok(shares)
 }
 
 pub fn run(options: &Guest) -> Result<()> {
+    let options = &options.what;
+    let mut cases: Vec<&Case> =
+        CASES.iter().filter(|case| options.cases.is_empty() || options.cases.iter().any(|id| id == case.id)).collect();
+    let mut held: Option<(&str, Result<Held>)> = None;
     for &connections in &options.connections {
         let mut load = Load::open(Config { connections, ..Config::default() })?;
-        let plan = Plan::endless(connections);
-        for (name, case) in cases() {
-            if options.only.as_ref().is_some_and(|only| !name.contains(only.as_str())) {
-                continue;
+        for case in &cases {
+            if held.as_ref().is_none_or(|(id, _)| *id != case.id) {
+                // One is detached before the next is attached.
+                drop(held.take());
+                held = Some((case.id, case.hold()));
             }
-            let held = match hold(&case) {
-                Ok(held) => held,
-                Err(error) => {
-                    println!("{}", json!({ "connections": connections, "case": name, "error": format!("{error:#}") }));
-                    continue;
-                }
+            let measured = match &held {
+                Some((_, Err(error))) => Measured {
+                    connections,
+                    case: case.id.to_owned(),
+                    turns: Vec::new(),
+                    error: Some(format!("{error:#}")),
+                    programs: BTreeMap::new(),
+                },
+                _ => measure(&mut load, case, options)?,
             };
-            let mut turns = Vec::new();
-            for index in 0..=options.turns {
-                let instructions = turn(&mut load, &plan, options.transactions)?;
-                if index > 0 {
-                    turns.push(instructions);
-                }
-            }
-            drop(held);
-            println!("{}", json!({ "connections": connections, "case": name, "instructions": turns }));
+            println!("{}", serde_json::to_string(&measured)?);
         }
+        // Back again: the last case stays attached. It is bcc's, which compiles for minutes.
+        cases.reverse();
     }
     Ok(())
 }
