@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What topstat costs. Every figure stands beside the other side of its comparison, measured in
+//! What topstat costs, and whether it is right. Every figure stands beside the other side of its comparison, measured in
 //! the same run, in interleaved rounds; medians are quoted, with their spread.
 
+mod accuracy;
 mod holders;
 mod icount;
 mod overhead;
@@ -32,6 +33,11 @@ enum What {
     Exact(scale::Options),
     /// What a request and its response take in instructions, on other kernels, beside tcptop.
     Icount(icount::Options),
+    /// Recall of the true top and bytes right, beside tcptop on the same load, in a guest.
+    Accuracy(accuracy::Options),
+    /// In a guest: the load, and who watches it.
+    #[command(hide = true)]
+    AccuracyGuest(accuracy::Size),
     /// In a guest: counts instructions.
     #[command(hide = true)]
     IcountGuest(icount::guest::Guest),
@@ -47,6 +53,8 @@ fn main() -> anyhow::Result<()> {
         What::Read(options) => scale::read(&options),
         What::Memory(options) => scale::memory(&options),
         What::Exact(options) => scale::exact(&options),
+        What::Accuracy(options) => accuracy::run(&options),
+        What::AccuracyGuest(size) => accuracy::guest(&size),
         What::Icount(options) => icount::run(&options),
         What::IcountGuest(guest) => icount::guest::run(&guest),
         What::Hold(hold) => holders::hold(&hold),
