@@ -81,7 +81,10 @@ pub fn run(options: &Options) -> Result<()> {
     let machine = Machine { tier: Tier::Stock, cpus: 2, memory_mib: MEMORY_MIB, append: vec![] };
     let connections = options.what.connections;
     let argv = ["accuracy-guest".into(), "--connections".into(), connections.to_string().into()];
-    println!("## accuracy: the top {TOP} sockets by bytes, of {connections} connections, on Linux {}\n", kernel.release);
+    println!(
+        "## accuracy: the top {TOP} sockets by bytes, of {connections} connections, on Linux {}\n",
+        kernel.release
+    );
     println!("| load | | of the true top {TOP} shown | of these, bytes right | bytes counted, of all |");
     println!("|---|---|---:|---:|---:|");
     let mut missing = Vec::new();
@@ -120,8 +123,8 @@ pub fn guest(size: &Size) -> Result<()> {
         let table = find("tcp_v4", "conns_bytes").context("there is no table tcp_v4/conns_bytes")?;
         let mut source = topstat_samples::load(&[table], &topstat_samples::Options::default())?;
         // bcc compiles for minutes; the others lose nothing meanwhile.
-        let bcc = Peer::start(TCPTOP_BCC, &["-C", INTERVAL_S]);
-        let libbpf = Peer::start(TCPTOP_LIBBPF, &["-C", "-r", ROWS, INTERVAL_S]);
+        let bcc = Peer::start(TCPTOP_BCC, &["-C", INTERVAL_S], false);
+        let libbpf = Peer::start(TCPTOP_LIBBPF, &["-C", "-r", ROWS, INTERVAL_S], false);
         let config = Config {
             connections: size.connections,
             request_size: MESSAGE,
@@ -159,14 +162,8 @@ fn add(truth: &mut HashMap<Key, u64>, report: &RunReport) {
 }
 
 fn judge(load: &str, tool: &str, shown: Result<Shown>, truth: &HashMap<Key, u64>) -> Line {
-    let mut line = Line {
-        load: load.to_owned(),
-        tool: tool.to_owned(),
-        found: 0,
-        right: 0,
-        counted_percent: 0.0,
-        error: None,
-    };
+    let mut line =
+        Line { load: load.to_owned(), tool: tool.to_owned(), found: 0, right: 0, counted_percent: 0.0, error: None };
     let shown = match shown {
         Ok(shown) => shown,
         Err(error) => {

@@ -9,6 +9,7 @@ mod overhead;
 mod push;
 mod scale;
 mod stats;
+mod verified;
 
 use clap::{Parser, Subcommand};
 
@@ -41,6 +42,8 @@ enum What {
     /// In a guest: counts instructions.
     #[command(hide = true)]
     IcountGuest(icount::guest::Guest),
+    /// Instructions that this kernel's verifier processes for each eBPF program.
+    Verified,
     /// Holds sockets open for another one's measurement.
     #[command(hide = true)]
     Hold(holders::Hold),
@@ -57,6 +60,7 @@ fn main() -> anyhow::Result<()> {
         What::AccuracyGuest(size) => accuracy::guest(&size),
         What::Icount(options) => icount::run(&options),
         What::IcountGuest(guest) => icount::guest::run(&guest),
+        What::Verified => verified::run(),
         What::Hold(hold) => holders::hold(&hold),
     }
 }

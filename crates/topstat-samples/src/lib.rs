@@ -13,8 +13,9 @@ mod check;
 mod error;
 mod families;
 
+pub use bpf::Verified;
 pub use catalogue::{SampleInfo, TableInfo, find, samples};
-pub use check::{Check, Outcome, check};
+pub use check::{Check, Outcome, check, verify};
 pub use error::Error;
 pub use families::Family;
 #[cfg(feature = "bench")]

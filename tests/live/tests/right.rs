@@ -80,7 +80,9 @@ fn connections(count: usize, family: Family) {
         let mut watch = Watch::load(&[pps, bytes], &everything());
         assert!(begin == truth::read(&load), "the connections were to be at rest");
         let batch = first..(first + BATCH).min(count);
-        let plan = (0..count).map(|i| if batch.contains(&i) { pace::work(50, 5) + i as u64 % pace::work(50, 5) } else { 0 }).collect();
+        let plan = (0..count)
+            .map(|i| if batch.contains(&i) { pace::work(50, 5) + i as u64 % pace::work(50, 5) } else { 0 })
+            .collect();
         let report = load.run(&Plan::new(plan), &limits()).unwrap();
         assert_eq!((report.failed, report.unfinished, report.skipped), (0, 0, 0));
         let end = truth::settled(&load);

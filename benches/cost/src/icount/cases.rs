@@ -18,7 +18,10 @@ pub enum What {
     /// A pair of programs of `hooks.bpf.c`.
     Hooks(&'static str),
     /// The observers, and nobody who reads.
-    Topstat { one: bool, delay_ms: u32 },
+    Topstat {
+        one: bool,
+        delay_ms: u32,
+    },
     /// `topstat top`, every second.
     TopstatTop,
     /// A program and its arguments.
@@ -107,10 +110,10 @@ impl Case {
             What::TopstatTop => {
                 let bench = std::env::current_exe().context("cannot tell where this program is")?;
                 let topstat = bench.with_file_name("topstat");
-                let peer = Peer::start(&topstat.to_string_lossy(), &["top", "tcp_v4/conns_bps", "1"])?;
+                let peer = Peer::start(&topstat.to_string_lossy(), &["top", "tcp_v4/conns_bps", "1"], true)?;
                 Held::Peer { _peer: peer }
             }
-            What::Peer(program, arguments) => Held::Peer { _peer: Peer::start(program, arguments)? },
+            What::Peer(program, arguments) => Held::Peer { _peer: Peer::start(program, arguments, self.every_second)? },
         })
     }
 

@@ -27,7 +27,7 @@ pub struct Selection {
     #[arg(long, value_delimiter = ',', default_values_t = [1, 500])]
     pub connections: Vec<usize>,
     /// Length of a turn in virtual milliseconds: whole slides (100 ms), so that every turn has as many.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 100)]
     pub turn_ms: u64,
     /// Turns of each case after one to warm up; the best counts.
     #[arg(long, default_value_t = 3)]
@@ -67,13 +67,8 @@ fn measure(load: &mut Load, case: &Case, options: &Selection) -> Result<Measured
     let connections = load.connections().len();
     let plan = Plan::endless(connections);
     let time = case.turn(Duration::from_millis(options.turn_ms));
-    let mut measured = Measured {
-        connections,
-        case: case.id.to_owned(),
-        turns: Vec::new(),
-        error: None,
-        programs: BTreeMap::new(),
-    };
+    let mut measured =
+        Measured { connections, case: case.id.to_owned(), turns: Vec::new(), error: None, programs: BTreeMap::new() };
     turn(load, &plan, time)?;
     for _ in 0..options.turns {
         measured.turns.push(turn(load, &plan, time)?.0);

@@ -132,7 +132,11 @@ pub fn run(options: &Options) -> Result<()> {
         if let Err(error) = kernel::fetch_headers(&cache, &kernel) {
             eprintln!("no headers of {} for bcc: {error:#}", kernel.release);
         }
-        columns.push(table::Column { series, release: kernel.release.clone(), boots: boots(&tools, &kernel, options)? });
+        columns.push(table::Column {
+            series,
+            release: kernel.release.clone(),
+            boots: boots(&tools, &kernel, options)?,
+        });
     }
     print!("{}", table::render(&columns, &options.what));
     let apart = table::apart_percent(&columns);

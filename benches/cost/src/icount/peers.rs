@@ -39,8 +39,9 @@ fn footprint() -> (Vec<u32>, String) {
 }
 
 impl Peer {
-    /// Starts it, and waits until its eBPF programs are attached: until it has some, and gets no more.
-    pub fn start(program: &str, arguments: &[&str]) -> Result<Self> {
+    /// Starts it, and waits until its eBPF programs are attached: until it has some, and gets no more. Who `speaks`
+    /// all the time has also to have begun with it; who doesn't has nothing else to be told by.
+    pub fn start(program: &str, arguments: &[&str], speaks: bool) -> Result<Self> {
         let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
         // On a tmpfs: the host's files are slow to reach.
         let output = std::env::temp_dir().join(format!("topstat-bench-{}-{name}", std::process::id()));
@@ -62,7 +63,7 @@ impl Peer {
                 bail!("{} ended ({status}): {}", peer.name, peer.last_words());
             }
             let now = footprint();
-            if now != before && now == last {
+            if now != before && now == last && (!speaks || fs::metadata(&peer.output)?.len() > 0) {
                 return Ok(peer);
             }
             last = now;
