@@ -3,6 +3,7 @@
 
 use crate::bpf::{self, Verified};
 use crate::families::FAMILIES;
+use crate::{Error, Options, TableInfo};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,12 +50,20 @@ pub(crate) fn missing_capabilities() -> Option<Vec<&'static str>> {
     Some(NEEDED.iter().filter(|(_, bit)| status.capeff >> bit & 1 == 0).map(|(name, _)| *name).collect())
 }
 
-/// Loads every program once, attaches none, and gives how many instructions the verifier went through for each; beside
-/// it what [`check`] says, for a program that the kernel refuses is not among them.
-pub fn verify() -> (Vec<Verified>, Vec<Check>) {
-    let mut checks = Vec::new();
-    let verified = bpf::record(|| checks = check());
-    (verified, checks)
+/// Loads every program as for all tables (which attaches it for a moment), and gives how many instructions the verifier
+/// went through for each.
+///
+/// # Errors
+/// As [`crate::load`], for the first family of samples that does not load.
+pub fn verify() -> Result<Vec<Verified>, Error> {
+    let mut done = Ok(());
+    let verified = bpf::record(|| {
+        done = FAMILIES.iter().try_for_each(|family| {
+            let tables: Vec<&TableInfo> = family.samples().iter().flat_map(|sample| sample.tables).collect();
+            family.load(&tables, &Options::default()).map(drop)
+        });
+    });
+    done.map(|()| verified)
 }
 
 /// Looks at everything that the samples need, the common things first. Loads every program
