@@ -6,7 +6,7 @@ DESTDIR ?=
 # What `make run` runs.
 ARGS ?= top tcp_v4/conns_pps
 # What `make bench` measures, one after the other: make bench BENCH='push read'
-BENCH ?= push overhead read memory exact tree refresh
+BENCH ?= push overhead read memory exact tree refresh icount accuracy
 # Options for each of them: make bench BENCH=push BENCHFLAGS='--rounds 3'
 BENCHFLAGS ?=
 # How long `make soak` takes.
@@ -23,7 +23,7 @@ KERNEL ?=
 CMD ?= $(TOPSTAT) check
 # Loading eBPF programs takes root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
-SHELL_SCRIPTS := .ci/run $(wildcard scripts/*)
+SHELL_SCRIPTS := .ci/run $(wildcard scripts/* tests/vm/guest/*.sh)
 
 # A toolchain of rustup's, where a shell that did not log in does not find it.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -33,7 +33,7 @@ export CARGO CARGOFLAGS
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
 setup: ## Install what building, testing and linting need (Debian; elsewhere say what is missing)
@@ -52,6 +52,7 @@ run: ## Install what is missing, build, and show the hottest connections of this
 .PHONY: test
 test: ## Install what is missing and run every test; as root also those that need the kernel
 	@scripts/setup build test
+	@scripts/setup vm || echo "tests on other kernels will be skipped: see above"
 	@scripts/test
 
 .PHONY: lint
@@ -72,9 +73,13 @@ lint-setup:
 
 .PHONY: bench
 bench: ## Measure what topstat costs, for the README; wants root and a quiet machine
-	@scripts/setup build test bench
+	@scripts/setup build test bench vm
 	$(CARGO) build --release --locked -p topstat -p topstat-bench $(CARGOFLAGS)
 	@set -e; for what in $(BENCH); do $(AS_ROOT) $(TARGET)/release/topstat-bench $$what $(BENCHFLAGS); echo; done
+
+.PHONY: bench-icount
+bench-icount: ## The part of `make bench` that runs in virtual machines: instructions and accuracy, beside tcptop
+	@$(MAKE) --no-print-directory bench BENCH='icount accuracy'
 
 .PHONY: soak
 soak: ## Keep a daemon under load, readers, settings and kills for an hour (SECONDS=600): does anything grow?
@@ -83,13 +88,13 @@ soak: ## Keep a daemon under load, readers, settings and kills for an hour (SECO
 
 .PHONY: vm
 vm: build ## Run a command on other kernels: make vm KERNEL=6.12 CMD='target/release/topstat check' (all kernels without KERNEL)
+	@scripts/setup vm
 	$(CARGO) build --release --locked -p topstat-vm $(CARGOFLAGS)
-	@missing=$$(dpkg-query -W -f '$${db:Status-Status} $${Package}\n' $$($(VM) deps) 2>&1 | grep -v '^installed' || true); \
-		[ -z "$$missing" ] || $(AS_ROOT) apt-get install -y $$($(VM) deps)
 	$(AS_ROOT) $(VM) $(if $(KERNEL),run --kernel $(KERNEL),matrix) -- sh -c '$(CMD)'
 
 .PHONY: vm-test
 vm-test: ## Test the runner of other kernels itself, with real guests
+	@scripts/setup build vm
 	$(CARGO) test --locked -p topstat-vm $(CARGOFLAGS) -- --include-ignored --test-threads 1
 
 # Where things go; DESTDIR comes before each.

@@ -3,27 +3,25 @@
 //! crate. Every folder `src/<family>` that holds a `*.bpf.c` is a family of samples; it has a
 //! header `<family>.h` and a `mod.rs` with a `FAMILY`. Nothing has to be entered anywhere.
 
+mod clang;
+
 use std::env;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use bindgen::callbacks::{DeriveTrait, ImplementsTrait, ParseCallbacks};
 use libbpf_cargo::SkeletonBuilder;
-
-/// The oldest clang that compiles the programs as they are meant: atomics that return what
-/// was there need BPF's third instruction set.
-const CLANG_MIN: u32 = 14;
 
 fn main() -> Result<()> {
     let src = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("src");
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let engine = src.join("../../../engine/include").canonicalize().context("engine/include is missing")?;
-    let clang = find_clang()?;
-    let flags = flags(&engine)?;
+    let clang = clang::find()?;
+    let flags = clang::flags(&engine)?;
     println!("cargo:rerun-if-changed=src");
+    println!("cargo:rerun-if-changed=clang.rs");
     println!("cargo:rerun-if-changed={}", engine.display());
     println!("cargo:rerun-if-env-changed=CLANG");
 
@@ -58,47 +56,6 @@ fn main() -> Result<()> {
     )?;
     fs::write(out.join("families.rs"), list)?;
     Ok(())
-}
-
-/// `CLANG`, or the newest of those installed.
-fn find_clang() -> Result<PathBuf> {
-    if let Some(clang) = env::var_os("CLANG") {
-        return Ok(clang.into());
-    }
-    let versioned = (CLANG_MIN..=30).rev().map(|v| format!("clang-{v}"));
-    for clang in versioned.chain(["clang".to_owned()]) {
-        if Command::new(&clang).arg("--version").output().is_ok_and(|o| o.status.success()) {
-            return Ok(clang.into());
-        }
-    }
-    bail!("clang is not installed (version {CLANG_MIN} or later); on Debian: apt-get install clang-19")
-}
-
-fn flags(engine: &Path) -> Result<Vec<String>> {
-    let arch = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
-        "x86_64" => "x86",
-        "aarch64" => "arm64",
-        "riscv64" => "riscv",
-        "s390x" => "s390",
-        "powerpc64" => "powerpc",
-        other => bail!("no eBPF programs for architecture {other} yet"),
-    };
-    let mut flags = vec![
-        format!("-I{}", engine.display()),
-        format!("-D__TARGET_ARCH_{arch}"),
-        "-mcpu=v3".to_owned(),
-        "-Wall".to_owned(),
-        "-Wextra".to_owned(),
-        "-Werror".to_owned(),
-        "-Wno-unused-parameter".to_owned(),
-    ];
-    // Debian keeps <asm/types.h>, which <linux/bpf.h> includes, in the host's own folder.
-    let target = env::var("CARGO_CFG_TARGET_ARCH")?;
-    let multiarch = PathBuf::from(format!("/usr/include/{target}-linux-gnu"));
-    if multiarch.exists() {
-        flags.push(format!("-I{}", multiarch.display()));
-    }
-    Ok(flags)
 }
 
 /// The engine's types are plain, so those that hold them are.

@@ -18,8 +18,9 @@ pub mod pinned;
 mod ranking;
 mod state;
 
+pub use bpf::Verified;
 pub use catalogue::{SampleInfo, TableInfo, find, samples};
-pub use check::{Check, Outcome, check};
+pub use check::{Check, Outcome, check, verify};
 pub use error::Error;
 pub use families::Family;
 #[cfg(feature = "bench")]

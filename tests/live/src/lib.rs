@@ -12,6 +12,7 @@ pub mod drops;
 pub mod harness;
 pub mod nest;
 pub mod netns;
+pub mod pace;
 pub mod role;
 pub mod truth;
 pub mod watch;
@@ -29,9 +30,10 @@ use std::time::{Duration, Instant};
 
 use topstat_load::Limits;
 
-/// Asks again and again until the answer is yes, for at most as long as given. Gives the last answer.
+/// Asks again and again until the answer is yes, for at most as long as given (on a slow host, longer). Gives the last
+/// answer.
 pub fn eventually(patience: Duration, mut ask: impl FnMut() -> bool) -> bool {
-    let begun = Instant::now();
+    let (begun, patience) = (Instant::now(), pace::patience(patience));
     loop {
         if ask() {
             return true;
@@ -52,5 +54,11 @@ pub fn two_cpus() -> Option<(usize, usize)> {
 
 /// The usual limits, for a busy host: a datagram that is late is not lost.
 pub fn limits() -> Limits {
-    Limits { loss_timeout: Duration::from_secs(15), drain: Duration::from_secs(20), ..Limits::default() }
+    let usual = Limits::default();
+    Limits {
+        time: pace::patience(usual.time),
+        loss_timeout: pace::patience(Duration::from_secs(15)),
+        drain: pace::patience(Duration::from_secs(20)),
+        ..usual
+    }
 }

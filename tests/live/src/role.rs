@@ -72,7 +72,7 @@ impl Role {
 
     /// Its next line.
     pub fn hear(&mut self) -> String {
-        match self.answers.recv_timeout(PATIENCE) {
+        match self.answers.recv_timeout(crate::pace::patience(PATIENCE)) {
             Ok(line) => line,
             Err(e) => panic!("the process {} says nothing ({e})", self.pid()),
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use topstat_live::watch::{endless, everything};
-use topstat_live::{Case, Key, View, Watch, case, eventually, limits, note};
+use topstat_live::{Case, Key, View, Watch, case, eventually, limits, note, pace};
 use topstat_load::{Config, Family, Limits, Load, Plan, Proto};
 use topstat_samples::Options;
 
@@ -62,7 +62,7 @@ fn thousands_of_snapshots_under_load() {
     let (mut taken, mut grown, mut static_total) = (0, 0, 0);
     let tcp = Config { connections: 300, ..Config::default() };
     let udp = Config { proto: Proto::Udp, connections: 50, ..Config::default() };
-    under(tcp, 200.0, || {
+    under(tcp, pace::rate(200.0), || {
         under(udp, 0.0, || {
             let begun = Instant::now();
             while begun.elapsed() < TIME {
@@ -79,7 +79,7 @@ fn thousands_of_snapshots_under_load() {
             }
         });
     });
-    assert!(taken > 2000 && grown > 100, "{taken} snapshots, {grown} of them new");
+    assert!(taken > pace::work(2000, 1) && grown > pace::work(100, 1), "{taken} snapshots, {grown} of them new");
     let lost = watch.peek("tcp_v4/conns_pps").snapshot.lost;
     assert_eq!(lost.no_memory, 0, "there was memory enough: {lost:?}");
     note(format!("{taken} snapshots under load, all additive; lost {lost:?}"));
@@ -128,7 +128,12 @@ fn carried(family: Family, options: &Options) {
     for attempt in 1..=ATTEMPTS {
         let mut watch = Watch::load(&[bytes], options);
         let mut load = Load::open(Config { connections: CONNECTIONS, family, ..Config::default() }).unwrap();
-        let limits = Limits { churn: 100.0, time: Duration::from_secs(2), rate: Some(20_000.0), ..limits() };
+        let limits = Limits {
+            churn: pace::rate(100.0),
+            time: Duration::from_secs(2),
+            rate: Some(pace::rate(20_000.0)),
+            ..limits()
+        };
         let report = load.run(&Plan::endless(CONNECTIONS), &limits).unwrap();
         assert_eq!((report.failed, report.unfinished), (0, 0));
         let carried = 2 * (report.bytes_sent + report.bytes_received);

@@ -11,6 +11,10 @@ use memmap2::{MmapOptions, MmapRaw};
 
 use crate::Error;
 
+mod verified;
+
+pub use verified::{Verified, record};
+
 /// What libbpf said last; it is the kernel's reason when a program does not load.
 static LIBBPF_SAYS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const LIBBPF_LINES: usize = 40;
@@ -63,8 +67,13 @@ pub fn open(name: &str, bytes: &[u8]) -> Result<OpenObject, Error> {
 }
 
 /// Creates the maps and has the kernel verify the programs.
-pub fn load(name: &str, object: OpenObject) -> Result<Object, Error> {
-    object.load().map_err(|e| kernel(format!("load the eBPF programs of {name}"), &e))
+pub fn load(name: &str, mut object: OpenObject) -> Result<Object, Error> {
+    let logs = verified::Logs::ask(name, &mut object);
+    let object = object.load().map_err(|e| kernel(format!("load the eBPF programs of {name}"), &e))?;
+    if let Some(logs) = logs {
+        logs.take();
+    }
+    Ok(object)
 }
 
 /// Sets the size of a map before it is created.
