@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,6 +20,7 @@ use topstat_load::{Config, Dist, Limits, Load, Plan};
 pub fn cases() -> Vec<Case> {
     vec![
         case!(every_file_is_there_with_its_mode, Root, Fuse),
+        case!(a_group_may_read_and_nobody_else, Root, Fuse),
         case!(what_it_shows_is_what_was_carried, Root, Fuse),
         case!(each_of_the_three_switches_stops_counting, Root, Fuse),
         case!(a_slow_reader_gets_one_snapshot, Root, Fuse),
@@ -97,6 +99,36 @@ fn every_file_is_there_with_its_mode() {
     }
     assert_eq!(daemon.stop().code(), Some(0), "{}", daemon.log());
     assert!(!daemon.place.mount.exists() && !daemon.place.pid_file.exists(), "what it made is gone");
+}
+
+fn a_group_may_read_and_nobody_else() {
+    /// Nobody's: the ids need no names.
+    const GROUP: u32 = 54_321;
+    const USER: u32 = 54_320;
+    let place = Arc::new(Place::new());
+    let config = place.pid_file.with_extension("toml");
+    fs::write(&config, format!("group = \"{GROUP}\"\n")).unwrap();
+    let daemon = Daemon::start_at(place, &["--config", config.to_str().unwrap()]);
+    fs::remove_file(&config).unwrap();
+    for (path, mode) in [("", 0o040_750), ("tcp_v4", 0o040_750), ("enabled", 0o100_640), ("self", 0o100_440)] {
+        let data = fs::metadata(daemon.path(path)).unwrap();
+        assert_eq!((data.uid(), data.gid(), data.mode()), (0, GROUP, mode), "{path}");
+    }
+    let run = |group: u32, script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env("T", &daemon.place.mount).env("LC_ALL", "C").uid(USER).gid(group);
+        let output = command.output().expect("run a shell");
+        (String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr), output.status)
+    };
+    let (text, status) = run(GROUP, "cat $T/tcp_v4/conns_pps/period $T/tcp_v4/conns_pps/stat");
+    assert!(status.success() && text.starts_with("1000\nname\tconns_pps\n"), "{text}");
+    for (group, script) in
+        [(GROUP, "echo 5 > $T/tcp_v4/conns_pps/period"), (GROUP, "echo 0 > $T/enabled"), (USER, "cat $T/enabled"), (USER, "ls $T")]
+    {
+        let (text, status) = run(group, script);
+        assert!(!status.success() && text.contains("Permission denied"), "{group}, {script}: {text}");
+    }
+    assert_eq!((daemon.read(&format!("{PPS}/period")), daemon.read("enabled")), ("1000\n".into(), "1\n".into()));
 }
 
 fn what_it_shows_is_what_was_carried() {
