@@ -7,7 +7,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _};
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use topstat_live::nest::inet;
@@ -230,8 +230,8 @@ fn no_fuse() {
     let mut daemon = topstat_live::role::command("topstat")
         .arg("daemon")
         .args(options.split(' '))
-        .stdin(std::process::Stdio::null())
-        .stderr(std::process::Stdio::piped())
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .expect("start the daemon");
     let lines = std::io::BufRead::lines(std::io::BufReader::new(daemon.stderr.take().expect("its log")));
@@ -239,6 +239,13 @@ fn no_fuse() {
     let running = daemon.try_wait().expect("ask for its end").is_none();
     say(if running { "running" } else { "ended" });
     say(said);
+    let places: Vec<&str> = options.split(' ').take(4).collect();
+    let run = |arguments: &[&str]| {
+        let output = topstat_live::role::command("topstat").args(arguments).args(&places).stdin(Stdio::null()).output();
+        output.map(|output| String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().to_owned())
+    };
+    say(format!("set {}", run(&["set", "tcp_v4/conns_pps/period", "2s"]).expect("set")));
+    say(format!("get {}", run(&["get", "tcp_v4/conns_pps/period"]).expect("get")));
     let pid = i32::try_from(daemon.id()).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     say(format!("ended {:?}", daemon.wait().expect("its end").code()));

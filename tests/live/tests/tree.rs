@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use topstat_live::daemon::{Document, Stat};
+use topstat_live::daemon::{Document, Place, Stat};
 use topstat_live::watch::ENDLESS_MS;
 use topstat_live::{Case, Daemon, Key, case, harness, limits, note, truth};
 use topstat_load::{Config, Dist, Limits, Load, Plan};
@@ -25,6 +25,7 @@ pub fn cases() -> Vec<Case> {
         case!(tools_find_files_as_they_know_them, Root, Fuse),
         case!(many_readers_at_once_get_whole_snapshots, Root, Fuse),
         case!(commands_work_on_the_tree, Root, Fuse),
+        case!(commands_work_on_what_is_pinned_while_no_daemon_runs, Root, Fuse),
     ]
 }
 
@@ -356,15 +357,20 @@ fn many_readers_at_once_get_whole_snapshots() {
     assert!(daemon.fds() <= fds + 40, "{} descriptors, {fds} before", daemon.fds());
 }
 
+/// Runs the program with the daemon's mount point and pins. Gives what it prints, and how it ends.
+fn topstat(place: &Place, arguments: &[&str]) -> (String, Option<i32>) {
+    let output = topstat_live::role::command("topstat")
+        .args(arguments)
+        .args(&place.options()[..4])
+        .output()
+        .expect("run topstat");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (text, output.status.code())
+}
+
 fn commands_work_on_the_tree() {
     let daemon = Daemon::start();
-    let run = |arguments: &[&str]| {
-        let options = daemon.place.options();
-        let output =
-            topstat_live::role::command("topstat").args(arguments).args(&options[..4]).output().expect("run topstat");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-        (text, output.status.code())
-    };
+    let run = |arguments: &[&str]| topstat(&daemon.place, arguments);
     let nothing = (String::new(), Some(0));
     assert_eq!(run(&["set", "tcp_v4/conns_pps/period", "2s"]), nothing);
     assert_eq!(run(&["get", "tcp_v4/conns_pps/period"]), ("2000\n".to_owned(), Some(0)));
@@ -378,4 +384,60 @@ fn commands_work_on_the_tree() {
     assert_eq!(Stat::of(&stat).get("period"), "2000");
     let (error, code) = run(&["set", "tcp_v4/conns_pps/period", "0"]);
     assert_eq!((error.contains("not in 1ms to 3600s"), code), (true, Some(2)), "{error}");
+}
+
+/// The daemon is killed: counting goes on, and commands go on, past the dead tree. The next daemon finds all as it was.
+fn commands_work_on_what_is_pinned_while_no_daemon_runs() {
+    const CONNECTIONS: usize = 20;
+    let mut daemon = Daemon::start();
+    let place = Arc::clone(&daemon.place);
+    let run = |arguments: &[&str]| topstat(&place, arguments);
+    let nothing = (String::new(), Some(0));
+    let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() }).unwrap();
+    let before = truth::settled(&load);
+    let plan = Plan::new(vec![30; CONNECTIONS]);
+    load.run(&plan, &limits()).unwrap();
+    daemon.write(&format!("{PPS}/period"), 2000);
+    daemon.kill();
+    assert_eq!(run(&["get", "tcp_v4/conns_pps/period"]), ("2000\n".to_owned(), Some(0)));
+    assert_eq!(run(&["set", "tcp_v4/conns_pps/period", "3s"]), nothing);
+    assert_eq!(run(&["set", "udp_v6/enabled", "0"]), nothing);
+    load.run(&plan, &limits()).unwrap();
+    let truth = truth::difference(&before, &truth::settled(&load));
+    let carried = |text: &str| {
+        let rows: HashMap<Key, u64> = Document::of(text).rows.into_iter().collect();
+        for (key, counts) in &truth {
+            assert_eq!(rows.get(key), Some(&counts.bytes()), "{key:?}");
+        }
+    };
+    let begun = Instant::now();
+    let (json, code) = run(&["top", BYTES, "-o", "json"]);
+    assert_eq!(code, Some(0), "{json}");
+    // A table of its own would know nothing yet.
+    carried(&json);
+    note(format!("topstat top on pinned state: the first rows after {:?}", begun.elapsed()));
+    carried(&run(&["get", "tcp_v4/conns_bytes/json"]).0);
+    let list = topstat_live::role::command("topstat").args(["ls", "-o", "json"]).args(&place.options()[2..4]).output();
+    let list = String::from_utf8(list.expect("run topstat").stdout).unwrap();
+    assert!(list.contains("\"period_ms\":3000") && list.contains("\"sample_enabled\":false"), "{list}");
+    let (error, code) = run(&["top", PPS, "--period", "1s"]);
+    assert!(code == Some(2) && error.contains("--private"), "{error}");
+
+    let mut next = Daemon::start_at(Arc::clone(&place), &[]);
+    assert!(next.says("found pinned, and adopted"), "{}", next.log());
+    carried(&next.read(&format!("{BYTES}/json")));
+    assert_eq!((next.read("tcp_v4/conns_pps/period"), next.read("udp_v6/enabled")), ("3000\n".into(), "0\n".into()));
+    let pid_file = ["--pid-file", place.pid_file.to_str().unwrap()];
+    let unload = || {
+        let options = place.options();
+        let output = topstat_live::role::command("topstat").arg("unload").args(&options[2..4]).args(pid_file).output();
+        output.expect("run topstat")
+    };
+    assert_eq!(unload().status.code(), Some(1), "not under a daemon that runs");
+    assert_eq!(next.stop().code(), Some(0));
+    assert!(place.pins.exists(), "a stop removes nothing");
+    let output = unload();
+    assert!(output.status.success() && !output.stdout.is_empty(), "{output:?}");
+    assert!(!place.pins.exists());
+    assert_eq!(run(&["get", "enabled"]).1, Some(1));
 }

@@ -291,6 +291,8 @@ fn without_fuse_all_else_works() {
     let said = role.hear();
     assert!(said.contains("no FUSE on this host: /dev/fuse is missing") && said.contains("all else works"), "{said}");
     note(said);
+    assert_eq!(role.expect("set"), "");
+    assert_eq!(role.expect("get"), "2000");
     assert_eq!(role.hear(), "ended Some(0)");
     role.finish();
 }
