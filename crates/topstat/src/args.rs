@@ -11,7 +11,7 @@ use clap_complete::Shell;
 use topstat_model::typeset::escape;
 use topstat_samples::{DEFAULT_TOP, MAX_TOP};
 
-use crate::daemon;
+use crate::daemon::{self, config::Config};
 use crate::error::Error;
 use crate::time;
 
@@ -151,17 +151,33 @@ pub struct TopArgs {
 /// Where the state of the daemon is pinned.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Pins {
-    /// Where the daemon pins its state
-    #[arg(id = "pins", long, value_name = "DIR", default_value = daemon::DEFAULT_PINS, help_heading = DAEMON)]
-    pub dir: PathBuf,
+    /// Where the daemon pins its state [default: as it is configured, or /sys/fs/bpf/topstat]
+    #[arg(id = "pins", long, value_name = "DIR", help_heading = DAEMON)]
+    dir: Option<PathBuf>,
+}
+
+impl Pins {
+    /// The directory. A configuration that is wrong is the daemon's to complain about.
+    pub fn dir(&self) -> PathBuf {
+        let configured = || Config::find(None).ok()?.0.pins;
+        self.dir.clone().or_else(configured).unwrap_or_else(|| daemon::DEFAULT_PINS.into())
+    }
 }
 
 /// Where the tree of the daemon is mounted.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Mount {
-    /// Where the daemon mounts its tree
-    #[arg(id = "mount", long, value_name = "DIR", default_value = daemon::DEFAULT_MOUNT, help_heading = DAEMON)]
-    pub dir: PathBuf,
+    /// Where the daemon mounts its tree [default: as it is configured, or /run/topstat]
+    #[arg(id = "mount", long, value_name = "DIR", help_heading = DAEMON)]
+    dir: Option<PathBuf>,
+}
+
+impl Mount {
+    /// The directory, as [`Pins::dir`].
+    pub fn dir(&self) -> PathBuf {
+        let configured = || Config::find(None).ok()?.0.mount;
+        self.dir.clone().or_else(configured).unwrap_or_else(|| daemon::DEFAULT_MOUNT.into())
+    }
 }
 
 const FILTERS: &str = "Filters";
@@ -411,8 +427,8 @@ impl TopArgs {
             period: None,
             delay: None,
             private: false,
-            mount: Mount { dir: daemon::DEFAULT_MOUNT.into() },
-            pins: Pins { dir: daemon::DEFAULT_PINS.into() },
+            mount: Mount { dir: None },
+            pins: Pins { dir: None },
         }
     }
 }

@@ -17,6 +17,7 @@ pub fn cases() -> Vec<Case> {
         case!(an_idle_daemon_costs_next_to_nothing, Root, Fuse),
         case!(a_budget_raises_delays_and_gives_them_back, Root, Fuse),
         case!(a_budget_that_can_not_be_kept_is_said_once, Root, Fuse),
+        case!(delays_of_a_killed_daemon_are_found_and_taken_back, Root, Fuse),
     ]
 }
 
@@ -172,4 +173,26 @@ fn a_budget_that_can_not_be_kept_is_said_once() {
     assert_eq!(daemon.log().matches("with the longest delays").count(), 1, "{}", daemon.log());
     assert_eq!(raised(&daemon), 1000, "never longer than the period");
     assert!(daemon.read("self").contains("\nbudget_enough\t0\n"));
+}
+
+fn delays_of_a_killed_daemon_are_found_and_taken_back() {
+    let place = Arc::new(Place::new());
+    let budget = ["--overhead-budget", "0.01%"];
+    let mut daemon = Daemon::start_at(Arc::clone(&place), &budget);
+    daemon.write(DELAY, 3);
+    let busy = Busy::new(20);
+    assert!(eventually(Duration::from_secs(30), || raised(&daemon) >= 10), "{}", daemon.log());
+    daemon.kill();
+    // The budget goes on where it was, the user's delay is known.
+    let mut daemon = Daemon::start_at(Arc::clone(&place), &budget);
+    assert!(daemon.says("delays begin at level "), "{}", daemon.log());
+    assert!(!daemon.log().contains("delays begin at level 0"), "{}", daemon.log());
+    assert!(raised(&daemon) >= 10);
+    assert_eq!(daemon.read(DELAY), "3\n");
+    daemon.kill();
+    busy.end();
+    // Without a budget nobody would lower them later.
+    let daemon = Daemon::start_at(place, &[]);
+    assert!(eventually(Duration::from_secs(5), || raised(&daemon) == 0), "{}", daemon.log());
+    assert_eq!(daemon.read(DELAY), "3\n");
 }

@@ -10,8 +10,8 @@ use crate::error::{Error, Exit};
 
 pub fn run(args: &GetArgs, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
     let tree = catalogue();
-    let node = tree.find(within(&args.mount.dir, &args.path)).map_err(Error::Usage)?;
-    let client = Client::reach(&args.mount.dir, &args.pins.dir, backend)?;
+    let node = tree.find(within(&args.mount.dir(), &args.path)).map_err(Error::Usage)?;
+    let client = Client::reach(&args.mount.dir(), &args.pins.dir(), backend)?;
     let mut text = Vec::new();
     match node.entry {
         Entry::File(file) => text = client.read(file)?,

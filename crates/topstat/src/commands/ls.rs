@@ -25,7 +25,7 @@ pub fn run(
         Some(name) => resolve::samples(name)?,
         None => topstat_samples::samples().to_vec(),
     };
-    let states = Pinned::open(&args.pins.dir, backend);
+    let states = Pinned::open(&args.pins.dir(), backend);
     let text = match args.output {
         ListFormat::Text => text(&samples, &states, colors(color, console.facts())),
         ListFormat::Json => json(&samples, &states),

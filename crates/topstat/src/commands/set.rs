@@ -13,7 +13,7 @@ use crate::time;
 
 pub fn run(args: &SetArgs, backend: &mut dyn Backend) -> Result<Exit, Error> {
     let tree = catalogue();
-    let path = within(&args.mount.dir, &args.path);
+    let path = within(&args.mount.dir(), &args.path);
     let node = tree.find(path).map_err(Error::Usage)?;
     let file = match node.entry {
         Entry::File(file) => file,
@@ -24,7 +24,7 @@ pub fn run(args: &SetArgs, backend: &mut dyn Backend) -> Result<Exit, Error> {
     };
     let value = value(setting, &args.value)
         .map_err(|why| Error::Usage(format!("cannot set {} to '{}': {why}", file.path(), escape(&args.value))))?;
-    Client::reach(&args.mount.dir, &args.pins.dir, backend)?.write(file, setting, value)?;
+    Client::reach(&args.mount.dir(), &args.pins.dir(), backend)?.write(file, setting, value)?;
     Ok(Exit::Done)
 }
 
