@@ -275,6 +275,10 @@ impl Filesystem for TreeFs {
         if !file.kind.slow() {
             return self.shared.read(&handle, file, offset, size, reply);
         }
+        let mut reply = Some(reply);
+        let length = usize::try_from(size).unwrap_or(usize::MAX);
+        handle.read_kept(offset, length, |bytes| reply.take().into_iter().for_each(|reply| reply.data(bytes)));
+        let Some(reply) = reply else { return };
         let shared = Arc::clone(&self.shared);
         self.readers.run(move || shared.read(&handle, file, offset, size, reply));
     }
