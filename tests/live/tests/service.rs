@@ -26,6 +26,7 @@ pub fn cases() -> Vec<Case> {
         case!(systemd_understands_the_unit, SystemdAnalyze),
         case!(systemd_is_told_what_it_waits_for, Root, Fuse),
         case!(a_configuration_sets_what_it_names_and_a_reload_what_has_changed, Root, Fuse),
+        case!(a_group_may_read_and_nobody_else, Root, Fuse),
         case!(the_log_has_priorities_for_the_journal, Root, Fuse),
     ]
 }
@@ -80,13 +81,15 @@ fn once_it_serves_it_may_do_no_more_than_it_needs() {
     assert!(eventually(Duration::from_secs(10), || daemon.own()["measured"].is_object()), "{}", daemon.log());
     assert!(daemon.own()["error"].is_null());
     rustix::mount::unmount(&daemon.place.mount, UnmountFlags::empty()).unwrap();
-    assert!(daemon.says("somebody has unmounted the tree"));
+    let noticed = || daemon.log().contains("somebody has unmounted the tree");
+    assert!(eventually(Duration::from_secs(30), noticed), "{}", daemon.log());
     daemon.signal(Signal::HUP);
     assert!(eventually(Duration::from_secs(10), || daemon.path("enabled").exists()), "{}", daemon.log());
     daemon.stat(PPS);
     let mut daemon = daemon;
     assert_eq!(daemon.stop().code(), Some(0));
-    assert!(!daemon.place.mount.exists(), "it may unmount:\n{}", daemon.log());
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(daemon.place.mount.to_str().unwrap()), "it may unmount:\n{}", daemon.log());
 }
 
 /// Reads a table and finds the path of a cgroup, in a thread with these capabilities alone.
@@ -283,8 +286,40 @@ fn a_configuration_sets_what_it_names_and_a_reload_what_has_changed() {
     // The period and the switch go back to their defaults, since they were the configuration's.
     assert_eq!(all(&daemon), ["1000", "40", "1", "7"]);
     assert_eq!(daemon.json(PPS).value["top"], 10);
+    // A budget comes and goes.
+    assert!(daemon.own()["budget"].is_null());
+    reload("top = 20\noverhead_budget = \"2.5%\"\n[samples.tcp_v4]\ndelay = 40\n", "the budget is 2.5% of each CPU");
+    assert_eq!(daemon.own()["budget"]["share"], 0.025);
+    reload("top = 20\n[samples.tcp_v4]\ndelay = 40\n", "0 tables were set");
+    assert!(daemon.own()["budget"].is_null());
     // The command line comes before the file: that the file names another place is no change.
     assert!(!daemon.log().contains("needed for mount"), "{}", daemon.log());
+}
+
+fn a_group_may_read_and_nobody_else() {
+    use std::os::unix::fs::MetadataExt as _;
+    const GROUP: u32 = 4711;
+    let scratch = Scratch::new("group");
+    let file = scratch.0.join("topstat.toml");
+    fs::write(&file, format!("group = \"{GROUP}\"\n")).unwrap();
+    let daemon = Daemon::start_at(Arc::new(Place::new()), &["--config", file.to_str().unwrap()]);
+    for (path, mode) in [("", 0o750), ("tcp_v4", 0o750), ("self", 0o440), ("tcp_v4/conns_pps/period", 0o640)] {
+        let data = fs::metadata(daemon.path(path)).unwrap();
+        assert_eq!((data.uid(), data.gid(), data.mode() & 0o777), (0, GROUP, mode), "{path}");
+    }
+    // What the modes say is what happens.
+    let reads = |group: u32| {
+        let stat = daemon.path("tcp_v4/conns_pps/stat");
+        let id = format!("{group}");
+        let cat = Command::new("setpriv")
+            .args(["--reuid", "65534", "--regid", &id, "--clear-groups", "cat"])
+            .arg(stat)
+            .output()
+            .expect("setpriv");
+        cat.status.success()
+    };
+    assert!(reads(GROUP), "the group");
+    assert!(!reads(65_534), "others");
 }
 
 fn the_log_has_priorities_for_the_journal() {

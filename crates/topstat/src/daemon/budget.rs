@@ -157,13 +157,15 @@ pub struct Controller {
     good: u32,
     patience: u32,
     exhausted: bool,
+    /// How often in a row the cost was inside of the budget.
+    inside: u32,
 }
 
 impl Controller {
     /// Begins at a level: 0, or where another daemon left off.
     pub fn new(budget: Share, level: Level) -> Self {
         let ratios = [RATIO_ASSUMED; LADDER.len() - 1];
-        Self { budget, level, ratios, left: None, good: 0, patience: PATIENCE, exhausted: false }
+        Self { budget, level, ratios, left: None, good: 0, patience: PATIENCE, exhausted: false, inside: 0 }
     }
 
     /// The level now.
@@ -179,7 +181,7 @@ impl Controller {
     /// Another budget; what was learned stays.
     pub fn set_budget(&mut self, budget: Share) {
         self.budget = budget;
-        (self.good, self.patience, self.exhausted) = (0, PATIENCE, false);
+        (self.good, self.patience, self.exhausted, self.inside) = (0, PATIENCE, false, 0);
     }
 
     /// Whether the longest delays are not enough.
@@ -193,7 +195,7 @@ impl Controller {
         let budget = self.budget.fraction();
         let share = measured.share();
         if share > budget {
-            self.good = 0;
+            (self.good, self.inside) = (0, 0);
             if came_from_above {
                 self.patience = (self.patience * 2).min(PATIENCE_MOST);
             }
@@ -203,7 +205,9 @@ impl Controller {
             }
             return self.go(Level(self.level.0 + 1), measured);
         }
-        self.exhausted = false;
+        // A load that pauses for a moment is no news, and neither is that it goes on.
+        self.inside = self.inside.saturating_add(1);
+        self.exhausted = self.exhausted && self.inside < PATIENCE;
         let Some(below) = self.level.0.checked_sub(1) else {
             self.patience = PATIENCE;
             return Step { changed_from: None, exhausted: false, wait: SETTLED };
@@ -388,9 +392,13 @@ mod tests {
         assert_eq!((said, controller.level(), controller.exhausted()), (1, Level::LAST, true));
         // And again after it was enough in between.
         let idle = Host { runs_per_s: 0.0, ..host.clone() };
-        controller.step(&idle.measure(controller.level(), 1.0));
+        for _ in 0..PATIENCE {
+            assert!(controller.exhausted(), "a pause is not enough");
+            controller.step(&idle.measure(controller.level(), 1.0));
+        }
         assert!(!controller.exhausted());
-        assert!(controller.step(&host.measure(controller.level(), 1.0)).exhausted);
+        let again = |_| controller.step(&host.measure(controller.level(), 1.0)).exhausted;
+        assert_eq!((0..10).map(again).filter(|said| *said).count(), 1);
     }
 
     #[test]

@@ -265,11 +265,13 @@ fn mount(
     events: &Events,
 ) -> Result<Option<Mounted>, Error> {
     let system = |what| move |source| Error::System { what, source };
-    let workers = Workers::start(readers).map_err(system("start threads"))?;
+    let readers = Workers::start("read", readers).map_err(system("start threads"))?;
+    // One after the other, as setting is.
+    let setter = Workers::start("set", 1).map_err(system("start threads"))?;
     let on_end = events.on_unmount().map_err(system("watch the mount point"))?;
     let tree = Tree::new(&statistics.samples());
     let store: Arc<Statistics> = Arc::clone(statistics);
-    match point.mount(TreeFs::new(tree, settings.group, store, workers), on_end) {
+    match point.mount(TreeFs::new(tree, settings.group, store, readers, setter), on_end) {
         Ok(mounted) => {
             log::info!("the tree is at {}", mounted.at().display());
             Ok(Some(mounted))

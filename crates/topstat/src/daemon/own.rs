@@ -75,6 +75,8 @@ struct Measured {
     cpus: u32,
     runs: u64,
     ns_per_run: Option<f64>,
+    /// What counting has added to each run; it is taken off already.
+    empty_run_ns: f64,
     /// Of each CPU, on average.
     share: f64,
     programs: Vec<Program>,
@@ -133,6 +135,7 @@ impl Own {
                 cpus: window.cpus,
                 runs: all.runs,
                 ns_per_run: per_run(all.cost_ns, all.runs),
+                empty_run_ns: window.empty_run_ns,
                 share: all.share(),
                 programs: programs.collect(),
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A few threads that take snapshots, while others answer what is quick.
+//! Threads that do what may take a while, while others answer what is quick.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,17 +14,17 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts so many threads.
+    /// Starts so many threads, called so.
     ///
     /// # Errors
     ///
     /// When there can be no more threads.
-    pub fn start(count: usize) -> io::Result<Self> {
+    pub fn start(name: &str, count: usize) -> io::Result<Self> {
         let (queue, work) = channel();
         let work = Arc::new(Mutex::new(work));
         for number in 0..count {
             let work = Arc::clone(&work);
-            thread::Builder::new().name(format!("topstat-read-{number}")).spawn(move || run(&work))?;
+            thread::Builder::new().name(format!("topstat-{name}-{number}")).spawn(move || run(&work))?;
         }
         Ok(Self { queue })
     }
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn all_of_them_work_at_once_and_survive_a_panic() {
         const THREADS: usize = 3;
-        let workers = Workers::start(THREADS).unwrap();
+        let workers = Workers::start("test", THREADS).unwrap();
         for _ in 0..2 * THREADS {
             workers.run(|| std::panic::resume_unwind(Box::new("a panic without a message")));
         }
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn what_is_queued_is_done_before_they_end() {
         let (sender, done) = channel();
-        let workers = Workers::start(1).unwrap();
+        let workers = Workers::start("test", 1).unwrap();
         for number in 0..100 {
             let sender = sender.clone();
             workers.run(move || sender.send(number).unwrap());

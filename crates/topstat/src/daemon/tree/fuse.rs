@@ -2,8 +2,9 @@
 //! The tree as FUSE asks for it.
 //!
 //! Files are opened for direct I/O and have the size 0, as in /proc: what they hold is made when it is read, and the
-//! kernel keeps nothing of it. Requests that take microseconds are answered where they arrive; snapshots by the
-//! [`Workers`], so that a setting never waits for them.
+//! kernel keeps nothing of it. Requests that take microseconds are answered where they arrive. Snapshots are taken by
+//! [`Workers`], and what is set is set by one of its own, since it may have to wait until another process has set
+//! something, or a table was ordered again: neither holds up anything else.
 
 use std::ffi::OsStr;
 use std::sync::Arc;
@@ -71,7 +72,8 @@ pub struct TreeFs {
     group: Option<u32>,
     /// When the tree was made: the time of all files, for only their content changes.
     begun: SystemTime,
-    workers: Workers,
+    readers: Workers,
+    setter: Workers,
 }
 
 /// What workers need, too.
@@ -91,24 +93,22 @@ impl Shared {
         }
     }
 
-    fn write(&self, handle: &Handle, file: File, offset: u64, written: &[u8]) -> Result<(), Errno> {
+    /// The value to be set now, if there is one.
+    fn write(&self, handle: &Handle, file: File, offset: u64, written: &[u8]) -> Result<Option<(Setting, u32)>, Errno> {
         let Kind::Setting(setting) = file.kind else { return Err(Errno::EACCES) };
-        match handle.writing().write(setting, offset, handle.append, written) {
-            Ok(Some(value)) => self.set(file, setting, value),
-            Ok(None) => Ok(()),
-            Err(refused) => {
-                self.store.refused("write", &file.path(), &refused.to_string());
-                Err(Errno::EINVAL)
-            }
-        }
+        let taken = handle.writing().write(setting, offset, handle.append, written);
+        taken.map(|value| value.map(|value| (setting, value))).map_err(|refused| {
+            self.store.refused("write", &file.path(), &refused.to_string());
+            Errno::EINVAL
+        })
     }
 
-    /// What has waited for the file to be closed takes effect.
-    fn close(&self, handle: &Handle, file: File) -> Result<(), Errno> {
-        let waiting = handle.writing().close();
-        match (file.kind, waiting) {
-            (Kind::Setting(setting), Some(value)) => self.set(file, setting, value),
-            _ => Ok(()),
+    /// What has waited for the file to be closed.
+    fn close(handle: &Handle, file: File) -> Option<(Setting, u32)> {
+        let value = handle.writing().close()?;
+        match file.kind {
+            Kind::Setting(setting) => Some((setting, value)),
+            _ => None,
         }
     }
 
@@ -123,10 +123,17 @@ impl Shared {
 }
 
 impl TreeFs {
-    /// The file system of this tree, whose snapshots these workers take.
-    pub fn new(tree: Tree, group: Option<u32>, store: Arc<dyn Store>, workers: Workers) -> Self {
+    /// The file system of this tree, whose snapshots the readers take, and whose settings the setter sets.
+    pub fn new(tree: Tree, group: Option<u32>, store: Arc<dyn Store>, readers: Workers, setter: Workers) -> Self {
         let shared = Arc::new(Shared { store, handles: Handles::default() });
-        Self { shared, tree, group, begun: SystemTime::now(), workers }
+        Self { shared, tree, group, begun: SystemTime::now(), readers, setter }
+    }
+
+    /// Has a value set, if there is one, and then says how that went.
+    fn set(&self, file: File, value: Option<(Setting, u32)>, done: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+        let Some((setting, value)) = value else { return done(Ok(())) };
+        let shared = Arc::clone(&self.shared);
+        self.setter.run(move || done(shared.set(file, setting, value)));
     }
 
     fn attributes(&self, inode: u64, node: &Node) -> FileAttr {
@@ -268,8 +275,12 @@ impl Filesystem for TreeFs {
         if !file.kind.slow() {
             return self.shared.read(&handle, file, offset, size, reply);
         }
+        let mut reply = Some(reply);
+        let length = usize::try_from(size).unwrap_or(usize::MAX);
+        handle.read_kept(offset, length, |bytes| reply.take().into_iter().for_each(|reply| reply.data(bytes)));
+        let Some(reply) = reply else { return };
         let shared = Arc::clone(&self.shared);
-        self.workers.run(move || shared.read(&handle, file, offset, size, reply));
+        self.readers.run(move || shared.read(&handle, file, offset, size, reply));
     }
 
     fn write(
@@ -284,17 +295,26 @@ impl Filesystem for TreeFs {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let done =
-            self.opened(inode, handle).and_then(|(file, handle)| self.shared.write(&handle, file, offset, written));
-        match done {
-            Ok(()) => reply.written(u32::try_from(written.len()).unwrap_or(MOST_WRITTEN)),
+        let size = u32::try_from(written.len()).unwrap_or(MOST_WRITTEN);
+        let taken = self.opened(inode, handle).and_then(|(file, handle)| {
+            let value = self.shared.write(&handle, file, offset, written)?;
+            Ok((file, value))
+        });
+        match taken {
+            Ok((file, value)) => self.set(file, value, move |done| match done {
+                Ok(()) => reply.written(size),
+                Err(errno) => reply.error(errno),
+            }),
             Err(errno) => reply.error(errno),
         }
     }
 
     fn flush(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        match self.opened(inode, handle).and_then(|(file, handle)| self.shared.close(&handle, file)) {
-            Ok(()) => reply.ok(),
+        match self.opened(inode, handle) {
+            Ok((file, handle)) => self.set(file, Shared::close(&handle, file), move |done| match done {
+                Ok(()) => reply.ok(),
+                Err(errno) => reply.error(errno),
+            }),
             Err(errno) => reply.error(errno),
         }
     }
@@ -315,7 +335,7 @@ impl Filesystem for TreeFs {
     ) {
         // A flush came first, unless the kernel was in a hurry; whoever has closed the file is told no error any more.
         if let Some((file, handle)) = self.file(inode).zip(self.shared.handles.close(handle.0)) {
-            let _ = self.shared.close(&handle, file);
+            self.set(file, Shared::close(&handle, file), |_| ());
         }
         reply.ok();
     }

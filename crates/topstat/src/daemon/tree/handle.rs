@@ -76,18 +76,28 @@ impl Reading {
         kept: &Kept,
         make: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<&[u8], E> {
-        // A reader that asks for several pieces at once may have its first one come last.
-        let again = offset == 0 && self.begun;
-        if self.text.is_none() || again {
+        if !self.keeps(offset) {
             let bytes = make()?;
             self.text = None;
             self.text = Some(Text::new(bytes, kept)?);
         }
+        Ok(self.piece(offset, size))
+    }
+
+    /// Whether a read at this offset is one of the text that is kept.
+    fn keeps(&self, offset: u64) -> bool {
+        // A reader that asks for several pieces at once may have its first one come last.
+        let again = offset == 0 && self.begun;
+        self.text.is_some() && !again
+    }
+
+    /// A piece of the text that is kept.
+    fn piece(&mut self, offset: u64, size: usize) -> &[u8] {
         self.begun |= offset == 0;
         let bytes = self.text.as_ref().map_or(&[][..], |text| &text.bytes);
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
         let to = from.saturating_add(size).min(bytes.len());
-        Ok(&bytes[from..to])
+        &bytes[from..to]
     }
 }
 
@@ -169,6 +179,15 @@ impl Handle {
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, E> {
         lock(&self.reading).read(offset, size, &self.kept, make).map(take)
+    }
+
+    /// The same, where no text has to be made for it and nobody has to be waited for; else does nothing.
+    pub fn read_kept(&self, offset: u64, size: usize, take: impl FnOnce(&[u8])) {
+        if let Ok(mut reading) = self.reading.try_lock()
+            && reading.keeps(offset)
+        {
+            take(reading.piece(offset, size));
+        }
     }
 
     /// What it has written.
@@ -254,6 +273,24 @@ mod tests {
         for (offset, text) in [(5, b"11111"), (0, b"11111"), (0, b"22222")] {
             assert_eq!(reading.read(offset, 5, &kept, || numbered(&mut made)), Ok(&text[..]));
         }
+    }
+
+    #[test]
+    fn what_is_kept_is_read_without_making_anything() {
+        let handles = Handles::default();
+        let handle = handles.get(handles.open(false)).unwrap();
+        let kept = |offset| {
+            let mut read = None;
+            handle.read_kept(offset, 5, |bytes| read = Some(bytes.to_vec()));
+            read
+        };
+        assert_eq!((kept(0), kept(5)), (None, None));
+        assert_eq!(handle.read(0, 5, || Ok::<_, Failed>(b"abcdefg".to_vec()), <[u8]>::len), Ok(5));
+        assert_eq!((kept(5), kept(7)), (Some(b"fg".to_vec()), Some(vec![])));
+        assert_eq!(kept(0), None, "from the beginning: another one");
+        let held = handle.reading.lock().unwrap();
+        assert_eq!(kept(5), None, "somebody else reads");
+        drop(held);
     }
 
     #[test]
