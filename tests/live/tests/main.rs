@@ -9,6 +9,7 @@ mod exact;
 mod networks;
 mod owners;
 mod pins;
+mod pins_faults;
 mod right;
 mod roles;
 mod rolling;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         ("owners", owners::cases()),
         ("trouble", trouble::cases()),
         ("pins", pins::cases()),
+        ("pins_faults", pins_faults::cases()),
     ]);
     println!(
         "snapshots taken and checked: {}",
