@@ -14,6 +14,7 @@ pub mod nest;
 pub mod netns;
 pub mod pace;
 pub mod role;
+pub mod tally;
 pub mod truth;
 pub mod watch;
 

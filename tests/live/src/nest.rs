@@ -66,6 +66,13 @@ impl Nest {
         self.dir.join(format!("abi-{}", inet().abi())).join(inet().name())
     }
 
+    /// Where it is while it is not whole.
+    pub fn partial(&self) -> PathBuf {
+        let mut path = self.family().into_os_string();
+        path.push("-partial");
+        path.into()
+    }
+
     /// All that is in it.
     pub fn files(&self) -> Vec<PathBuf> {
         crate::attached::pinned().into_iter().filter(|path| path.starts_with(&self.dir)).collect()
