@@ -18,9 +18,9 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOPSTAT := $(TARGET)/release/topstat
 VM := $(TARGET)/release/topstat-vm
-# What `make vm` runs, and on which kernel: 5.10, 6.1, 6.12, 6.18, newest; all of them if none is named.
+# What `make vm` runs, and on which kernel: 5.10, 6.1, 6.12, 6.18, newest. Without both it is the live tests, on all.
 KERNEL ?=
-CMD ?= $(TOPSTAT) check
+CMD ?=
 # Loading eBPF programs takes root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 SHELL_SCRIPTS := .ci/run $(wildcard scripts/* tests/vm/guest/*.sh)
@@ -87,10 +87,14 @@ soak: ## Keep a daemon under load, readers, settings and kills for an hour (SECO
 	@$(AS_ROOT) env TOPSTAT_SOAK_SECONDS=$(SECONDS) $(CARGO) test --locked -p topstat-live $(CARGOFLAGS) -- soak::
 
 .PHONY: vm
-vm: build ## Run a command on other kernels: make vm KERNEL=6.12 CMD='target/release/topstat check' (all kernels without KERNEL)
-	@scripts/setup vm
-	$(CARGO) build --release --locked -p topstat-vm $(CARGOFLAGS)
-	$(AS_ROOT) $(VM) $(if $(KERNEL),run --kernel $(KERNEL),matrix) -- sh -c '$(CMD)'
+vm: ## Tests on all other kernels; or any command: make vm KERNEL=6.12 CMD='target/release/topstat check'
+	@scripts/setup build vm
+ifeq ($(KERNEL)$(CMD),)
+	@AS_ROOT='$(AS_ROOT)' scripts/vm-tests --also 6.1:slub --also 6.1:debug
+else
+	$(CARGO) build --release --locked -p topstat -p topstat-vm $(CARGOFLAGS)
+	$(AS_ROOT) $(VM) $(if $(KERNEL),run --kernel $(KERNEL),matrix) -- sh -c '$(or $(CMD),$(TOPSTAT) check)'
+endif
 
 .PHONY: vm-test
 vm-test: ## Test the runner of other kernels itself, with real guests

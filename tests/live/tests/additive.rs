@@ -33,12 +33,15 @@ const TABLES: [&str; 7] = [
     "udp_v4/conns_bytes",
 ];
 
+/// Longer than any work takes, so that it is the work that ends a load.
+const ENDLESS: Duration = Duration::from_secs(3600);
+
 /// Runs a load until the work is done.
-fn under<T>(config: Config, churn: f64, work: impl FnOnce() -> T) -> T {
+pub fn under<T>(config: Config, churn: f64, work: impl FnOnce() -> T) -> T {
     let connections = config.connections;
     let mut load = Load::open(config).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
-    let limits = Limits { churn, stop: Some(Arc::clone(&stop)), ..limits() };
+    let limits = Limits { churn, stop: Some(Arc::clone(&stop)), time: ENDLESS, ..limits() };
     struct Stop(Arc<AtomicBool>);
     impl Drop for Stop {
         fn drop(&mut self) {

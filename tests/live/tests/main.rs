@@ -18,6 +18,7 @@ mod service;
 mod soak;
 mod tree;
 mod tree_faults;
+mod storm;
 mod trouble;
 
 use std::process::ExitCode;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         ("tree_faults", tree_faults::cases()),
         ("pins", pins::cases()),
         ("pins_faults", pins_faults::cases()),
+        ("storm", storm::cases()),
     ]);
     println!(
         "snapshots taken and checked: {}",
