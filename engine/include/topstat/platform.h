@@ -42,21 +42,20 @@
 #if defined(TS_NO_FETCHING_ATOMICS)
 /*
  * Before 5.12 (kernel commit 5ffa25502b5a) eBPF can add atomically but can't
- * read what was there. A plain flag still excludes whatever interrupts its
- * holder (softirq over process context) since that ends before the holder goes
- * on; only two preempted tasks could both take it.
+ * read what was there. Compare and swap is then up to whoever compiles the
+ * engine so: it takes a map to have locks in. A plain flag still excludes
+ * whatever interrupts its holder, for that ends before the holder goes on; and
+ * as long as there are no such atomics, programs are not preempted (before
+ * 5.11, 74d862b682f5).
  */
-TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)
-{
-	if (ts_read(*p) != old)
-		return 0;
-	ts_write(*p, new_value);
-	return 1;
-}
+static __attribute__((noinline)) int ts_cas(u64 *p, u64 old, u64 new_value);
 
 TS_INLINE int ts_claim(u64 *p)
 {
-	return ts_cas(p, 0, 1);
+	if (ts_read(*p))
+		return 0;
+	ts_write(*p, 1);
+	return 1;
 }
 #else
 TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)

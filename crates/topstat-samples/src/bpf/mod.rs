@@ -124,7 +124,8 @@ pub fn map(object: &Object, name: &str) -> Result<MapHandle, Error> {
 /// The type must be `repr(C)`, without padding that matters, pointers or invalid patterns.
 pub unsafe trait Plain: Copy {}
 
-fn as_bytes<T: Plain>(value: &T) -> &[u8] {
+/// Its bytes, as the kernel takes them.
+pub fn as_bytes<T: Plain>(value: &T) -> &[u8] {
     // SAFETY: the value is plain data, and the slice covers just it.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }

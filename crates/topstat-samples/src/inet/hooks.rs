@@ -1,31 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where the programs are attached.
 
-use std::io::Read as _;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
-use libbpf_rs::{Iter, Link, Object};
+use libbpf_rs::{Link, Object};
 
+use super::fallbacks::Flavour;
 use crate::bpf::program;
 use crate::{Error, Program};
 
 /// How a program is attached.
-enum Hook {
+#[derive(Clone, Copy)]
+pub enum Hook {
     /// To the root cgroup.
     Cgroup(&'static str),
     /// To a tracepoint.
     Trace(&'static str),
 }
 
-/// Births before packets, so that no socket is seen without its owner.
-const HOOKS: [(&str, Hook); 6] = [
-    ("inet_create", Hook::Cgroup("cgroup sock_create")),
-    ("inet_release", Hook::Cgroup("cgroup sock_release")),
-    ("inet_state", Hook::Trace("tracepoint inet_sock_set_state")),
-    ("inet_retransmit", Hook::Trace("tracepoint tcp_retransmit_skb")),
-    ("inet_ingress", Hook::Cgroup("cgroup ingress")),
-    ("inet_egress", Hook::Cgroup("cgroup egress")),
-];
+/// Births before packets, so that no socket is seen without its owner; what is in between is the flavour's.
+const BIRTHS: [(&str, Hook); 2] =
+    [("inet_create", Hook::Cgroup("cgroup sock_create")), ("inet_release", Hook::Cgroup("cgroup sock_release"))];
+const PACKETS: [(&str, Hook); 2] =
+    [("inet_ingress", Hook::Cgroup("cgroup ingress")), ("inet_egress", Hook::Cgroup("cgroup egress"))];
+
+/// All that is attached, in this order.
+pub fn hooks(flavour: Flavour) -> impl Iterator<Item = (&'static str, Hook)> {
+    BIRTHS.into_iter().chain(flavour.hooks().iter().copied()).chain(PACKETS)
+}
 
 /// What has to be kept for the programs to stay attached.
 pub struct Attached {
@@ -38,20 +40,34 @@ fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
     Error::Kernel { what: what.into(), why: why.to_string() }
 }
 
+impl Hook {
+    /// Where it is, in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cgroup(name) | Self::Trace(name) => name,
+        }
+    }
+}
+
 /// Attaches all, and finds the sockets that were there before.
-pub fn attach(object: Object, cgroup: OwnedFd) -> Result<(Vec<Program>, Attached), Error> {
+pub fn attach(object: Object, flavour: Flavour, cgroup: OwnedFd) -> Result<(Vec<Program>, Attached), Error> {
     let mut links = Vec::new();
     let mut programs = Vec::new();
-    for (name, hook) in HOOKS {
+    for (name, hook) in hooks(flavour) {
         let program = program(&object, name)?;
-        let (link, hook) = match hook {
-            Hook::Cgroup(hook) => (program.attach_cgroup(cgroup.as_raw_fd()), hook),
-            Hook::Trace(hook) => (program.attach_trace(), hook),
+        if flavour.adopts_first() && name == PACKETS[0].0 {
+            flavour.adopt(&object)?;
+        }
+        let link = match hook {
+            Hook::Cgroup(_) => program.attach_cgroup(cgroup.as_raw_fd()),
+            Hook::Trace(_) => program.attach_trace(),
         };
         links.push(link.map_err(|e| kernel(format!("attach {name}"), &e))?);
-        programs.push(Program { name: name.to_owned(), id: id(&program)?, hook });
+        programs.push(Program { name: name.to_owned(), id: id(&program)?, hook: hook.name() });
     }
-    adopt(&object)?;
+    if !flavour.adopts_first() {
+        flavour.adopt(&object)?;
+    }
     Ok((programs, Attached { _links: links, _cgroup: cgroup, _object: object }))
 }
 
@@ -59,13 +75,4 @@ pub fn attach(object: Object, cgroup: OwnedFd) -> Result<(Vec<Program>, Attached
 fn id(program: &libbpf_rs::ProgramMut<'_>) -> Result<u32, Error> {
     libbpf_rs::Program::id_from_fd(std::os::fd::AsFd::as_fd(program))
         .map_err(|e| kernel("ask for the id of a program", &e))
-}
-
-/// Finds the sockets that were there before, and whose they are.
-fn adopt(object: &Object) -> Result<(), Error> {
-    let failed = |e: &dyn std::fmt::Display| kernel("look for existing sockets", &e.to_string());
-    let link = program(object, "inet_adopt")?.attach().map_err(|e| failed(&e))?;
-    let mut nothing = Vec::new();
-    Iter::new(&link).map_err(|e| failed(&e))?.read_to_end(&mut nothing).map_err(|e| failed(&e))?;
-    Ok(())
 }

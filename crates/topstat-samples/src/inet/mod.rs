@@ -7,6 +7,7 @@
 mod abi;
 #[cfg(feature = "bench")]
 pub mod bench;
+mod fallbacks;
 mod hooks;
 mod observer;
 mod rows;
@@ -19,6 +20,7 @@ use topstat_model::{Column, Field};
 
 use crate::cgroup::Paths;
 use crate::ranking::Ranked;
+use fallbacks::Flavour;
 use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo};
 
 /// The family of the socket samples.
@@ -53,13 +55,17 @@ impl Ranked for Inet {
     const NAME: &'static str = "inet";
     const SAMPLES: &'static [SampleInfo] = tables::SAMPLES;
     const ABI: u32 = abi::INET_ABI;
-    const SNAPSHOT_OBJECT: &'static [u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inet/snapshot.bpf.o"));
+    const SNAPSHOT_OBJECT: &'static [u8] = Flavour::Full.snapshot();
     const SNAPSHOT: &'static str = "inet_snapshot";
     const SECTION_HEAD: usize = size_of::<abi::inet_section>();
     const REFILL: &'static str = "inet_refill";
     const PARTS: &'static [&'static str] = &["rx", "tx"];
     type Row = abi::inet_row;
     type Describer = Paths;
+
+    fn snapshot_object() -> &'static [u8] {
+        Flavour::of_kernel().snapshot()
+    }
 
     fn columns() -> Vec<Column> {
         rows::columns()

@@ -50,6 +50,10 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     /// What it takes to put a description into words.
     type Describer: Send;
 
+    /// The same for this kernel, where there is more than one.
+    fn snapshot_object() -> &'static [u8] {
+        Self::SNAPSHOT_OBJECT
+    }
     /// The columns that describe an object.
     fn columns() -> Vec<Column>;
     /// See [`Ranked::Describer`].
