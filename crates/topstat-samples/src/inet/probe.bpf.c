@@ -32,12 +32,17 @@ int BPF_PROG(probe_traced, struct sock *sk)
 SEC("iter/task_file")
 int probe_files(struct bpf_iter__task_file *ctx)
 {
+	struct file *file = ctx->file;
 	struct socket *socket;
+	struct sock *sk;
 
-	if (!ctx->file)
+	if (!file)
 		return 0;
-	socket = bpf_sock_from_file(ctx->file);
-	if (socket && socket->sk)
-		bpf_sk_storage_get(&stored, socket->sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	socket = bpf_sock_from_file(file);
+	if (!socket)
+		return 0;
+	sk = socket->sk;
+	if (sk)
+		bpf_sk_storage_get(&stored, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	return 0;
 }
