@@ -17,9 +17,9 @@
  *   ts_bound(i, mask)      i & mask, in a form the eBPF verifier believes
  *   ts_times(i, size)      i * size, with `size` constant when the program is loaded,
  *                          likewise
- *   ts_launder(p, v)       v, by way of memory, so that the verifier forgets what it
- *                          knew of it: each round of a loop is like the last, and a push
- *                          the same whichever way led to it
+ *   ts_launder(p, v)       v, by way of memory that nobody else writes just then, so
+ *                          that the verifier forgets what it knew of it, and finds
+ *                          each round of a loop like the last
  *   ts_precise()           the nanosecond clock, for slides too short for jiffies
  *   ts_peek(dst, n, addr)  copy n bytes from an address that may be stale;
  *                          0, or non-zero when there is no such memory

@@ -156,8 +156,7 @@ struct ts_bank {
 	u64 claim;
 	u64 now; /* the ticks are up to date for this, and for this `generation` */
 	u32 generation;
-	u32 launder; /* see ts_launder() */
-	u32 pad[10];
+	u32 pad[11];
 	struct ts_tick tick[TS_BANK_TABLES];
 } __attribute__((aligned(64)));
 

@@ -156,10 +156,8 @@ static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *s
 	self = o->self;
 	packets = skb->gso_segs;
 	packets = packets ? packets : 1;
-	/* There are many ways to these two: without the detour through memory the verifiers of 5.10 and
-	 * 6.1 look at all that follows six times as often: 600,000 instructions, of a million that they allow. */
-	packets = ts_launder(&bank->launder, packets);
-	bytes = ts_launder(&bank->launder, inet_payload(skb, sample));
+	packets = inet_any(packets);
+	bytes = inet_any(inet_payload(skb, sample));
 
 	now = bpf_jiffies64();
 	generation = settings.all.generation;
