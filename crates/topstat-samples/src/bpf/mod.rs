@@ -212,7 +212,10 @@ mod tests {
         .to_vec();
         assert_eq!(reason(&said).as_deref(), Some("prog 'inet_ingress': R1 invalid mem access 'scalar'"));
         let of_a_map = ["libbpf: Error in bpf_create_map_xattr(banks): Cannot allocate memory(-12)".to_owned()];
-        assert_eq!(reason(&of_a_map).as_deref(), Some("Error in bpf_create_map_xattr(banks): Cannot allocate memory(-12)"));
+        assert_eq!(
+            reason(&of_a_map).as_deref(),
+            Some("Error in bpf_create_map_xattr(banks): Cannot allocate memory(-12)")
+        );
         assert_eq!(reason(&[]), None);
     }
 }
