@@ -35,15 +35,20 @@ fn main() -> Result<()> {
         let name = family.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let family_out = out.join(&name);
         fs::create_dir_all(&family_out)?;
+        let plain = [flags.as_slice(), &["-DTOPSTAT_PLAIN".to_owned()]].concat();
+        let has_plain = family.join("fallbacks.bpf.h").exists();
         for program in programs {
-            let stem = program.file_name().unwrap_or_default().to_string_lossy().replace(".bpf.c", ".bpf.o");
-            SkeletonBuilder::new()
-                .source(&program)
-                .obj(family_out.join(stem))
-                .clang(&clang)
-                .clang_args(&flags)
-                .build()
-                .with_context(|| format!("cannot compile {}", program.display()))?;
+            let flavours = [(".bpf.o", &flags), (".plain.bpf.o", &plain)];
+            for (ending, flags) in flavours.into_iter().take(if has_plain { 2 } else { 1 }) {
+                let object = program.file_name().unwrap_or_default().to_string_lossy().replace(".bpf.c", ending);
+                SkeletonBuilder::new()
+                    .source(&program)
+                    .obj(family_out.join(object))
+                    .clang(&clang)
+                    .clang_args(flags)
+                    .build()
+                    .with_context(|| format!("cannot compile {}", program.display()))?;
+            }
         }
         bindings(&family.join(format!("{name}.h")), &engine, &family_out.join("abi.rs"))?;
         layout(&family.join(format!("{name}.h")), &engine, &family_out.join("layout.txt"))?;

@@ -48,7 +48,10 @@ pub struct Observer {
     pub object: OpenObject,
     /// Where they are attached, births before pushes, so that nothing is seen without its owner.
     pub hooks: &'static [Hook],
-    /// Finds the objects that were there before the hooks were attached.
+    /// So many of the hooks come first: births and ends. Then the objects that are there are looked for, then comes the
+    /// rest.
+    pub births: usize,
+    /// Finds the objects that were there before.
     pub begin: fn(&Object) -> Result<(), Error>,
 }
 

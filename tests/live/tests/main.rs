@@ -16,9 +16,9 @@ mod roles;
 mod rolling;
 mod service;
 mod soak;
+mod storm;
 mod tree;
 mod tree_faults;
-mod storm;
 mod trouble;
 
 use std::process::ExitCode;

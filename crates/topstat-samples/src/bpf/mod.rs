@@ -25,8 +25,13 @@ fn listen() {
         libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
             let mut said = LIBBPF_SAYS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             said.extend(text.lines().map(str::to_owned));
-            let excess = said.len().saturating_sub(LIBBPF_LINES);
-            said.drain(..excess);
+            let mut excess = said.len().saturating_sub(LIBBPF_LINES);
+            // What libbpf says itself stays; of what it passes on from the verifier, the end.
+            said.retain(|line| {
+                let drop = excess > 0 && !line.starts_with("libbpf: ");
+                excess -= usize::from(drop);
+                !drop
+            });
         })));
     });
 }
@@ -44,9 +49,12 @@ fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
     Error::Kernel { what: what.into(), why }
 }
 
-/// Of all that libbpf said, the program it is about and what the verifier found last.
+/// Of all that libbpf said, the program it is about and what the verifier found last; where it is not about a program,
+/// what it said first.
 fn reason(said: &[String]) -> Option<String> {
-    let failed = said.iter().find(|l| l.contains("BPF program load failed"))?;
+    let Some(failed) = said.iter().find(|l| l.contains("BPF program load failed")) else {
+        return said.first().map(|l| l.trim_start_matches("libbpf: ").trim().to_owned());
+    };
     let failed = failed.trim_start_matches("libbpf: ").split(':').next().unwrap_or_default();
     let end = said.iter().position(|l| l.starts_with("processed ")).unwrap_or(said.len());
     let found = said[..end].iter().rfind(|l| !l.trim().is_empty() && !l.starts_with("libbpf: "));
@@ -143,7 +151,8 @@ pub fn map(object: &Object, name: &str) -> Result<MapHandle, Error> {
 /// The type must be `repr(C)`, without padding that matters, pointers or invalid patterns.
 pub unsafe trait Plain: Copy {}
 
-fn as_bytes<T: Plain>(value: &T) -> &[u8] {
+/// Its bytes, as the kernel takes them.
+pub fn as_bytes<T: Plain>(value: &T) -> &[u8] {
     // SAFETY: the value is plain data, and the slice covers just it.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
@@ -221,6 +230,11 @@ mod tests {
         .map(str::to_owned)
         .to_vec();
         assert_eq!(reason(&said).as_deref(), Some("prog 'inet_ingress': R1 invalid mem access 'scalar'"));
-        assert_eq!(reason(&["libbpf: something else".to_owned()]), None);
+        let of_a_map = ["libbpf: Error in bpf_create_map_xattr(banks): Cannot allocate memory(-12)".to_owned()];
+        assert_eq!(
+            reason(&of_a_map).as_deref(),
+            Some("Error in bpf_create_map_xattr(banks): Cannot allocate memory(-12)")
+        );
+        assert_eq!(reason(&[]), None);
     }
 }

@@ -7,6 +7,7 @@
 mod abi;
 #[cfg(feature = "bench")]
 pub mod bench;
+mod fallbacks;
 mod hooks;
 mod observer;
 mod rows;
@@ -21,6 +22,7 @@ use crate::cgroup::Paths;
 use crate::hooks::{Hook, Observer};
 use crate::pinned::{Adopted, Pins};
 use crate::ranking::{self, Ranked};
+use fallbacks::Flavour;
 use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo};
 
 /// The family of the socket samples.
@@ -72,14 +74,17 @@ impl Ranked for Inet {
     const NAME: &'static str = "inet";
     const SAMPLES: &'static [SampleInfo] = tables::SAMPLES;
     const ABI: u32 = abi::INET_ABI;
-    const SNAPSHOT_OBJECT: &'static [u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inet/snapshot.bpf.o"));
+    const SNAPSHOT_OBJECT: &'static [u8] = Flavour::Full.snapshot();
     const SNAPSHOT: &'static str = "inet_snapshot";
     const SECTION_HEAD: usize = size_of::<abi::inet_section>();
     const REFILL: &'static str = "inet_refill";
     const PARTS: &'static [&'static str] = &["rx", "tx"];
-    const HOOKS: &'static [Hook] = hooks::HOOKS;
     type Row = abi::inet_row;
     type Describer = Paths;
+
+    fn hooks() -> &'static [Hook] {
+        Flavour::of_kernel().hooks()
+    }
 
     fn observer(top: u32) -> Result<Observer, Error> {
         observer::observer(top)
@@ -87,6 +92,10 @@ impl Ranked for Inet {
 
     fn explain(error: Error) -> Error {
         observer::explain(error)
+    }
+
+    fn snapshot_object() -> &'static [u8] {
+        Flavour::of_kernel().snapshot()
     }
 
     fn columns() -> Vec<Column> {

@@ -3,6 +3,7 @@
 
 use libbpf_rs::OpenObject;
 
+use super::fallbacks::{Flavour, lacking};
 use super::{Inet, abi, hooks};
 use crate::bpf;
 use crate::cgroup::{self, V1Controller};
@@ -10,12 +11,11 @@ use crate::hooks::Observer;
 use crate::ranking::{bank_size, possible_cpus, shape};
 use crate::{Check, DEFAULT_TOP, Error, Outcome};
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inet/inet.bpf.o"));
 const SAMPLE: &str = "tcp_v4, tcp_v6, udp_v4, udp_v6";
 
 /// The programs, with constants and maps for so many rows, ready to be loaded.
 fn open(top: u32, cpus: u32) -> Result<OpenObject, Error> {
-    let mut object = bpf::open("inet", OBJECT)?;
+    let mut object = bpf::open("inet", Flavour::of_kernel().observer())?;
     let shape = shape::<Inet>(top)?;
     let v1_controller = match cgroup::v1_controller() {
         None => abi::INET_V1_NONE,
@@ -30,7 +30,14 @@ fn open(top: u32, cpus: u32) -> Result<OpenObject, Error> {
 
 /// The programs that push, for tables of so many rows.
 pub fn observer(top: u32) -> Result<Observer, Error> {
-    Ok(Observer { bytes: OBJECT, object: open(top, possible_cpus()?)?, hooks: hooks::HOOKS, begin: hooks::adopt })
+    let flavour = Flavour::of_kernel();
+    Ok(Observer {
+        bytes: flavour.observer(),
+        object: open(top, possible_cpus()?)?,
+        hooks: flavour.hooks(),
+        births: hooks::BEFORE_PACKETS,
+        begin: flavour.adopt(),
+    })
 }
 
 /// Puts the usual reasons why programs don't load into words.
@@ -75,14 +82,7 @@ pub fn check() -> Vec<Check> {
     }
     let verified = open(DEFAULT_TOP, 1).and_then(|object| bpf::load(SAMPLE, object));
     checks.push(match verified {
-        Ok(_) => Check {
-            name: format!("samples {SAMPLE}"),
-            outcome: Outcome::Ok,
-            found: "hooks: cgroup ingress and egress, sock_create and sock_release; \
-                    tracepoints inet_sock_set_state, tcp_retransmit_skb; socket storage"
-                .to_owned(),
-            advice: String::new(),
-        },
+        Ok(_) => verified_check(),
         Err(e) => Check {
             name: format!("samples {SAMPLE}"),
             outcome: Outcome::Missing,
@@ -91,4 +91,17 @@ pub fn check() -> Vec<Check> {
         },
     });
     checks
+}
+
+/// The kernel takes the programs: which, and what is otherwise than elsewhere.
+fn verified_check() -> Check {
+    let hooks: Vec<_> = Flavour::of_kernel().hooks().iter().map(|hook| hook.name).collect();
+    let found = format!("hooks: {}; socket storage", hooks.join(", "));
+    let lacks: Vec<_> = lacking().iter().map(|f| format!("without {}: {}", f.name, f.without)).collect();
+    let name = format!("samples {SAMPLE}");
+    if lacks.is_empty() {
+        return Check { name, outcome: Outcome::Ok, found, advice: String::new() };
+    }
+    let found = format!("{found}; {}", lacks.join("; "));
+    Check { name, outcome: Outcome::Degraded, found, advice: "a kernel of 5.12 or later has all of it".to_owned() }
 }

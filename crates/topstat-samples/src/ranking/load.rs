@@ -17,6 +17,7 @@ pub struct Loaded {
     pub bytes: &'static [u8],
     /// Where they belong.
     pub hooks: &'static [Hook],
+    births: usize,
     begin: fn(&Object) -> Result<(), Error>,
     cgroup: OwnedFd,
 }
@@ -24,14 +25,14 @@ pub struct Loaded {
 impl Loaded {
     /// Loads them, onto whatever maps the object was given.
     pub fn new<F: Ranked>(observer: Observer) -> Result<Self, Error> {
-        let Observer { bytes, object, hooks, begin } = observer;
+        let Observer { bytes, object, hooks, births, begin } = observer;
         let cgroup = cgroup::root().map_err(|e| Error::Unsupported {
             sample: F::NAME,
             reason: format!("no cgroup v2 hierarchy ({e})"),
             advice: "mount one: mount -t cgroup2 none /sys/fs/cgroup/unified".to_owned(),
         })?;
         let object = bpf::load(F::NAME, object).map_err(F::explain)?;
-        Ok(Self { object, bytes, hooks, begin, cgroup })
+        Ok(Self { object, bytes, hooks, births, begin, cgroup })
     }
 
     /// Loads them onto maps of their own, with the given tables on and all others off.
@@ -44,14 +45,20 @@ impl Loaded {
         Ok((loaded, maps))
     }
 
-    /// Attaches one of them.
-    pub fn attach(&self, hook: &Hook) -> Result<Link, Error> {
-        hooks::attach(&self.object, hook, self.cgroup.as_fd())
+    /// Attaches them, in their order, and finds the objects that were there before. Each link goes to `keep`.
+    pub fn attach(&self, mut keep: impl FnMut(&Hook, Link) -> Result<(), Error>) -> Result<(), Error> {
+        for (number, hook) in self.hooks.iter().enumerate() {
+            if number == self.births {
+                (self.begin)(&self.object)?;
+            }
+            keep(hook, hooks::attach(&self.object, hook, self.cgroup.as_fd())?)?;
+        }
+        Ok(())
     }
 
-    /// Once all are attached: finds the objects that were there before.
-    pub fn begin(&self) -> Result<(), Error> {
-        (self.begin)(&self.object)
+    /// Attaches one of them.
+    pub fn attach_one(&self, hook: &Hook) -> Result<Link, Error> {
+        hooks::attach(&self.object, hook, self.cgroup.as_fd())
     }
 
     /// What is attached at all hooks.
@@ -64,8 +71,11 @@ impl Loaded {
 /// Loads and attaches, with the given tables on and all others off. Dropping the state detaches.
 pub fn load<F: Ranked>(tables: &[&TableInfo], options: &Options) -> Result<Ranking<F>, Error> {
     let (loaded, maps) = Loaded::afresh::<F>(tables, options)?;
-    let links = loaded.hooks.iter().map(|hook| loaded.attach(hook)).collect::<Result<Vec<_>, _>>()?;
+    let mut links = Vec::new();
+    loaded.attach(|_, link| {
+        links.push(link);
+        Ok(())
+    })?;
     let programs = loaded.programs()?;
-    loaded.begin()?;
     Ranking::new(maps, programs, None, (links, loaded))
 }

@@ -51,13 +51,13 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     const REFILL: &'static str;
     /// What the names of its values' parts are: `rx`, `tx`.
     const PARTS: &'static [&'static str];
-    /// Every place where its programs may be attached; which of them are, an [`Observer`] says.
-    const HOOKS: &'static [Hook];
     /// A row of a section: `ts_row`, and what describes the object.
     type Row: Row;
     /// What it takes to put a description into words.
     type Describer: Send;
 
+    /// Every place where its programs may be attached; which of them are, an [`Observer`] says.
+    fn hooks() -> &'static [Hook];
     /// Its programs that push, for tables of so many rows: those that this kernel takes.
     ///
     /// # Errors
@@ -66,6 +66,10 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     /// Puts the usual reasons why they don't load into words.
     fn explain(error: Error) -> Error {
         error
+    }
+    /// The same for this kernel, where there is more than one.
+    fn snapshot_object() -> &'static [u8] {
+        Self::SNAPSHOT_OBJECT
     }
     /// The columns that describe an object.
     fn columns() -> Vec<Column>;

@@ -57,7 +57,7 @@ struct Table<'a> {
 impl<F: Ranked> Reader<F> {
     /// Loads the programs that read, onto the state's maps.
     pub fn new(state: Arc<Ranking<F>>, cpu_rows: bool) -> Result<Self, Error> {
-        let mut object = bpf::open("snapshot", F::SNAPSHOT_OBJECT)?;
+        let mut object = bpf::open("snapshot", F::snapshot_object())?;
         let size = F::SECTION_HEAD + state.banks.entries() as usize * size_of::<F::Row>();
         bpf::resize(&mut object, "section", size, 1)?;
         state.maps().share(&mut object)?;
