@@ -13,6 +13,7 @@ pub mod harness;
 pub mod nest;
 pub mod netns;
 pub mod role;
+pub mod tally;
 pub mod truth;
 pub mod watch;
 

@@ -10,6 +10,7 @@ mod exact;
 mod networks;
 mod owners;
 mod pins;
+mod pins_faults;
 mod right;
 mod roles;
 mod rolling;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         ("tree", tree::cases()),
         ("tree_faults", tree_faults::cases()),
         ("pins", pins::cases()),
+        ("pins_faults", pins_faults::cases()),
     ]);
     println!(
         "snapshots taken and checked: {}",
