@@ -30,14 +30,11 @@ pub fn play(role: &str, arguments: &[String]) -> ExitCode {
         "self-talk" => self_talk(argument(0), arguments.get(1).map(String::as_str)),
         "unprivileged" => unprivileged(argument(0)),
         "watcher" => watcher(),
-<<<<<<< HEAD
         "topstat" => return topstat(arguments),
         "no-fuse" => no_fuse(),
         "spinner" => spinner(argument(0), argument(1)),
-=======
         "unmounted" => unmounted(),
         "unprivileged-pins" => unprivileged_pins(argument(0), argument(1)),
->>>>>>> pins
         "adopter" => adopter(argument(0), argument(1)),
         other => panic!("there is no role {other}"),
     }
