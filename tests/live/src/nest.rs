@@ -91,8 +91,10 @@ impl Drop for Nest {
             drop(std::fs::remove_dir(path));
         }
         clear(&self.dir);
-        // Not if somebody else has pinned something there meanwhile.
-        let empty = || std::fs::read_dir(MOUNT_POINT).is_ok_and(|mut entries| entries.next().is_none());
+        // Not if somebody else has pinned something there meanwhile. What has a dot in its name is the kernel's own.
+        let own = |name: std::ffi::OsString| name.to_string_lossy().contains('.');
+        let empty =
+            || std::fs::read_dir(MOUNT_POINT).is_ok_and(|entries| entries.flatten().all(|e| own(e.file_name())));
         if self.mounts && mounted() && empty() {
             let _ = Command::new("umount").arg(MOUNT_POINT).status();
         }

@@ -139,8 +139,8 @@ fn killed_while_it_loads() {
     tally.check(&mut nest.watch(), "after all");
 }
 
-/// 50 times somebody adopts what is pinned, and is killed, while datagrams are sent: a third while it reads, a third
-/// while it replaces programs, a third amid the replacing. After each, the counts are the generator's.
+/// 50 times somebody adopts what is pinned, and is killed, while datagrams are sent: 30 of them while they read, 10 while
+/// they load other programs, 10 amid replacing them. After each, the counts are the generator's.
 fn killed_at_random_moments() {
     const KILLS: u32 = 50;
     let nest = Nest::new("killed");
@@ -153,16 +153,16 @@ fn killed_at_random_moments() {
     let mut tally = Tally::new();
     let mut amid = 0;
     for round in 0..KILLS {
-        let build = if round % 3 == 0 { "other" } else { ["one", "two"][(round / 3 % 2) as usize] };
+        let build = if round % 5 < 3 { "other" } else { ["one", "two"][(round / 5 % 2) as usize] };
         tally.during(|| {
             let was_whole = nest.family().join("build").is_symlink();
             let mut role = Role::start("adopter", &[nest.dir.to_str().unwrap(), build]);
-            match round % 3 {
-                0 => {
+            match round % 5 {
+                0..3 => {
                     role.expect("");
                     std::thread::sleep(random.below(Duration::from_millis(100)));
                 }
-                1 => std::thread::sleep(random.below(takes * 3 / 2)),
+                3 => std::thread::sleep(random.below(takes * 3 / 2)),
                 _ => {
                     // The name of the build is gone while programs are replaced.
                     let replacing = || !nest.family().join("build").is_symlink();
