@@ -27,7 +27,12 @@ pub fn open<F: Ranked>(pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
             None => Ok(None),
         };
     }
-    match Pinned::<F>::new(family.clone()).state() {
+    let pinned = Pinned::<F>::new(family.clone());
+    let whole = || match pinned.fault()? {
+        Some(fault) => Err(unusable(&family, &fault)),
+        None => pinned.state(),
+    };
+    match whole() {
         Ok(state) => Ok(Some(Arc::new(state))),
         // Removed meanwhile.
         Err(_) if !is_there(&family)? => Ok(None),
@@ -47,7 +52,7 @@ pub fn adopt<F: Ranked>(
     }
     let pinned = Pinned::<F>::new(pins.family(F::ABI, F::NAME));
     pinned.remove_leftovers(&locked)?;
-    let adopted = if !pinned.is_whole()? {
+    let adopted = if pinned.fault()?.is_some() {
         pinned.load(&locked, pins, tables, options)?;
         Adopted::Loaded
     } else if pinned.upgrade(pins)? {
@@ -146,15 +151,19 @@ impl<F: Ranked> Pinned<F> {
         })
     }
 
-    /// Whether all the maps are there, and are what they should be. What keeps one from looking is an error.
-    fn is_whole(&self) -> Result<bool, Error> {
+    /// What is wrong with the maps, if they can't be used. What keeps one from looking is an error.
+    fn fault(&self) -> Result<Option<String>, Error> {
         for name in Maps::NAMES {
             if self.map(name)?.is_none() {
-                return Ok(false);
+                return Ok(Some(format!("the map {} is missing", file_of(name))));
             }
         }
         let maps = self.maps()?;
-        Ok(maps.shape().is_ok_and(|shape| shape.abi == F::ABI && maps.check::<F>(shape.entries_mask + 1).is_ok()))
+        Ok(match maps.shape() {
+            Ok(shape) if shape.abi == F::ABI => maps.check::<F>(shape.entries_mask + 1).err().map(|e| e.to_string()),
+            Ok(shape) => Some(format!("its constants are of ABI {}, not {}", shape.abi, F::ABI)),
+            Err(e) => Some(e.to_string()),
+        })
     }
 
     /// What is attached at a hook, if it is attached, and can be replaced.
