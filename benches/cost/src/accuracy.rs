@@ -198,7 +198,8 @@ fn judge(load: &str, tool: &str, shown: Result<Shown>, truth: &HashMap<Key, Carr
     values.sort_unstable_by(|a, b| b.cmp(a));
     // Whoever has as much as the last of the top is one of it, too: ties may be broken either way.
     let border = values.get(TOP - 1).copied().unwrap_or(0);
-    let of_top = shown.rows.iter().take(TOP).filter(|(key, _)| truth.get(key).is_some_and(|carried| carried.bytes >= border));
+    let of_top =
+        shown.rows.iter().take(TOP).filter(|(key, _)| truth.get(key).is_some_and(|carried| carried.bytes >= border));
     for (key, bytes) in of_top {
         line.found += 1;
         line.right += usize::from(truth[key].agrees(*bytes));
