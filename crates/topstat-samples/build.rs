@@ -53,10 +53,19 @@ fn main() -> Result<()> {
             }
         }
         bindings(&family.join(format!("{name}.h")), &engine, &family_out.join("abi.rs"))?;
+        layout(&family.join(format!("{name}.h")), &engine, &family_out.join("layout.txt"))?;
         writeln!(list, "#[path = {:?}]\npub mod {name};", family.join("mod.rs"))?;
         names.push(name);
     }
     let members: String = names.iter().map(|n| format!("&{n}::FAMILY, ")).collect();
+    let layouts: String = names
+        .iter()
+        .map(|n| format!("(\"{n}\", include_str!(concat!(env!(\"OUT_DIR\"), \"/{n}/layout.txt\"))), "))
+        .collect();
+    writeln!(
+        list,
+        "/// The layout of what each of them has in maps.\n#[cfg(test)]\npub static LAYOUTS: &[(&str, &str)] = &[{layouts}];"
+    )?;
     writeln!(
         list,
         "/// All families, by the names of their folders.\npub static FAMILIES: &[&dyn Family] = &[{members}];"
@@ -138,6 +147,53 @@ fn bindings(header: &Path, engine: &Path, out: &Path) -> Result<()> {
         .with_context(|| format!("cannot generate the Rust side of {}", header.display()))?
         .write_to_file(out)?;
     Ok(())
+}
+
+/// What of a header is the layout of maps, a line for each size, offset and number: a test compares it with what it was
+/// when the family's ABI was last given another number.
+fn layout(header: &Path, engine: &Path, out: &Path) -> Result<()> {
+    // What only sections of readers, arguments, records and the benchmark consist of is never pinned.
+    let passing = ["_row", "_section", "_section_args", "_refill", "_found", "_bench", "_value", "_view"];
+    let bindings = bindgen::Builder::default()
+        .header(header.to_string_lossy())
+        .clang_arg(format!("-I{}", engine.display()))
+        .allowlist_file(header.to_string_lossy())
+        .allowlist_file(format!("{}/.*", engine.display()))
+        .default_enum_style(bindgen::EnumVariation::Consts)
+        .prepend_enum_name(false)
+        .use_core()
+        .generate()
+        .with_context(|| format!("cannot lay out {}", header.display()))?
+        .to_string();
+    let mut lines = std::collections::BTreeSet::new();
+    for line in bindings.lines().map(str::trim) {
+        // ["Offset of field: inet_object::id"][core::mem::offset_of!(inet_object, id) - 0usize];
+        if let Some((what, rest)) = line.strip_prefix("[\"").and_then(|l| l.split_once("\"]["))
+            && let Some((_, number)) = rest.rsplit_once(" - ")
+        {
+            let name = what.rsplit(' ').next().unwrap_or_default();
+            let structure = name.split("::").next().unwrap_or_default();
+            if !passing.iter().any(|p| structure.ends_with(p)) {
+                lines.insert(format!("{name} {} {}", kind(what), number.trim_end_matches("usize];")));
+            }
+        } else if let Some((name, rest)) = line.strip_prefix("pub const ").and_then(|l| l.split_once(':'))
+            && name.starts_with(|c: char| c.is_ascii_uppercase())
+            && let Some((_, value)) = rest.split_once(" = ")
+        {
+            lines.insert(format!("{name} = {}", value.trim_end_matches(';')));
+        }
+    }
+    fs::write(out, lines.into_iter().fold(String::new(), |all, line| all + &line + "\n"))?;
+    Ok(())
+}
+
+/// Of a line that bindgen checks a layout by.
+fn kind(what: &str) -> &'static str {
+    match what.split(' ').next() {
+        Some("Size") => "size",
+        Some("Alignment") => "alignment",
+        _ => "at",
+    }
 }
 
 fn folders(src: &Path) -> Result<Vec<PathBuf>> {

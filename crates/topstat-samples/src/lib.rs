@@ -12,6 +12,8 @@ mod cgroup;
 mod check;
 mod error;
 mod families;
+mod hooks;
+pub mod pinned;
 mod ranking;
 mod state;
 

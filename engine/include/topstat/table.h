@@ -93,7 +93,11 @@ enum ts_switch {
 /* Before the settings of a family's tables: ts_config[samples][TS_BANK_TABLES]. */
 struct ts_settings {
 	u32 generation; /* another one whenever a setting was changed; written last */
-	u32 pad[15];
+	/* Of readers, who may be killed at any time: odd while one has all objects of a table ordered
+	 * again, since nothing can be proven meanwhile (T5); and the table: sample * TS_BANK_TABLES + table. */
+	u32 refills;
+	u32 refilling;
+	u32 pad[13];
 };
 
 /* What a family's tables were made for; its constants begin with it. */

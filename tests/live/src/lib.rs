@@ -8,12 +8,15 @@ pub mod attached;
 pub mod cgroup;
 pub mod drops;
 pub mod harness;
+pub mod nest;
 pub mod netns;
 pub mod role;
+pub mod tally;
 pub mod truth;
 pub mod watch;
 
 pub use harness::{Case, Need, note};
+pub use nest::Nest;
 pub use netns::Netns;
 pub use role::Role;
 pub use truth::{Counts, End, Key};

@@ -8,6 +8,8 @@ mod additive;
 mod exact;
 mod networks;
 mod owners;
+mod pins;
+mod pins_faults;
 mod right;
 mod roles;
 mod rolling;
@@ -27,6 +29,8 @@ fn main() -> ExitCode {
         ("additive", additive::cases()),
         ("owners", owners::cases()),
         ("trouble", trouble::cases()),
+        ("pins", pins::cases()),
+        ("pins_faults", pins_faults::cases()),
     ]);
     println!(
         "snapshots taken and checked: {}",

@@ -6,12 +6,16 @@ use std::ffi::CString;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _};
+use std::path::Path;
 use std::process::ExitCode;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use topstat_live::nest::inet;
 use topstat_live::role::{Role, say, told};
-use topstat_live::watch::table;
+use topstat_live::tally::TABLES;
+use topstat_live::watch::{everything, table};
 use topstat_samples::Options;
+use topstat_samples::pinned::{self, Pins};
 
 /// Plays a role.
 pub fn play(role: &str, arguments: &[String]) -> ExitCode {
@@ -26,6 +30,9 @@ pub fn play(role: &str, arguments: &[String]) -> ExitCode {
         "self-talk" => self_talk(argument(0), arguments.get(1).map(String::as_str)),
         "unprivileged" => unprivileged(argument(0)),
         "watcher" => watcher(),
+        "unmounted" => unmounted(),
+        "unprivileged-pins" => unprivileged_pins(argument(0), argument(1)),
+        "adopter" => adopter(argument(0), argument(1)),
         other => panic!("there is no role {other}"),
     }
     ExitCode::SUCCESS
@@ -156,14 +163,16 @@ fn self_talk(comm: &str, netns: Option<&str>) {
     told();
 }
 
+fn become_nobody() {
+    let (uid, gid) = (rustix::process::Uid::from_raw(65534), rustix::process::Gid::from_raw(65534));
+    rustix::thread::set_thread_gid(gid).expect("become a group of no privilege");
+    rustix::thread::set_thread_uid(uid).expect("become a user of no privilege");
+}
+
 /// Tries to load without a privilege, and says what comes of it and what it holds of eBPF afterwards.
 fn unprivileged(what: &str) {
     match what {
-        "user" => {
-            let (uid, gid) = (rustix::process::Uid::from_raw(65534), rustix::process::Gid::from_raw(65534));
-            rustix::thread::set_thread_gid(gid).expect("become a group of no privilege");
-            rustix::thread::set_thread_uid(uid).expect("become a user of no privilege");
-        }
+        "user" => become_nobody(),
         "capabilities" => {
             use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
             let none = CapabilitySet::empty();
@@ -185,4 +194,49 @@ fn watcher() {
     let _source = topstat_samples::load(&[table("tcp_v4/conns_pps")], &Options::default()).expect("load");
     say("watching");
     told();
+}
+
+/// Adopts what is pinned, or loads and pins it, says which, and reads it again and again until it is killed.
+fn adopter(dir: &str, build: &str) {
+    let pins = Pins::at(Path::new(dir)).as_build(build);
+    let tables = TABLES.map(table);
+    let (state, adopted) = pinned::adopt(&pins, inet(), &tables, &everything()).expect("adopt");
+    say(format!("{adopted:?}"));
+    let mut source = state.reader().expect("read");
+    loop {
+        for table in tables {
+            source.snapshot(table).and_then(|_| source.refill(table)).expect("take a snapshot");
+        }
+    }
+}
+
+/// Adopts where nobody has mounted the BPF file system.
+fn unmounted() {
+    use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
+    // SAFETY: this process has one thread, and shares nothing.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("a mount namespace");
+    let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+    mount_change("/", private).expect("keep mounts to itself");
+    while topstat_live::nest::mounted() {
+        unmount("/sys/fs/bpf", UnmountFlags::DETACH).expect("unmount");
+    }
+    let nest = topstat_live::Nest::new("unmounted");
+    let found = pinned::open(&nest.pins, inet()).expect("open");
+    say(if found.is_none() { "None" } else { "Some" });
+    let (_, adopted) = nest.adopt(&TABLES, &everything());
+    say(format!("{adopted:?} {}", if topstat_live::nest::mounted() { "mounted" } else { "not mounted" }));
+    say(format!("{:?}", nest.adopt(&TABLES, &everything()).1));
+}
+
+/// Tries to get at what is pinned without a privilege.
+fn unprivileged_pins(dir: &str, what: &str) {
+    become_nobody();
+    let pins = Pins::at(Path::new(dir));
+    let error = match what {
+        "open" => pinned::open(&pins, inet()).err(),
+        "adopt" => pinned::adopt(&pins, inet(), &TABLES.map(table), &everything()).err(),
+        "remove" => pinned::remove(&pins).err(),
+        _ => pinned::status(&pins).err(),
+    };
+    say(format!("refused {}", error.map_or("nothing".to_owned(), |e| e.to_string().replace('\n', " "))));
 }

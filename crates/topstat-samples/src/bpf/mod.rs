@@ -109,6 +109,16 @@ pub fn reuse(object: &mut OpenObject, map: &str, with: &MapHandle) -> Result<(),
     open.reuse_fd(with.as_fd()).map_err(|e| kernel(format!("share the map {map}"), &e))
 }
 
+/// Has a program not be loaded.
+pub fn leave_out(object: &mut OpenObject, program: &str) -> Result<(), Error> {
+    let mut found = object
+        .progs_mut()
+        .find(|p| p.name() == program)
+        .ok_or_else(|| kernel(format!("leave out the program {program}"), &"not there"))?;
+    found.set_autoload(false);
+    Ok(())
+}
+
 /// A program of a loaded object, by its name.
 pub fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, Error> {
     object

@@ -6,11 +6,10 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use libbpf_rs::{Object, ProgramInput};
 
-use super::abi;
 use super::fallbacks::Flavour;
-use super::{Inet, observer};
+use super::{Inet, abi};
 use crate::bpf::{self, Shared, program};
-use crate::ranking::{Ranking, bank_size};
+use crate::ranking::{Ranking, bank_size, load};
 use crate::{Error, Options, State as _, TableInfo, TableSettings};
 
 /// Ports that flows have on each address; `BENCH_PORTS` in `bench.bpf.c`.
@@ -60,7 +59,7 @@ impl Bench {
     /// # Errors
     /// As [`crate::load`].
     pub fn new(tables: &[&TableInfo], options: &Options) -> Result<Self, Error> {
-        let observer = observer::load(tables, options)?;
+        let observer = load(tables, options)?;
         let mut object = bpf::open("bench", Flavour::of_kernel().bench())?;
         observer.maps().share(&mut object)?;
         let object = bpf::load("bench", object)?;

@@ -11,9 +11,10 @@ use libbpf_rs::{Iter, MapCore as _, MapFlags, MapHandle, Object};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::abi::{inet_found, inet_object};
-use super::hooks::Hook;
-use crate::bpf::{self, Plain, program};
+use super::hooks;
 use crate::Error;
+use crate::bpf::{self, Plain, program};
+use crate::hooks::Hook;
 
 /// Something that came after the oldest kernel that the family is for, and what is the case without it.
 pub struct Feature {
@@ -85,31 +86,25 @@ impl Flavour {
         }
     }
 
-    /// What is attached outside of a packet's way.
-    pub fn hooks(self) -> &'static [(&'static str, Hook)] {
+    /// Where they are attached.
+    pub fn hooks(self) -> &'static [Hook] {
         match self {
-            Self::Full => &[
-                ("inet_state", Hook::Trace("tracepoint inet_sock_set_state")),
-                ("inet_retransmit", Hook::Trace("tracepoint tcp_retransmit_skb")),
-            ],
-            Self::Plain => &[
-                ("inet_state", Hook::Trace("tracepoint inet_sock_set_state")),
-                ("inet_anew", Hook::Cgroup("cgroup sock_ops")),
-            ],
+            Self::Full => hooks::FULL,
+            Self::Plain => hooks::PLAIN,
         }
     }
 
-    /// Finds the sockets that are there, and whose they are: before packets are counted, or after.
-    pub fn adopts_first(self) -> bool {
-        self == Self::Plain
+    /// How the sockets that are there are found, and whose they are.
+    pub fn adopts(self) -> fn(&Object) -> Result<(), Error> {
+        match self {
+            Self::Full => |object| run(object, "inet_adopt").map(drop),
+            Self::Plain => adopt_by_descriptor,
+        }
     }
 
-    /// Finds the sockets that are there, and whose they are.
-    pub fn adopt(self, object: &Object) -> Result<(), Error> {
-        match self {
-            Self::Full => run(object, "inet_adopt").map(drop),
-            Self::Plain => adopt_by_descriptor(object),
-        }
+    /// When: an object that a packet has made can't be given an owner by descriptor.
+    pub fn adopts_before(self) -> Option<&'static str> {
+        (self == Self::Plain).then_some(hooks::INGRESS.program)
     }
 }
 

@@ -1,78 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the programs are attached.
+//! Where the programs are attached: births before packets, so that no socket is seen without its owner.
 
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use crate::hooks::{At, Hook};
 
-use libbpf_rs::{Link, Object};
+const CREATE: Hook = Hook { program: "inet_create", at: At::Cgroup, name: "cgroup sock_create" };
+const RELEASE: Hook = Hook { program: "inet_release", at: At::Cgroup, name: "cgroup sock_release" };
+const STATE: Hook = Hook { program: "inet_state", at: At::Gate, name: "tracepoint inet_sock_set_state" };
+const RETRANSMIT: Hook = Hook { program: "inet_retransmit", at: At::Gate, name: "tracepoint tcp_retransmit_skb" };
+const ANEW: Hook = Hook { program: "inet_anew", at: At::Cgroup, name: "cgroup sock_ops" };
+pub const INGRESS: Hook = Hook { program: "inet_ingress", at: At::Cgroup, name: "cgroup ingress" };
+const EGRESS: Hook = Hook { program: "inet_egress", at: At::Cgroup, name: "cgroup egress" };
 
-use super::fallbacks::Flavour;
-use crate::bpf::program;
-use crate::{Error, Program};
-
-/// How a program is attached.
-#[derive(Clone, Copy)]
-pub enum Hook {
-    /// To the root cgroup.
-    Cgroup(&'static str),
-    /// To a tracepoint.
-    Trace(&'static str),
-}
-
-/// Births before packets, so that no socket is seen without its owner; what is in between is the flavour's.
-const BIRTHS: [(&str, Hook); 2] =
-    [("inet_create", Hook::Cgroup("cgroup sock_create")), ("inet_release", Hook::Cgroup("cgroup sock_release"))];
-const PACKETS: [(&str, Hook); 2] =
-    [("inet_ingress", Hook::Cgroup("cgroup ingress")), ("inet_egress", Hook::Cgroup("cgroup egress"))];
-
-/// All that is attached, in this order.
-pub fn hooks(flavour: Flavour) -> impl Iterator<Item = (&'static str, Hook)> {
-    BIRTHS.into_iter().chain(flavour.hooks().iter().copied()).chain(PACKETS)
-}
-
-/// What has to be kept for the programs to stay attached.
-pub struct Attached {
-    _links: Vec<Link>,
-    _cgroup: OwnedFd,
-    _object: Object,
-}
-
-fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
-    Error::Kernel { what: what.into(), why: why.to_string() }
-}
-
-impl Hook {
-    /// Where it is, in words.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Cgroup(name) | Self::Trace(name) => name,
-        }
-    }
-}
-
-/// Attaches all, and finds the sockets that were there before.
-pub fn attach(object: Object, flavour: Flavour, cgroup: OwnedFd) -> Result<(Vec<Program>, Attached), Error> {
-    let mut links = Vec::new();
-    let mut programs = Vec::new();
-    for (name, hook) in hooks(flavour) {
-        let program = program(&object, name)?;
-        if flavour.adopts_first() && name == PACKETS[0].0 {
-            flavour.adopt(&object)?;
-        }
-        let link = match hook {
-            Hook::Cgroup(_) => program.attach_cgroup(cgroup.as_raw_fd()),
-            Hook::Trace(_) => program.attach_trace(),
-        };
-        links.push(link.map_err(|e| kernel(format!("attach {name}"), &e))?);
-        programs.push(Program { name: name.to_owned(), id: id(&program)?, hook: hook.name() });
-    }
-    if !flavour.adopts_first() {
-        flavour.adopt(&object)?;
-    }
-    Ok((programs, Attached { _links: links, _cgroup: cgroup, _object: object }))
-}
-
-/// The kernel's id of a program.
-fn id(program: &libbpf_rs::ProgramMut<'_>) -> Result<u32, Error> {
-    libbpf_rs::Program::id_from_fd(std::os::fd::AsFd::as_fd(program))
-        .map_err(|e| kernel("ask for the id of a program", &e))
-}
+/// Every place that there may be.
+pub static ALL: &[Hook] = &[CREATE, RELEASE, STATE, RETRANSMIT, ANEW, INGRESS, EGRESS];
+/// Where the kernel has all that is needed.
+pub static FULL: &[Hook] = &[CREATE, RELEASE, STATE, RETRANSMIT, INGRESS, EGRESS];
+/// Where it lacks something: see `fallbacks.rs`.
+pub static PLAIN: &[Hook] = &[CREATE, RELEASE, STATE, ANEW, INGRESS, EGRESS];

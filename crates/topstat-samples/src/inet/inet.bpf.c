@@ -15,6 +15,7 @@
  * the socket's first packet; it gets its id, and its place in a sample, with that packet.
  */
 #include "count.bpf.h"
+#include "../bpf/gate.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

@@ -19,7 +19,9 @@ use std::sync::Arc;
 use topstat_model::{Column, Field};
 
 use crate::cgroup::Paths;
-use crate::ranking::Ranked;
+use crate::hooks::{Hook, Observer};
+use crate::pinned::{Adopted, Pins};
+use crate::ranking::{self, Ranked};
 use fallbacks::Flavour;
 use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo};
 
@@ -39,11 +41,28 @@ impl Family for Inet {
     }
 
     fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
-        Arc::new(observer::load(tables, options)?).read(options.cpu_rows)
+        Arc::new(ranking::load::<Self>(tables, options)?).read(options.cpu_rows)
     }
 
     fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error> {
-        Ok(Arc::new(observer::load(tables, options)?))
+        Ok(Arc::new(ranking::load::<Self>(tables, options)?))
+    }
+
+    fn abi(&self) -> u32 {
+        Self::ABI
+    }
+
+    fn open(&self, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
+        ranking::open::<Self>(pins)
+    }
+
+    fn adopt(
+        &self,
+        pins: &Pins,
+        tables: &[&TableInfo],
+        options: &Options,
+    ) -> Result<(Arc<dyn State>, Adopted), Error> {
+        ranking::adopt::<Self>(pins, tables, options)
     }
 
     fn check(&self) -> Vec<Check> {
@@ -60,8 +79,17 @@ impl Ranked for Inet {
     const SECTION_HEAD: usize = size_of::<abi::inet_section>();
     const REFILL: &'static str = "inet_refill";
     const PARTS: &'static [&'static str] = &["rx", "tx"];
+    const HOOKS: &'static [Hook] = hooks::ALL;
     type Row = abi::inet_row;
     type Describer = Paths;
+
+    fn observer(top: u32) -> Result<Observer, Error> {
+        observer::observer(top)
+    }
+
+    fn explain(error: Error) -> Error {
+        observer::explain(error)
+    }
 
     fn snapshot_object() -> &'static [u8] {
         Flavour::of_kernel().snapshot()

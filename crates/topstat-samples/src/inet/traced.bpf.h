@@ -8,6 +8,8 @@
 
 #include "count.bpf.h"
 
+TS_GATE("tp_btf/inet_sock_set_state", inet_state)
+
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 {
@@ -24,6 +26,8 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 		inet_object_reset(o);
 	return 0;
 }
+
+TS_GATE("tp_btf/tcp_retransmit_skb", inet_retransmit)
 
 SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(inet_retransmit, struct sock *sk, struct sk_buff *skb)

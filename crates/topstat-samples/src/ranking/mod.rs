@@ -6,7 +6,9 @@
 
 mod abi;
 mod banks;
+mod load;
 mod merge;
+mod pins;
 mod reader;
 mod settings;
 
@@ -14,6 +16,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::mem::size_of;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, OpenObject};
@@ -21,9 +24,12 @@ use topstat_model::{Column, Field};
 
 pub use abi::Row;
 pub use banks::{Banks, bank_size};
+pub use load::{Loaded, load};
+pub use pins::{adopt, open};
 pub use settings::Settings;
 
 use crate::bpf::{self, Shared};
+use crate::hooks::{Hook, Observer};
 use crate::{Error, Options, Program, SampleInfo, Source, State, TableInfo, TableSettings};
 use abi::{ts_census, ts_shape};
 
@@ -45,12 +51,23 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     const REFILL: &'static str;
     /// What the names of its values' parts are: `rx`, `tx`.
     const PARTS: &'static [&'static str];
+    /// Every place where its programs may be attached; which of them are, an [`Observer`] says.
+    const HOOKS: &'static [Hook];
     /// A row of a section: `ts_row`, and what describes the object.
     type Row: Row;
     /// What it takes to put a description into words.
     type Describer: Send;
 
-    /// The same for this kernel, where there is more than one.
+    /// Its programs that push, for tables of so many rows: those that this kernel takes.
+    ///
+    /// # Errors
+    /// When so many rows can't be kept.
+    fn observer(top: u32) -> Result<Observer, Error>;
+    /// Puts the usual reasons why they don't load into words.
+    fn explain(error: Error) -> Error {
+        error
+    }
+    /// The programs that read, for this kernel, where there are more than one.
     fn snapshot_object() -> &'static [u8] {
         Self::SNAPSHOT_OBJECT
     }
@@ -114,19 +131,52 @@ impl Maps {
 
     /// What the tables were made for.
     pub fn shape(&self) -> Result<ts_shape, Error> {
-        let failed = |why: &dyn std::fmt::Display| Error::Kernel {
-            what: "read the constants of the loaded programs".to_owned(),
-            why: why.to_string(),
-        };
-        let bytes = self
-            .constants
-            .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|e| failed(&e))?
-            .filter(|bytes| bytes.len() >= size_of::<ts_shape>())
-            .ok_or_else(|| failed(&"they are too short"))?;
-        // SAFETY: long enough, as just checked, and any bytes are a shape.
-        Ok(unsafe { bytes.as_ptr().cast::<ts_shape>().read_unaligned() })
+        shape_in(&self.constants)
     }
+}
+
+impl Maps {
+    /// Whether they are as large as what is read from them.
+    fn check<F: Ranked>(&self, entries: u32) -> Result<(), Error> {
+        let samples = F::SAMPLES.len();
+        let bank = bank_size(entries);
+        let needed = [
+            ("banks", &self.banks, bank, bank),
+            (".data.settings", &self.settings, Settings::size(samples), usize::MAX),
+            (".data.census", &self.census, samples * size_of::<ts_census>(), usize::MAX),
+        ];
+        for (name, map, least, most) in needed {
+            let size = map.value_size() as usize;
+            if size < least || size > most || (name == "banks" && !(map.max_entries() as usize).is_multiple_of(samples))
+            {
+                return Err(Error::Kernel {
+                    what: format!("use the map {name} of {}", F::NAME),
+                    why: format!("{} values of {size} bytes are not what it should hold", map.max_entries()),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What these constants begin with.
+fn shape_in(constants: &MapHandle) -> Result<ts_shape, Error> {
+    let failed = |why: &dyn std::fmt::Display| Error::Kernel {
+        what: "read the constants of the loaded programs".to_owned(),
+        why: why.to_string(),
+    };
+    let bytes = constants
+        .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|e| failed(&e))?
+        .filter(|bytes| bytes.len() >= size_of::<ts_shape>())
+        .ok_or_else(|| failed(&"they are too short"))?;
+    // SAFETY: long enough, as just checked, and any bytes are a shape.
+    Ok(unsafe { bytes.as_ptr().cast::<ts_shape>().read_unaligned() })
+}
+
+/// How many rows the tables keep that have these constants.
+pub fn top_of(constants: &MapHandle) -> Option<u32> {
+    shape_in(constants).ok().map(|shape| shape.top)
 }
 
 /// What a family's constants begin with, for tables of so many rows.
@@ -156,11 +206,17 @@ pub struct Ranking<F: Ranked> {
 }
 
 impl<F: Ranked> Ranking<F> {
-    /// The state that is in these maps. Dropping it drops `attached`.
+    /// The state that is in these maps. Dropping it drops `attached`. Others who set it, too, hold a lock on `shared`
+    /// meanwhile.
     ///
     /// # Errors
-    /// When the maps are of another ABI, or can't be mapped.
-    pub fn new(maps: Maps, programs: Vec<Program>, attached: impl Any + Send + Sync) -> Result<Self, Error> {
+    /// When the maps are of another ABI or of the wrong size, or can't be mapped.
+    pub fn new(
+        maps: Maps,
+        programs: Vec<Program>,
+        shared: Option<OwnedFd>,
+        attached: impl Any + Send + Sync,
+    ) -> Result<Self, Error> {
         let shape = maps.shape()?;
         if shape.abi != F::ABI {
             return Err(Error::Kernel {
@@ -168,8 +224,9 @@ impl<F: Ranked> Ranking<F> {
                 why: format!("they are of ABI {}, this program is of ABI {}", shape.abi, F::ABI),
             });
         }
+        maps.check::<F>(shape.entries_mask + 1)?;
         let banks = Banks::new(&maps.banks, F::SAMPLES.len(), shape.entries_mask + 1)?;
-        let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES);
+        let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, shared);
         let census = Shared::new(&maps.census)?;
         let top = shape.top;
         Ok(Self { maps, banks, census, settings, top, programs, _attached: Box::new(attached), family: PhantomData })
@@ -189,6 +246,17 @@ impl<F: Ranked> Ranking<F> {
     /// Reads its tables: see [`State::reader`].
     pub fn read(self: Arc<Self>, cpu_rows: bool) -> Result<Box<dyn Source>, Error> {
         Ok(Box::new(reader::Reader::new(self, cpu_rows)?))
+    }
+
+    /// After somebody who used the state may have been killed amid anything: nothing is proven until it is looked at
+    /// again, and settings count as they are.
+    pub fn mistrust(&self) -> Result<(), Error> {
+        self.settings.announce()?;
+        for table in F::SAMPLES.iter().flat_map(|s| s.tables) {
+            let (sample, number) = Self::place(table)?;
+            self.banks.distrust(sample, number);
+        }
+        Ok(())
     }
 
     /// Where the programs keep a table: the sample's and the table's number.
@@ -235,7 +303,7 @@ impl<F: Ranked> State for Ranking<F> {
 
 /// Sets the tables of a family that has just been loaded: those named are on, the others off.
 pub fn set_up<F: Ranked>(maps: &Maps, tables: &[&TableInfo], options: &Options) -> Result<(), Error> {
-    let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES);
+    let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, None);
     for table in F::SAMPLES.iter().flat_map(|s| s.tables) {
         let (sample, number) = Ranking::<F>::place(table)?;
         let (period_ms, delay_ms) = (options.period_ms, options.delay_ms);

@@ -20,6 +20,8 @@ use crate::{Error, Source, TableInfo, TableSettings};
 
 /// How often a push that holds the bank is given the time to finish.
 const BUSY_TRIES: u32 = 200;
+/// How often all objects are ordered again for one snapshot.
+const REFILL_TRIES: u32 = 3;
 /// How often a snapshot is begun anew because tables went on by two slides meanwhile.
 const SNAPSHOT_TRIES: u32 = 5;
 
@@ -32,6 +34,8 @@ pub struct Reader<F: Ranked> {
     describer: F::Describer,
     /// Whether snapshots list the rows of every CPU, too.
     cpu_rows: bool,
+    /// Whether somebody refilled while the latest snapshot was taken, so that nothing of it is proven.
+    disturbed: bool,
 }
 
 /// One CPU's part, as it was read.
@@ -61,7 +65,7 @@ impl<F: Ranked> Reader<F> {
         bpf::program(&object, F::SNAPSHOT)?;
         let section = Shared::new(&bpf::map(&object, "section")?)?;
         let refill = Shared::new(&bpf::map(&object, ".data.refill")?)?;
-        Ok(Self { state, object, section, refill, describer: F::describer(), cpu_rows })
+        Ok(Self { state, object, section, refill, describer: F::describer(), cpu_rows, disturbed: false })
     }
 
     fn table<'a>(&self, info: &'a TableInfo) -> Result<Table<'a>, Error> {
@@ -136,7 +140,9 @@ impl<F: Ranked> Reader<F> {
 
     fn try_peek(&mut self, table: &Table<'_>) -> Result<Option<Snapshot>, Error> {
         let time = SystemTime::now();
+        let refills = self.refills();
         let sections = self.sections(table, !table.settings.sync)?;
+        self.disturbed = refills % 2 == 1 || refills != self.refills();
         let tick = sections[0].head.tick;
         let mut totals = Vec::with_capacity(sections.len());
         for section in &sections {
@@ -145,7 +151,26 @@ impl<F: Ranked> Reader<F> {
                 None => return Ok(None),
             }
         }
-        Ok(Some(self.assemble(table, time, &sections, totals)?))
+        let mut snapshot = self.assemble(table, time, &sections, totals)?;
+        if self.disturbed {
+            snapshot.proven = 0;
+        }
+        Ok(Some(snapshot))
+    }
+
+    /// See [`Settings::refills`](super::Settings::refills). If whoever has begun one was killed, it is at an end here,
+    /// and its table is not trusted.
+    fn refills(&self) -> u32 {
+        let Ranking { settings, banks, .. } = &*self.state;
+        if settings.refills() % 2 == 1
+            && let Some(locked) = settings.try_lock()
+        {
+            if let Some((sample, number)) = settings.refilling(&locked) {
+                banks.distrust(sample, number);
+            }
+            settings.end_refill(&locked);
+        }
+        settings.refills()
     }
 
     fn assemble(
@@ -199,6 +224,15 @@ impl<F: Ranked> Reader<F> {
             why: format!("it does not add up ({fault})"),
         })?;
         Ok(snapshot)
+    }
+
+    /// Runs the iterator over all objects.
+    fn order_all(&self) -> Result<(), Box<dyn std::error::Error>> {
+        let program = bpf::program(&self.object, F::REFILL)?;
+        let link = program.attach_iter(self.state.maps().objects.as_fd())?;
+        let mut nothing = Vec::new();
+        Iter::new(&link)?.read_to_end(&mut nothing)?;
+        Ok(())
     }
 
     /// The shown rows of the merge.
@@ -289,8 +323,16 @@ impl<F: Ranked> Source for Reader<F> {
         if settings.delay_ms > 0 || !settings.sync || (snapshot.is_proven() && !short) {
             return Ok(snapshot);
         }
-        self.refill(info)?;
-        self.peek(info)
+        let mut snapshot = snapshot;
+        for _ in 0..REFILL_TRIES {
+            self.refill(info)?;
+            snapshot = self.peek(info)?;
+            // Only if others have refilled, too, in between.
+            if !self.disturbed {
+                break;
+            }
+        }
+        Ok(snapshot)
     }
 
     fn refill(&mut self, info: &TableInfo) -> Result<u64, Error> {
@@ -299,16 +341,24 @@ impl<F: Ranked> Source for Reader<F> {
             what: format!("order the objects of {} again", info.sample),
             why: why.to_string(),
         };
+        let state = Arc::clone(&self.state);
+        let locked = state.settings.lock()?;
+        if let Some((sample, number)) = state.settings.refilling(&locked) {
+            // Whoever did so was killed.
+            state.banks.distrust(sample, number);
+        }
+        state.settings.begin_refill(&locked, table.sample, table.number);
         // What was turned away before is looked at again now; only what is turned away from
         // here on counts against the rows.
-        self.state.banks.forgive(table.sample, table.number);
+        state.banks.forgive(table.sample, table.number);
         let wanted = ts_refill { sample: table.sample, table: table.number, objects: 0, skipped: 0 };
         self.refill.write(0, 0, wanted);
-        let program = bpf::program(&self.object, F::REFILL)?;
-        let link = program.attach_iter(self.state.maps().objects.as_fd()).map_err(|e| failed(&e))?;
-        let mut nothing = Vec::new();
-        Iter::new(&link).map_err(|e| failed(&e))?.read_to_end(&mut nothing).map_err(|e| failed(&e))?;
-        Ok(self.refill.read::<ts_refill>(0, 0).objects)
+        let ordered = self.order_all().map_err(|e| failed(&e));
+        if ordered.is_err() {
+            state.banks.distrust(table.sample, table.number);
+        }
+        state.settings.end_refill(&locked);
+        ordered.map(|()| self.refill.read::<ts_refill>(0, 0).objects)
     }
 
     fn dump(&mut self, info: &TableInfo) -> Result<Dump, Error> {
