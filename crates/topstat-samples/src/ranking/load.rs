@@ -75,7 +75,10 @@ impl Loaded {
 pub fn load<F: Ranked>(tables: &[&TableInfo], options: &Options) -> Result<Ranking<F>, Error> {
     let (loaded, maps) = Loaded::afresh::<F>(tables, options)?;
     let mut links = Vec::new();
-    loaded.begin(|hook| Ok(links.push(loaded.attach(hook)?)))?;
+    loaded.begin(|hook| {
+        links.push(loaded.attach(hook)?);
+        Ok(())
+    })?;
     let programs = loaded.programs()?;
     Ranking::new(maps, programs, None, (links, loaded))
 }
