@@ -48,11 +48,10 @@ pub struct Observer {
     pub object: OpenObject,
     /// Where they are attached, births before pushes, so that nothing is seen without its owner.
     pub hooks: &'static [Hook],
-    /// So many of the hooks come first: births and ends. Then the objects that are there are looked for, then comes the
-    /// rest.
-    pub births: usize,
-    /// Finds the objects that were there before.
+    /// Finds the objects that were there before the hooks were attached.
     pub begin: fn(&Object) -> Result<(), Error>,
+    /// When: just before this program is attached, or after all are.
+    pub begin_before: Option<&'static str>,
 }
 
 fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use topstat_samples::pinned::{self, Adopted, Pins};
 use topstat_samples::{Options, State, TableInfo};
@@ -30,6 +30,21 @@ pub fn mounted() -> bool {
         .unwrap_or_default()
         .lines()
         .any(|line| line.split(' ').nth(1) == Some(MOUNT_POINT) && line.split(' ').nth(2) == Some("bpf"))
+}
+
+/// The programs that this kernel gets, by their names, gates among them (`…_enter`): a program that is loaded for this
+/// process alone tells.
+pub fn programs() -> &'static [String] {
+    static NAMES: OnceLock<Vec<String>> = OnceLock::new();
+    NAMES.get_or_init(|| {
+        let state = topstat_samples::load_state(inet(), &[], &Options::default()).expect("load");
+        state.programs().into_iter().map(|p| p.name).collect()
+    })
+}
+
+/// How many of them are gates.
+pub fn gates() -> usize {
+    programs().iter().filter(|name| name.ends_with("_enter")).count()
 }
 
 impl Nest {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Program};
 use topstat_live::attached::Ids;
-use topstat_live::nest::inet;
+use topstat_live::nest::{self, inet};
 use topstat_live::netns::{self, Bridged};
 use topstat_live::tally::{TABLES, Tally};
 use topstat_live::watch::everything;
@@ -75,8 +75,9 @@ fn found_replaced_and_removed() {
         note(format!("{adopted:?}: {status:?}"));
     }
     assert!(seen[0] == seen[1] && seen[2] == seen[3], "{seen:?}");
-    // The two gates stay, all other programs are new.
-    assert_eq!((seen[0].len(), seen[0].intersection(&seen[2]).count()), (8, 2), "{seen:?}");
+    // The gates stay, all other programs are new.
+    let expected = (nest::programs().len(), nest::gates());
+    assert_eq!((seen[0].len(), seen[0].intersection(&seen[2]).count()), expected, "{seen:?}");
     let files = nest.files();
     let removed: BTreeSet<_> = pinned::remove(&nest.pins).unwrap().into_iter().collect();
     assert!(files.iter().all(|file| removed.contains(file)) && removed.contains(&nest.dir), "{removed:?}");
@@ -121,7 +122,7 @@ fn killed_while_it_loads() {
         role.kill();
         match pinned::open(&nest.pins, inet()).unwrap() {
             Some(state) => {
-                assert_eq!(state.programs().len(), 8);
+                assert_eq!(state.programs().len(), nest::programs().len());
                 pinned::remove(&nest.pins).unwrap();
                 whole += 1;
             }
@@ -178,7 +179,7 @@ fn killed_at_random_moments() {
         tally.check(&mut watch, &format!("kill {round}"));
     }
     let (state, adopted) = nest.adopt(&TABLES, &everything());
-    assert_eq!((adopted, state.programs().len()), (Adopted::Upgraded, 8));
+    assert_eq!((adopted, state.programs().len()), (Adopted::Upgraded, nest::programs().len()));
     tally.during(|| std::thread::sleep(Duration::from_millis(50)));
     tally.check(&mut nest.watch(), "at the end");
     let new: Vec<_> = nest.files().into_iter().filter(|f| f.to_string_lossy().ends_with("-new")).collect();
@@ -219,13 +220,22 @@ fn open_files() -> usize {
 /// The programs that are attached, so that they can be attached again.
 struct Build(Vec<OwnedFd>);
 
-const CGROUP: [&str; 4] = ["inet_create", "inet_release", "inet_ingress", "inet_egress"];
-const GATED: [&str; 2] = ["inet_state", "inet_retransmit"];
+/// The programs behind gates.
+fn gated() -> Vec<&'static str> {
+    nest::programs().iter().filter_map(|name| name.strip_suffix("_enter")).collect()
+}
+
+/// The other programs.
+fn ungated() -> Vec<&'static str> {
+    let gated = gated();
+    let names = nest::programs().iter().map(String::as_str);
+    names.filter(|name| !gated.contains(&name.trim_end_matches("_enter"))).collect()
+}
 
 impl Build {
     fn of(family: &Path) -> Self {
-        let open = |name: &&str| Program::fd_from_pinned_path(family.join("programs").join(name)).expect("a program");
-        Self(CGROUP.iter().chain(&GATED).map(open).collect())
+        let open = |name: &str| Program::fd_from_pinned_path(family.join("programs").join(name)).expect("a program");
+        Self(ungated().into_iter().chain(gated()).map(open).collect())
     }
 
     /// Attaches them in place of whatever is, in the way that topstat does.
@@ -249,9 +259,10 @@ fn take_turns(nest: &Nest, time: Duration) -> u32 {
     let one = Build::of(&family);
     assert_eq!(nest.adopt_as("other", &TABLES, &everything()).1, Adopted::Upgraded);
     let two = Build::of(&family);
-    let links = CGROUP.map(|name| Link::open(family.join("links").join(name)).expect("a link"));
-    let gates =
-        GATED.map(|name| MapHandle::from_pinned_path(family.join("maps").join(format!("{name}_gate"))).unwrap());
+    let link = |name: &str| Link::open(family.join("links").join(name)).expect("a link");
+    let gate = |name: &str| MapHandle::from_pinned_path(family.join("maps").join(format!("{name}_gate"))).unwrap();
+    let links: Vec<_> = ungated().into_iter().map(link).collect();
+    let gates: Vec<_> = gated().into_iter().map(gate).collect();
     let (begun, mut turns) = (Instant::now(), 0);
     while begun.elapsed() < time {
         one.attach(&links, &gates);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle};
-use topstat_live::nest::inet;
+use topstat_live::nest::{self, inet};
 use topstat_live::tally::{TABLES, Tally};
 use topstat_live::watch::{everything, table};
 use topstat_live::{Case, Nest, Role, case, note};
@@ -99,7 +99,7 @@ fn what_is_missing_is_put_back() {
     for (fault, make) in faults {
         make();
         let (state, adopted) = adopt(&nest.pins).unwrap();
-        assert_eq!((adopted, state.programs().len()), (Adopted::Upgraded, 8), "{fault}");
+        assert_eq!((adopted, state.programs().len()), (Adopted::Upgraded, nest::programs().len()), "{fault}");
         assert_eq!(fs::read_dir(family.join("links")).unwrap().count(), 6, "{fault}");
         assert_counting(&nest, &mut tally, fault);
         assert_eq!(adopt(&nest.pins).unwrap().1, Adopted::Found, "{fault}");
@@ -217,7 +217,7 @@ fn garbage_in_place_of_state() {
         note(format!("{fault}: {error}"));
         assert_eq!(nest.files(), before, "{fault}: opening has changed something");
         let (state, adopted) = adopt(&nest.pins).unwrap_or_else(|e| panic!("{fault}: {e}"));
-        assert_eq!((adopted, state.programs().len()), (Adopted::Loaded, 8), "{fault}");
+        assert_eq!((adopted, state.programs().len()), (Adopted::Loaded, nest::programs().len()), "{fault}");
         assert_counting(&nest, &mut Tally::new(), fault);
     }
     // What is not topstat's stays, and is said to be in the way of nothing.

@@ -6,9 +6,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use libbpf_rs::{Object, ProgramInput};
 
-use super::abi;
-use super::Inet;
 use super::fallbacks::Flavour;
+use super::{Inet, abi};
 use crate::bpf::{self, Shared, program};
 use crate::ranking::{Ranking, bank_size, load};
 use crate::{Error, Options, State as _, TableInfo, TableSettings};

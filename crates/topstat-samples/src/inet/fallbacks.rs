@@ -12,9 +12,9 @@ use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open}
 
 use super::abi::{inet_found, inet_object};
 use super::hooks;
+use crate::Error;
 use crate::bpf::{self, Plain, program};
 use crate::hooks::Hook;
-use crate::Error;
 
 /// Something that came after the oldest kernel that the family is for, and what is the case without it.
 pub struct Feature {
@@ -86,20 +86,25 @@ impl Flavour {
         }
     }
 
-    /// Where the programs are attached.
+    /// Where they are attached.
     pub fn hooks(self) -> &'static [Hook] {
         match self {
-            Self::Full => &hooks::FULL,
-            Self::Plain => &hooks::PLAIN,
+            Self::Full => hooks::FULL,
+            Self::Plain => hooks::PLAIN,
         }
     }
 
-    /// What finds the sockets that are there, and whose they are, before packets are counted.
-    pub fn adopt(self) -> fn(&Object) -> Result<(), Error> {
+    /// How the sockets that are there are found, and whose they are.
+    pub fn adopts(self) -> fn(&Object) -> Result<(), Error> {
         match self {
             Self::Full => |object| run(object, "inet_adopt").map(drop),
             Self::Plain => adopt_by_descriptor,
         }
+    }
+
+    /// When: an object that a packet has made can't be given an owner by descriptor.
+    pub fn adopts_before(self) -> Option<&'static str> {
+        (self == Self::Plain).then_some(hooks::INGRESS.program)
     }
 }
 

@@ -79,12 +79,9 @@ impl Ranked for Inet {
     const SECTION_HEAD: usize = size_of::<abi::inet_section>();
     const REFILL: &'static str = "inet_refill";
     const PARTS: &'static [&'static str] = &["rx", "tx"];
+    const HOOKS: &'static [Hook] = hooks::ALL;
     type Row = abi::inet_row;
     type Describer = Paths;
-
-    fn hooks() -> &'static [Hook] {
-        Flavour::of_kernel().hooks()
-    }
 
     fn observer(top: u32) -> Result<Observer, Error> {
         observer::observer(top)

@@ -4,7 +4,7 @@
 use libbpf_rs::OpenObject;
 
 use super::fallbacks::{Flavour, lacking};
-use super::{Inet, abi, hooks};
+use super::{Inet, abi};
 use crate::bpf;
 use crate::cgroup::{self, V1Controller};
 use crate::hooks::Observer;
@@ -35,8 +35,8 @@ pub fn observer(top: u32) -> Result<Observer, Error> {
         bytes: flavour.observer(),
         object: open(top, possible_cpus()?)?,
         hooks: flavour.hooks(),
-        births: hooks::BEFORE_PACKETS,
-        begin: flavour.adopt(),
+        begin: flavour.adopts(),
+        begin_before: flavour.adopts_before(),
     })
 }
 

@@ -11,6 +11,7 @@
 
 TS_GATE("tp_btf/inet_sock_set_state", inet_state)
 
+
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 {

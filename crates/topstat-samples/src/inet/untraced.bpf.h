@@ -67,8 +67,9 @@ static __always_inline u64 inet_object_of(struct sock *sk)
 	return 0;
 }
 
-/* From now on the socket tells that its object has ended: see inet_id_now(). */
 TS_GATE("tp_btf/inet_sock_set_state", inet_state)
+
+/* From now on the socket tells that its object has ended: see inet_id_now(). */
 
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(inet_state, struct sock *sk, int from, int to)

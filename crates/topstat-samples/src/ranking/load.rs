@@ -17,22 +17,22 @@ pub struct Loaded {
     pub bytes: &'static [u8],
     /// Where they belong.
     pub hooks: &'static [Hook],
-    births: usize,
     begin: fn(&Object) -> Result<(), Error>,
+    begin_before: Option<&'static str>,
     cgroup: OwnedFd,
 }
 
 impl Loaded {
     /// Loads them, onto whatever maps the object was given.
     pub fn new<F: Ranked>(observer: Observer) -> Result<Self, Error> {
-        let Observer { bytes, object, hooks, births, begin } = observer;
+        let Observer { bytes, object, hooks, begin, begin_before } = observer;
         let cgroup = cgroup::root().map_err(|e| Error::Unsupported {
             sample: F::NAME,
             reason: format!("no cgroup v2 hierarchy ({e})"),
             advice: "mount one: mount -t cgroup2 none /sys/fs/cgroup/unified".to_owned(),
         })?;
         let object = bpf::load(F::NAME, object).map_err(F::explain)?;
-        Ok(Self { object, bytes, hooks, births, begin, cgroup })
+        Ok(Self { object, bytes, hooks, begin, begin_before, cgroup })
     }
 
     /// Loads them onto maps of their own, with the given tables on and all others off.
@@ -45,20 +45,23 @@ impl Loaded {
         Ok((loaded, maps))
     }
 
-    /// Attaches them, in their order, and finds the objects that were there before. Each link goes to `keep`.
-    pub fn attach(&self, mut keep: impl FnMut(&Hook, Link) -> Result<(), Error>) -> Result<(), Error> {
-        for (number, hook) in self.hooks.iter().enumerate() {
-            if number == self.births {
-                (self.begin)(&self.object)?;
-            }
-            keep(hook, hooks::attach(&self.object, hook, self.cgroup.as_fd())?)?;
-        }
-        Ok(())
+    /// Attaches one of them.
+    pub fn attach(&self, hook: &Hook) -> Result<Link, Error> {
+        hooks::attach(&self.object, hook, self.cgroup.as_fd())
     }
 
-    /// Attaches one of them.
-    pub fn attach_one(&self, hook: &Hook) -> Result<Link, Error> {
-        hooks::attach(&self.object, hook, self.cgroup.as_fd())
+    /// Attaches all of them, each in the way given, and finds the objects that were there before.
+    pub fn begin(&self, mut attach: impl FnMut(&Hook) -> Result<(), Error>) -> Result<(), Error> {
+        for hook in self.hooks {
+            if self.begin_before == Some(hook.program) {
+                (self.begin)(&self.object)?;
+            }
+            attach(hook)?;
+        }
+        if self.begin_before.is_none() {
+            (self.begin)(&self.object)?;
+        }
+        Ok(())
     }
 
     /// What is attached at all hooks.
@@ -72,8 +75,8 @@ impl Loaded {
 pub fn load<F: Ranked>(tables: &[&TableInfo], options: &Options) -> Result<Ranking<F>, Error> {
     let (loaded, maps) = Loaded::afresh::<F>(tables, options)?;
     let mut links = Vec::new();
-    loaded.attach(|_, link| {
-        links.push(link);
+    loaded.begin(|hook| {
+        links.push(loaded.attach(hook)?);
         Ok(())
     })?;
     let programs = loaded.programs()?;

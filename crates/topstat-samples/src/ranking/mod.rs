@@ -49,6 +49,8 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     const SECTION_HEAD: usize;
     /// Its iterator that orders all objects again.
     const REFILL: &'static str;
+    /// Every place where its programs may be attached; which of them are, an [`Observer`] says.
+    const HOOKS: &'static [Hook];
     /// What the names of its values' parts are: `rx`, `tx`.
     const PARTS: &'static [&'static str];
     /// A row of a section: `ts_row`, and what describes the object.
@@ -56,8 +58,6 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     /// What it takes to put a description into words.
     type Describer: Send;
 
-    /// Every place where its programs may be attached; which of them are, an [`Observer`] says.
-    fn hooks() -> &'static [Hook];
     /// Its programs that push, for tables of so many rows: those that this kernel takes.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     fn explain(error: Error) -> Error {
         error
     }
-    /// The same for this kernel, where there is more than one.
+    /// The programs that read, for this kernel, where there are more than one.
     fn snapshot_object() -> &'static [u8] {
         Self::SNAPSHOT_OBJECT
     }

@@ -193,7 +193,7 @@ impl<F: Ranked> Pinned<F> {
     /// The state, for reading and setting.
     fn state(&self) -> Result<Ranking<F>, Error> {
         let mut programs = Vec::new();
-        for hook in F::hooks() {
+        for hook in F::HOOKS {
             let Some((link, id)) = self.link(hook)? else { continue };
             if hook.at == At::Gate {
                 let id = link.info().map_err(|e| unusable(&self.dir, &e))?.prog_id;
@@ -237,7 +237,7 @@ impl<F: Ranked> Pinned<F> {
 
     fn fill(&self, loaded: &Loaded, pins: &Pins) -> Result<(), Error> {
         self.pin_maps(&loaded.object)?;
-        loaded.attach(|hook, link| self.pin_link(loaded, hook, link))?;
+        loaded.begin(|hook| self.attach(loaded, hook))?;
         self.set_build(&pins.build_of(loaded.bytes))
     }
 
@@ -328,14 +328,10 @@ impl<F: Ranked> Pinned<F> {
 
     /// Attaches a program, and pins it and its link.
     fn attach(&self, loaded: &Loaded, hook: &Hook) -> Result<(), Error> {
-        self.pin_link(loaded, hook, loaded.attach_one(hook)?)
-    }
-
-    fn pin_link(&self, loaded: &Loaded, hook: &Hook, mut link: Link) -> Result<(), Error> {
         let path = self.dir.join(LINKS).join(hook.program);
         // Something that is no such link, or one whose gate is lost.
         remove_tree(&path, &mut Vec::new())?;
-        link.pin(&path).map_err(|e| cannot_pin(&path, &e))?;
+        loaded.attach(hook)?.pin(&path).map_err(|e| cannot_pin(&path, &e))?;
         self.pin_program(loaded, hook)
     }
 
