@@ -58,10 +58,22 @@ fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
     Error::Kernel { what: what.into(), why: why.to_string() }
 }
 
-/// Attaches a program. Dropping the link detaches it, unless the link is pinned.
-pub fn attach(object: &Object, hook: &Hook, cgroup: BorrowedFd<'_>) -> Result<Link, Error> {
+/// Has an object be loaded without gates, for programs that nobody will replace. Besides being of no use, each leaves its
+/// array behind, 320 bytes, if somebody lists all maps just when it is freed: prog_array_map_clear() takes one reference
+/// too many when it is called again before its work has run (Linux 5.5 to 6.18 at least).
+pub fn without_gates(object: &mut OpenObject, hooks: &[Hook]) -> Result<(), Error> {
+    for hook in hooks.iter().filter(|hook| hook.at == At::Gate) {
+        bpf::leave_out(object, &hook.enter())?;
+        bpf::leave_out_map(object, &hook.gate())?;
+    }
+    Ok(())
+}
+
+/// Attaches a program, behind its gate if there are gates. Dropping the link detaches it, unless the link is pinned.
+pub fn attach(object: &Object, hook: &Hook, cgroup: BorrowedFd<'_>, gates: bool) -> Result<Link, Error> {
     let link = match hook.at {
         At::Cgroup => bpf::program(object, hook.program)?.attach_cgroup(cgroup.as_raw_fd()),
+        At::Gate if !gates => bpf::program(object, hook.program)?.attach(),
         At::Gate => {
             enter(object, hook, &bpf::map(object, &hook.gate())?)?;
             bpf::program(object, &hook.enter())?.attach()
@@ -84,16 +96,9 @@ pub fn replace(object: &Object, hook: &Hook, link: &mut Link) -> Result<(), Erro
     link.update_prog(&program).map_err(|e| failed(&e))
 }
 
-/// The programs of a hook. The kernel's statistics of a gate have in them what runs behind it.
-pub fn describe(object: &Object, hook: &Hook) -> Result<Vec<Program>, Error> {
-    let mut names = vec![hook.program.to_owned()];
-    if hook.at == At::Gate {
-        names.insert(0, hook.enter());
-    }
-    let describe = |name: String| {
-        let id = libbpf_rs::Program::id_from_fd(bpf::program(object, &name)?.as_fd())
-            .map_err(|e| kernel(format!("ask for the id of {name}"), &e))?;
-        Ok(Program { name, id, hook: hook.name })
-    };
-    names.into_iter().map(describe).collect()
+/// The program of a hook, attached without a gate.
+pub fn describe(object: &Object, hook: &Hook) -> Result<Program, Error> {
+    let id = libbpf_rs::Program::id_from_fd(bpf::program(object, hook.program)?.as_fd())
+        .map_err(|e| kernel(format!("ask for the id of {}", hook.program), &e))?;
+    Ok(Program { name: hook.program.to_owned(), id, hook: hook.name })
 }

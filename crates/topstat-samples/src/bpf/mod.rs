@@ -128,6 +128,15 @@ pub fn leave_out(object: &mut OpenObject, program: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Has a map not be created.
+pub fn leave_out_map(object: &mut OpenObject, map: &str) -> Result<(), Error> {
+    let mut found = object
+        .maps_mut()
+        .find(|m| m.name() == OsStr::new(map))
+        .ok_or_else(|| kernel(format!("leave out the map {map}"), &"not there"))?;
+    found.set_autocreate(false).map_err(|e| kernel(format!("leave out the map {map}"), &e))
+}
+
 /// A program of a loaded object, by its name.
 pub fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, Error> {
     object

@@ -7,7 +7,7 @@ use libbpf_rs::{Link, Object};
 
 use super::{Banks, Maps, Ranked, Ranking, set_up};
 use crate::hooks::{self, Hook, Observer};
-use crate::{Error, Options, Program, TableInfo, bpf, cgroup};
+use crate::{Error, Options, TableInfo, bpf, cgroup};
 
 /// Programs that are loaded, and the maps that they use; not attached yet.
 pub struct Loaded {
@@ -20,24 +20,29 @@ pub struct Loaded {
     begin: fn(&Object) -> Result<(), Error>,
     begin_before: Option<&'static str>,
     cgroup: OwnedFd,
+    /// Whether its programs can be replaced: see [`hooks::without_gates`].
+    gates: bool,
 }
 
 impl Loaded {
-    /// Loads them, onto whatever maps the object was given.
-    pub fn new<F: Ranked>(observer: Observer) -> Result<Self, Error> {
-        let Observer { bytes, object, hooks, begin, begin_before } = observer;
+    /// Loads them, onto whatever maps the object was given. With gates they can be replaced.
+    pub fn new<F: Ranked>(observer: Observer, gates: bool) -> Result<Self, Error> {
+        let Observer { bytes, mut object, hooks, begin, begin_before } = observer;
+        if !gates {
+            hooks::without_gates(&mut object, hooks)?;
+        }
         let cgroup = cgroup::root().map_err(|e| Error::Unsupported {
             sample: F::NAME,
             reason: format!("no cgroup v2 hierarchy ({e})"),
             advice: "mount one: mount -t cgroup2 none /sys/fs/cgroup/unified".to_owned(),
         })?;
         let object = bpf::load(F::NAME, object).map_err(F::explain)?;
-        Ok(Self { object, bytes, hooks, begin, begin_before, cgroup })
+        Ok(Self { object, bytes, hooks, begin, begin_before, cgroup, gates })
     }
 
     /// Loads them onto maps of their own, with the given tables on and all others off.
-    pub fn afresh<F: Ranked>(tables: &[&TableInfo], options: &Options) -> Result<(Self, Maps), Error> {
-        let loaded = Self::new::<F>(F::observer(options.top)?)?;
+    pub fn afresh<F: Ranked>(tables: &[&TableInfo], options: &Options, gates: bool) -> Result<(Self, Maps), Error> {
+        let loaded = Self::new::<F>(F::observer(options.top)?, gates)?;
         let maps = Maps::of(&loaded.object)?;
         Banks::new(&maps.banks, F::SAMPLES.len(), maps.shape()?.entries_mask + 1)?.init();
         // Set before anything is attached: no push finds tables without settings.
@@ -47,7 +52,7 @@ impl Loaded {
 
     /// Attaches one of them.
     pub fn attach(&self, hook: &Hook) -> Result<Link, Error> {
-        hooks::attach(&self.object, hook, self.cgroup.as_fd())
+        hooks::attach(&self.object, hook, self.cgroup.as_fd(), self.gates)
     }
 
     /// Attaches all of them, each in the way given, and finds the objects that were there before.
@@ -63,22 +68,17 @@ impl Loaded {
         }
         Ok(())
     }
-
-    /// What is attached at all hooks.
-    fn programs(&self) -> Result<Vec<Program>, Error> {
-        let all = self.hooks.iter().map(|hook| hooks::describe(&self.object, hook)).collect::<Result<Vec<_>, _>>()?;
-        Ok(all.concat())
-    }
 }
 
 /// Loads and attaches, with the given tables on and all others off. Dropping the state detaches.
 pub fn load<F: Ranked>(tables: &[&TableInfo], options: &Options) -> Result<Ranking<F>, Error> {
-    let (loaded, maps) = Loaded::afresh::<F>(tables, options)?;
+    let (loaded, maps) = Loaded::afresh::<F>(tables, options, false)?;
     let mut links = Vec::new();
     loaded.begin(|hook| {
         links.push(loaded.attach(hook)?);
         Ok(())
     })?;
-    let programs = loaded.programs()?;
+    let programs =
+        loaded.hooks.iter().map(|hook| hooks::describe(&loaded.object, hook)).collect::<Result<Vec<_>, _>>()?;
     Ranking::new(maps, programs, None, (links, loaded))
 }

@@ -225,7 +225,7 @@ impl<F: Ranked> Pinned<F> {
         if let (true, Some(abi), Some(name)) = (is_there(&self.dir)?, self.dir.parent(), self.dir.file_name()) {
             locked.remove_family(abi, &name.to_string_lossy(), &mut Vec::new())?;
         }
-        let (loaded, _) = Loaded::afresh::<F>(tables, options)?;
+        let (loaded, _) = Loaded::afresh::<F>(tables, options, true)?;
         let partial = Self::new(locked.make_partial(&self.dir)?);
         let done = partial.fill(&loaded, pins).and_then(|()| locked.name(&partial.dir, &self.dir));
         if done.is_err() {
@@ -258,7 +258,7 @@ impl<F: Ranked> Pinned<F> {
                 bpf::leave_out(&mut observer.object, &hook.enter())?;
             }
         }
-        let loaded = Loaded::new::<F>(observer)?;
+        let loaded = Loaded::new::<F>(observer, true)?;
         // From here on, until it is done, it is of no build: whoever finds it so does it again.
         remove_tree(&self.dir.join(BUILD), &mut Vec::new())?;
         self.pin_maps(&loaded.object)?;
