@@ -18,9 +18,9 @@ mod state;
 pub use catalogue::{SampleInfo, TableInfo, find, samples};
 pub use check::{Check, Outcome, check};
 pub use error::Error;
-pub use families::Family;
 #[cfg(feature = "bench")]
 pub use families::inet::bench;
+pub use families::{Family, tasks};
 
 pub use state::{Program, State, TableSettings, families, load_state};
 
