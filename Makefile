@@ -6,7 +6,7 @@ DESTDIR ?=
 # What `make run` runs.
 ARGS ?= top tcp_v4/conns_pps
 # What `make bench` measures, one after the other: make bench BENCH='push read'
-BENCH ?= push overhead read memory exact
+BENCH ?= push overhead read memory exact refresh
 # Options for each of them: make bench BENCH=push BENCHFLAGS='--rounds 3'
 BENCHFLAGS ?=
 # Options for cargo: make test CARGOFLAGS=-j1
@@ -70,8 +70,8 @@ lint-setup:
 
 .PHONY: bench
 bench: ## Measure what topstat costs, for the README; wants root and a quiet machine
-	@scripts/setup build test
-	$(CARGO) build --release --locked -p topstat-bench $(CARGOFLAGS)
+	@scripts/setup build test bench
+	$(CARGO) build --release --locked -p topstat -p topstat-bench $(CARGOFLAGS)
 	@set -e; for what in $(BENCH); do $(AS_ROOT) $(TARGET)/release/topstat-bench $$what $(BENCHFLAGS); echo; done
 
 .PHONY: vm

@@ -5,6 +5,7 @@
 mod holders;
 mod overhead;
 mod push;
+mod refresh;
 mod scale;
 mod stats;
 
@@ -29,9 +30,14 @@ enum What {
     Memory(scale::Options),
     /// Recall and precision of the top 128, up to 100,000 sockets.
     Exact(scale::Options),
+    /// CPU time of showing the tasks once more, beside top, pidstat, htop and atop.
+    Refresh(refresh::Options),
     /// Holds sockets open for another one's measurement.
     #[command(hide = true)]
     Hold(holders::Hold),
+    /// Makes sleeping processes for another one's measurement.
+    #[command(hide = true)]
+    Sleep(refresh::Sleep),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -41,6 +47,8 @@ fn main() -> anyhow::Result<()> {
         What::Read(options) => scale::read(&options),
         What::Memory(options) => scale::memory(&options),
         What::Exact(options) => scale::exact(&options),
+        What::Refresh(options) => refresh::run(&options),
         What::Hold(hold) => holders::hold(&hold),
+        What::Sleep(sleep) => refresh::sleepers(&sleep),
     }
 }
