@@ -10,6 +10,7 @@ use clap_complete::Shell;
 use topstat_model::typeset::escape;
 use topstat_samples::{DEFAULT_TOP, MAX_TOP};
 
+use crate::commands::tasks::args::TasksArgs;
 use crate::error::Error;
 use crate::time;
 
@@ -43,6 +44,7 @@ EXAMPLES
   topstat top udp/conns_pps --port 53            DNS
   topstat top tcp/conns_pps --cgroup /system.slice/nginx.service
   topstat top tcp_v4/conns_bytes 60 -o json >> top.jsonl
+  topstat tasks                                  CPU time of every process, to 100%
   topstat ls                                     which samples and tables there are
   topstat check                                  what this kernel and this user allow
 
@@ -54,6 +56,7 @@ EXIT CODES
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Top(TopArgs),
+    Tasks(TasksArgs),
     Ls(LsArgs),
     Check(CheckArgs),
     Completions(CompletionsArgs),
@@ -255,7 +258,7 @@ fn rows(text: &str) -> Result<u32, String> {
     rows.ok_or_else(|| format!("not a number from 1 to {MAX_TOP}"))
 }
 
-fn count(text: &str) -> Result<u64, String> {
+pub fn count(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(0) => Err("there must be at least 1 snapshot".to_owned()),
         Ok(count) => Ok(count),

@@ -15,6 +15,7 @@ mod backend;
 mod commands;
 mod console;
 mod error;
+mod frame;
 mod resolve;
 mod style;
 mod suggest;
@@ -24,7 +25,7 @@ mod time;
 use std::ffi::OsString;
 
 pub use args::Args;
-pub use backend::{Backend, Kernel};
+pub use backend::{Account, Backend, Kernel};
 pub use console::{Console, Facts, Size, Wake};
 pub use error::{Error, Exit};
 pub use system::SystemConsole;

@@ -4,6 +4,7 @@
 mod check;
 mod completions;
 mod ls;
+pub mod tasks;
 mod top;
 
 use crate::args::{Args, Command, TopArgs};
@@ -16,6 +17,7 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
     match &args.command {
         None => top::run(&TopArgs::default_view(), args.color, backend, console),
         Some(Command::Top(top)) => top::run(top, args.color, backend, console),
+        Some(Command::Tasks(tasks)) => tasks::run(tasks, args.color, backend, console),
         Some(Command::Ls(ls)) => ls::run(ls, args.color, console),
         Some(Command::Check(check)) => check::run(check, args.color, backend, console),
         Some(Command::Completions(shell)) => completions::run(shell, console),
