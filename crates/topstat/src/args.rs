@@ -185,7 +185,7 @@ pub enum TopFormat {
     Text,
     /// One document per snapshot and line
     Json,
-    /// One record per row, ending with 'other' and 'total'
+    /// One record per row, ending with the sums
     Csv,
 }
 

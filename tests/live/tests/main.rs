@@ -11,6 +11,7 @@ mod owners;
 mod right;
 mod roles;
 mod rolling;
+mod tasks_cli;
 mod trouble;
 
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
         ("additive", additive::cases()),
         ("owners", owners::cases()),
         ("trouble", trouble::cases()),
+        ("tasks_cli", tasks_cli::cases()),
     ]);
     println!(
         "snapshots taken and checked: {}",

@@ -2,13 +2,19 @@
 //! A backend that makes up its snapshots, always the same ones: for tests, and for `examples/demo.rs`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
-use topstat::Backend;
+use topstat::{Account, Backend};
 use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Field, Lost, Row, Settings, Snapshot};
+use topstat_samples::tasks::AccountOptions;
 use topstat_samples::{Check, Error, Options, Outcome, Source, TableInfo};
+
+#[path = "account.rs"]
+pub mod account;
+
+use account::{Asked, FakeAccount};
 
 /// Objects in each table.
 const OBJECTS: u32 = 200;
@@ -28,6 +34,12 @@ pub struct Fake {
     pub fail_at: Option<u64>,
     /// What a check finds.
     pub checks: Vec<Check>,
+    /// How the account of tasks was loaded.
+    pub account_options: Option<AccountOptions>,
+    /// What it was asked for.
+    pub asked: Arc<Mutex<Asked>>,
+    /// It could not tell everything.
+    pub lossy: bool,
 }
 
 impl Backend for Fake {
@@ -46,6 +58,25 @@ impl Backend for Fake {
             loaded: Arc::clone(&self.loaded),
             fail_at: self.fail_at,
             taken: 0,
+        }))
+    }
+
+    fn account(&mut self, options: &AccountOptions) -> Result<Box<dyn Account>, Error> {
+        if self.refuse {
+            return Err(Error::Unsupported {
+                sample: "tasks",
+                reason: "loading eBPF programs is not permitted".into(),
+                advice: "run as root, or with the capabilities CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN"
+                    .into(),
+            });
+        }
+        self.account_options = Some(*options);
+        self.loaded.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(FakeAccount {
+            asked: Arc::clone(&self.asked),
+            loaded: Arc::clone(&self.loaded),
+            fail_at: self.fail_at,
+            lossy: self.lossy,
         }))
     }
 

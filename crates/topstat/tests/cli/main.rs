@@ -6,5 +6,6 @@ mod console;
 mod fake;
 mod golden;
 mod program;
+mod tasks;
 mod terminal;
 mod top;

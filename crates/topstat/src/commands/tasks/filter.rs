@@ -21,7 +21,6 @@ impl Filter {
         Self { pids: args.pid.clone(), names: args.comm.iter().map(cut).collect() }
     }
 
-
     pub fn matches(&self, task: &Task) -> bool {
         let pid = self.pids.is_empty() || self.pids.contains(&task.tgid) || self.pids.contains(&task.pid);
         pid && (self.names.is_empty() || self.names.iter().any(|name| is_name(name, &task.comm)))

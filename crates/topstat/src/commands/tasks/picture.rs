@@ -206,9 +206,7 @@ pub fn compare(order: Order, (a, key_a): (&Task, &Amount), (b, key_b): (&Task, &
         By::Name => a.comm.cmp(&b.comm),
     };
     let wanted = if order.reverse { wanted.reverse() } else { wanted };
-    wanted
-        .then_with(|| key_b.total_ns().cmp(&key_a.total_ns()))
-        .then_with(|| (a.pid, a.id).cmp(&(b.pid, b.id)))
+    wanted.then_with(|| key_b.total_ns().cmp(&key_a.total_ns())).then_with(|| (a.pid, a.id).cmp(&(b.pid, b.id)))
 }
 
 /// Time without a task.

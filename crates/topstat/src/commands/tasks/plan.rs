@@ -92,7 +92,9 @@ impl Plan {
     pub fn new(args: &TasksArgs, color: ColorWhen, facts: Facts) -> Result<Self, Error> {
         let text = args.output == TopFormat::Text;
         if args.tree && !text {
-            return Err(Error::Usage("--tree is for text: JSON and CSV have the parent of each task (ppid)".to_owned()));
+            return Err(Error::Usage(
+                "--tree is for text: JSON and CSV have the parent of each task (ppid)".to_owned(),
+            ));
         }
         if args.wide && !text {
             return Err(Error::Usage("--wide is for text: JSON and CSV have all columns".to_owned()));

@@ -111,7 +111,7 @@ impl Text {
         let seconds = interval.wall_ns() as f64 / 1e9;
         let cpus = interval.cpus.len();
         // Ancestors that slept are no part of it.
-        let ran = interval.tasks.iter().filter(|task| !task.own.is_zero()).count();
+        let ran = interval.tasks.iter().filter(|task| task.own.run_ns > 0).count();
         let ended = interval.tasks.iter().filter(|task| task.ended_ns.is_some()).count();
         let what = if self.threads { "threads" } else { "tasks" };
         self.put(format_args!("tasks  {}  {seconds:.3}s", rfc3339(interval.time)));

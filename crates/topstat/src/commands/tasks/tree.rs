@@ -129,3 +129,64 @@ fn walk(tasks: &[&Task]) -> (Vec<Option<usize>>, Vec<usize>) {
     (parents, down)
 }
 
+#[cfg(test)]
+mod tests {
+    use topstat_samples::tasks::{Each, Usage};
+
+    use super::super::column::Column;
+    use super::super::filter::Filter;
+    use super::super::plan::{By, Order};
+    use super::*;
+
+    fn task(id: u64, pid: u32, ppid: u32, start_ns: u64) -> Task {
+        let own = Usage { run_ns: 1, user_ns: 1, ..Usage::default() };
+        Task { id, pid, tgid: pid, ppid, start_ns, own, ..Task::default() }
+    }
+
+    fn arranged(tasks: &[Task]) -> Vec<(u64, String, u64)> {
+        let order = Order { by: By::Column(Column::Total), reverse: false };
+        let choice = Choice {
+            each: Each::Process,
+            of: RowsOf::Parents,
+            tree: true,
+            order,
+            filter: Filter::default(),
+            rows: None,
+        };
+        let (rows, hidden) = arrange(tasks.iter().collect(), &choice);
+        assert_eq!((rows.len(), hidden.len()), (tasks.len(), 0), "each once");
+        let branch = |row: &Row| row.branch.clone().unwrap();
+        rows.iter().map(|row| (row.task.id, branch(row).lead, branch(row).amount.total_ns())).collect()
+    }
+
+    fn row(id: u64, lead: &str, below: u64) -> (u64, String, u64) {
+        (id, lead.to_owned(), below)
+    }
+
+    #[test]
+    fn siblings_are_sorted_by_what_is_below() {
+        let tasks = [task(1, 1, 0, 0), task(2, 2, 1, 5), task(3, 3, 1, 6), task(4, 4, 3, 7)];
+        assert_eq!(arranged(&tasks), [row(1, "", 4), row(3, "├─", 2), row(4, "│ └─", 1), row(2, "└─", 1)]);
+    }
+
+    #[test]
+    fn a_pid_that_is_used_again_is_told_by_its_age() {
+        let tasks = [task(1, 7, 0, 10), task(2, 7, 0, 30), task(3, 8, 7, 20), task(4, 9, 7, 40), task(5, 6, 7, 41)];
+        assert_eq!(arranged(&tasks), [row(2, "", 3), row(5, "├─", 1), row(4, "└─", 1), row(1, "", 2), row(3, "└─", 1)]);
+    }
+
+    #[test]
+    fn a_circle_is_opened() {
+        // Each is older than the other's child, as it may look with what was looked up.
+        let tasks = [task(1, 7, 8, 10), task(2, 8, 7, 10), task(3, 9, 9, 10)];
+        assert_eq!(arranged(&tasks).len(), 3);
+    }
+
+    #[test]
+    fn a_chain_of_100_000_is_no_trouble() {
+        let tasks: Vec<_> = (1..=100_000_u32).map(|pid| task(pid.into(), pid, pid - 1, pid.into())).collect();
+        let rows = arranged(&tasks);
+        assert_eq!(rows[0].2, 100_000);
+        assert!(rows.iter().all(|(_, lead, _)| lead.chars().count() <= 2 * (DEEPEST + 1)));
+    }
+}
