@@ -60,8 +60,21 @@ fn has_tracepoint(btf: &libbpf_rs::btf::Btf<'_>, name: &str) -> bool {
     btf.type_by_name::<libbpf_rs::btf::BtfType<'_>>(&format!("btf_trace_{name}")).is_some()
 }
 
+/// The interrupts and softirqs that can be told apart on this kernel.
+pub(super) fn interrupts() -> Vec<&'static str> {
+    let Ok(btf) = libbpf_rs::btf::Btf::from_vmlinux() else { return Vec::new() };
+    INTERRUPTS.into_iter().filter(|i| has_tracepoint(&btf, &format!("{i}_entry"))).collect()
+}
+
+/// Whether the kernel's run queues know what the hypervisor took.
+pub(super) fn knows_steal() -> bool {
+    let Ok(btf) = libbpf_rs::btf::Btf::from_vmlinux() else { return false };
+    let Some(rq) = btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>("rq") else { return false };
+    rq.iter().any(|member| member.name.is_some_and(|name| name == "prev_steal_time_rq"))
+}
+
 /// Whether a hypervisor may take this machine's CPUs away: on bare metal nothing is asked about it.
-fn under_hypervisor() -> bool {
+pub(super) fn under_hypervisor() -> bool {
     std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains("hypervisor"))
 }
 

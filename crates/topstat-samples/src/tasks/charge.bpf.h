@@ -4,6 +4,7 @@
 #define TOPSTAT_TASKS_CHARGE_H
 
 #include "top.bpf.h"
+#include "topstat/spread.h"
 
 /* What is pushed at once. */
 struct top_amounts {

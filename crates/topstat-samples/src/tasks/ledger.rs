@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use super::abi;
 use super::interval::{Each, Task};
+use super::rows::name;
 use super::usage::Usage;
 
 /// What a reader has seen of the threads that have run.
@@ -42,10 +43,9 @@ fn id_of(pid: u32, start_ns: u64) -> u64 {
     start_ns >> 10 << 22 | u64::from(pid & 0x3f_ffff)
 }
 
-/// A name as the kernel has it: up to the first zero.
+/// A name; empty where there is none.
 fn text(comm: &[core::ffi::c_char]) -> String {
-    let bytes: Vec<u8> = comm.iter().map(|c| c.to_ne_bytes()[0]).take_while(|c| *c != 0).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+    name(comm).unwrap_or_default()
 }
 
 impl Ledger {

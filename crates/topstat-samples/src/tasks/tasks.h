@@ -28,7 +28,6 @@
 #define TOPSTAT_TASKS_H
 
 #include "topstat/section.h"
-#include "topstat/spread.h"
 
 #define TASKS_COMM 16
 
@@ -305,8 +304,5 @@ struct tasks_top_section {
 	struct ts_section head;
 	struct tasks_top_row row[];
 };
-
-/* The id of the row that is all CPUs' idle time: no task has it. */
-#define TASKS_IDLE_ID (~0ULL)
 
 #endif /* TOPSTAT_TASKS_H */
