@@ -7,6 +7,7 @@ mod overhead;
 mod push;
 mod scale;
 mod stats;
+mod switch;
 
 use clap::{Parser, Subcommand};
 
@@ -29,6 +30,8 @@ enum What {
     Memory(scale::Options),
     /// Recall and precision of the top 128, up to 100,000 sockets.
     Exact(scale::Options),
+    /// What a switch from task to task takes, with and without topstat.
+    Switch(switch::Options),
     /// Holds sockets open for another one's measurement.
     #[command(hide = true)]
     Hold(holders::Hold),
@@ -41,6 +44,7 @@ fn main() -> anyhow::Result<()> {
         What::Read(options) => scale::read(&options),
         What::Memory(options) => scale::memory(&options),
         What::Exact(options) => scale::exact(&options),
+        What::Switch(options) => switch::run(&options),
         What::Hold(hold) => holders::hold(&hold),
     }
 }

@@ -11,6 +11,9 @@ mod owners;
 mod right;
 mod roles;
 mod rolling;
+mod task_roles;
+mod task_tables;
+mod tasks;
 mod trouble;
 
 use std::process::ExitCode;
@@ -27,6 +30,8 @@ fn main() -> ExitCode {
         ("additive", additive::cases()),
         ("owners", owners::cases()),
         ("trouble", trouble::cases()),
+        ("tasks", tasks::cases()),
+        ("task_tables", task_tables::cases()),
     ]);
     println!(
         "snapshots taken and checked: {}",

@@ -96,7 +96,7 @@ static __always_inline void top_charge_task(struct task_struct *task, struct tas
 	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, a->now_jiffies);
 	if (!task->pid) {
 		if (c[TASKS_CPU].enabled)
-			top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, &r->idle);
+			top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, &r->idle[TASKS_TASKS]);
 		if (c[TASKS_CPU_TOTAL].enabled) {
 			ts_add(&top_table(bank, TASKS_CPU_TOTAL)->total.sum[0], a->used_ns);
 			ts_add(&r->idle_total.sum[0], a->used_ns);
@@ -181,7 +181,8 @@ static __noinline struct tasks_group *top_group_make(u64 id)
 	return g;
 }
 
-static __always_inline void top_charge_group(struct task_struct *task, u32 cpu, const struct top_amounts *a)
+static __always_inline void top_charge_group(struct task_struct *task, struct tasks_runner *r, u32 cpu,
+					     const struct top_amounts *a)
 {
 	struct ts_config *c = settings.config[TASKS_CGROUPS];
 	struct tasks_group *g;
@@ -196,7 +197,7 @@ static __always_inline void top_charge_group(struct task_struct *task, u32 cpu, 
 		return;
 	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, a->now_jiffies);
 	if (!task->pid) {
-		top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, NULL);
+		top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, &r->idle[TASKS_CGROUPS]);
 		return;
 	}
 	id = top_group_id(task);
@@ -235,7 +236,7 @@ static __always_inline void top_charge(struct task_struct *task, struct task_str
 		a.used_ns = a.now_ns - a.since_ns;
 		a.waited_ns = wait - r->wait;
 		top_charge_task(task, r, cpu, &a);
-		top_charge_group(task, cpu, &a);
+		top_charge_group(task, r, cpu, &a);
 	}
 	r->start_ns = a.now_ns;
 	r->start_jiffies = a.now_jiffies;

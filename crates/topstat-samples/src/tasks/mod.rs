@@ -5,6 +5,8 @@
 
 mod abi;
 mod accountant;
+#[cfg(feature = "bench")]
+pub mod bench;
 mod check;
 mod interval;
 mod ledger;

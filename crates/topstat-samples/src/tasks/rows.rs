@@ -55,7 +55,7 @@ pub fn idle(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi:
     if table != abi::TASKS_CPU && table != abi::TASKS_CPU_TOTAL {
         return None;
     }
-    let value = (0..).map_while(|cpu| runner(maps, cpu)).map(|runner| idle_of(maps, runner, table, tick)).sum();
+    let value = (0..).map_while(|cpu| runner(maps, cpu)).map(|runner| idle_of(maps, runner, sample, table, tick)).sum();
     let head = Head { id: IDLE_ID, value, part: [value, 0], ..Head::default() };
     let mut row = abi::tasks_top_row { row: head, ..Default::default() };
     let name = if sample == abi::TASKS_TASKS { "idle" } else { "" };
@@ -75,16 +75,16 @@ fn runner(maps: &Maps, cpu: u32) -> Option<(u32, Vec<u8>)> {
     (bytes.len() >= size_of::<abi::tasks_runner>()).then_some((cpu, bytes))
 }
 
-fn idle_of(maps: &Maps, (cpu, bytes): (u32, Vec<u8>), table: u32, tick: &ts_tick) -> u64 {
+fn idle_of(maps: &Maps, (cpu, bytes): (u32, Vec<u8>), sample: u32, table: u32, tick: &ts_tick) -> u64 {
     let mut bytes = bytes;
     for _ in 0..BUSY_TRIES {
         if table == abi::TASKS_CPU_TOTAL {
             let at = offset_of!(abi::tasks_runner, idle_total);
             return u64::from_ne_bytes(bytes[at..at + size_of::<u64>()].try_into().unwrap_or_default());
         }
-        // SAFETY: the slot is whole, and any bytes are a window.
-        let window: abi::ts_window =
-            unsafe { bytes.as_ptr().add(offset_of!(abi::tasks_runner, idle)).cast::<abi::ts_window>().read_unaligned() };
+        let at = offset_of!(abi::tasks_runner, idle) + sample as usize * size_of::<abi::ts_window>();
+        // SAFETY: the slot is whole and holds a window for each sample, and any bytes are a window.
+        let window: abi::ts_window = unsafe { bytes.as_ptr().add(at).cast::<abi::ts_window>().read_unaligned() };
         if let Some(value) = window_value(&window, tick) {
             return value.value;
         }

@@ -286,7 +286,7 @@ struct tasks_runner {
 	u64 pad;
 	struct ts_count idle_total;
 	u64 pad1;
-	struct ts_window idle;
+	struct ts_window idle[TASKS_SAMPLES]; /* of TASKS_CPU */
 	u64 pad_end[8];
 };
 
