@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
-use topstat_samples::tasks::bench::Empty;
+use topstat_samples::tasks::bench::{Empty, Stopwatch};
 use topstat_samples::tasks::{AccountOptions, Accountant};
 use topstat_samples::{TableInfo, find, load};
 
@@ -57,6 +57,23 @@ const WAYS: &[Way] = &[
 fn cpu_ns() -> f64 {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
+}
+
+/// What a run of a way's program takes more than one of the empty program, at the very same switches, in ns.
+fn over_empty(way: &Way, trips: u32) -> Result<f64> {
+    let _empty = Empty::load()?;
+    let _watching = way.1()?;
+    turn(trips / 10)?;
+    let stopwatch = Stopwatch::start()?;
+    let before = stopwatch.read();
+    turn(trips)?;
+    let after = stopwatch.read();
+    let mean = |name: &str| {
+        let ((ns, runs), (ns_before, runs_before)) = (after.get(name)?, before.get(name)?);
+        Some((ns - ns_before) as f64 / (runs - runs_before).max(1) as f64)
+    };
+    let way = mean("precise_switch").or_else(|| mean("top_switch"));
+    way.zip(mean("bench_empty")).map(|(way, empty)| way - empty).context("the kernel has not timed the programs")
 }
 
 /// How often this process has left a CPU.
@@ -117,6 +134,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     let mut ns = vec![Vec::new(); WAYS.len()];
     let mut us = vec![Vec::new(); WAYS.len()];
+    let mut timed = vec![Vec::new(); WAYS.len()];
     let all = rustix::thread::sched_getaffinity(None)?;
     let mut one = CpuSet::new();
     one.set((0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).context("no CPU to run on")?);
@@ -124,8 +142,11 @@ pub fn run(options: &Options) -> Result<()> {
         for i in 0..WAYS.len() {
             // Another one first in each round.
             let i = (i + round) % WAYS.len();
-            let watching = WAYS[i].1()?;
             sched_setaffinity(None, &one)?;
+            if i > 1 {
+                timed[i].push(over_empty(&WAYS[i], options.trips)?);
+            }
+            let watching = WAYS[i].1()?;
             let took = turn(options.trips);
             sched_setaffinity(None, &all)?;
             ns[i].push(took?);
@@ -136,8 +157,12 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
     println!("## switch: what a switch takes ({} rounds, interleaved; median, least and most)\n", options.rounds);
-    println!("| way | CPU time to a switch, ns | over an empty program | perf bench sched pipe, µs | more than without |");
-    println!("|---|---:|---:|---:|---:|");
+    println!("Timed: by the kernel, beside an empty program at the same switches. CPU time: of two threads on one CPU.\n");
+    println!(
+        "| way | timed, over an empty program, ns | CPU time to a switch, ns | over an empty program | perf bench sched pipe, \
+         µs | more than without |"
+    );
+    println!("|---|---:|---:|---:|---:|---:|");
     let between = |rounds: &[f64], than: &[f64], f: fn(f64, f64) -> f64| {
         let each: Vec<f64> = rounds.iter().zip(than).map(|(r, t)| f(*r, *t)).collect();
         spread(&each)
@@ -145,7 +170,12 @@ pub fn run(options: &Options) -> Result<()> {
     for (i, (label, _)) in WAYS.iter().enumerate() {
         let taken = spread(&ns[i]);
         let over = between(&ns[i], &ns[1], |r, t| r - t);
-        print!("| {label} | {:.0} | {:.0} ({:.0}–{:.0}) |", taken.median, over.median, over.low, over.high);
+        let by_kernel = spread(&timed[i]);
+        match timed[i].is_empty() {
+            true => print!("| {label} | "),
+            false => print!("| {label} | {:.0} ({:.0}–{:.0})", by_kernel.median, by_kernel.low, by_kernel.high),
+        }
+        print!(" | {:.0} | {:.0} ({:.0}–{:.0}) |", taken.median, over.median, over.low, over.high);
         if with_pipe {
             let more = between(&us[i], &us[0], |r, t| (r / t - 1.0) * 100.0);
             let median = spread(&us[i]).median;

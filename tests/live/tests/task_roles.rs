@@ -18,6 +18,7 @@ pub fn play(role: &str, arguments: &[String]) -> bool {
         "forker" => forker(),
         "short" => short(),
         "team" => team(),
+        "caller" => caller(),
         _ => return false,
     }
     true
@@ -118,7 +119,9 @@ fn ignorer() {
     say("ready");
     while let Some(line) = told() {
         let ms = ms(&line);
-        until_all_ended(|| drop(child(|| burn(ms))));
+        until_all_ended(|| {
+            child(|| burn(ms));
+        });
         say("done");
     }
 }
@@ -187,5 +190,29 @@ fn team() {
             }
         });
         say(format!("used {}", ns_of(ClockId::ProcessCPUTime)));
+    }
+}
+
+/// Spins in user space and reads from the kernel in turns, and says how long it did each, by the CPU's clock of its own.
+fn caller() {
+    let mut source = std::fs::File::open("/dev/zero").expect("open /dev/zero");
+    let mut buffer = vec![0; 1 << 20];
+    say("ready");
+    while told().is_some() {
+        let (mut user, mut system) = (0, 0);
+        for _ in 0..200 {
+            let begin = ns_of(ClockId::ThreadCPUTime);
+            let mut sum = 0_u64;
+            for i in 0..400_000_u64 {
+                sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(i));
+            }
+            let middle = ns_of(ClockId::ThreadCPUTime);
+            for _ in 0..10 {
+                source.read_exact(&mut buffer).expect("read");
+            }
+            system += ns_of(ClockId::ThreadCPUTime) - middle;
+            user += middle - begin;
+        }
+        say(format!("{user} {system}"));
     }
 }

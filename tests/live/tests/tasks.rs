@@ -26,6 +26,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_thread_without_an_account_is_unowned, Root),
         case!(a_pid_used_again_is_another_task, Root),
         case!(kernel_threads_are_in_the_kernel, Root),
+        case!(user_and_system_of_the_chosen_are_exact, Root),
         case!(a_thousand_sleepers_cost_nothing, Root),
     ]
 }
@@ -448,6 +449,32 @@ fn kernel_threads_are_in_the_kernel() {
         }
     }
     assert!(seen > 0, "no kernel thread has run in two seconds");
+}
+
+/// It is in user space for so long, by its own clock, between system calls that do little; and in the kernel for so long.
+fn user_and_system_of_the_chosen_are_exact() {
+    let mut caller = Role::start("caller", &[]);
+    caller.expect("ready");
+    harness::once();
+    let accountant = Accountant::load(&AccountOptions::default()).unwrap();
+    accountant.choose(&[caller.pid()]).unwrap();
+    let mut reader = accountant.reader().unwrap();
+    caller.tell("go");
+    let answer = caller.hear();
+    settle();
+    let (user, system) = answer.split_once(' ').expect("two numbers");
+    let (user, system): (f64, f64) = (user.parse().unwrap(), system.parse().unwrap());
+    let task = of(&interval(&mut reader), caller.pid());
+    note(format!("{:?}, told apart by its own clock: user {user:.0} ns, system {system:.0} ns", task.own));
+    assert!(task.exact);
+    // What its clock took it for is shared out by a few hundred turns.
+    let off = |found: u64, truth: f64| (found as f64 - truth).abs() / truth;
+    assert!(off(task.own.user_ns, user) <= 0.03 && off(task.own.system_ns, system) <= 0.05, "{task:?}");
+    accountant.choose(&[]).unwrap();
+    caller.tell("go");
+    caller.hear();
+    settle();
+    assert!(!of(&interval(&mut reader), caller.pid()).exact);
 }
 
 /// Only what ran is looked at: sleepers are not, however many there are.

@@ -141,6 +141,7 @@ struct sched_entity {
 } CORE;
 
 struct task_struct {
+	unsigned int __state;
 	unsigned int flags;
 	int pid;
 	int tgid;

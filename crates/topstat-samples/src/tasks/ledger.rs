@@ -11,7 +11,27 @@ use super::usage::Usage;
 /// What a reader has seen of the threads that have run.
 #[derive(Default)]
 pub struct Ledger {
-    threads: HashMap<u64, Usage>,
+    threads: HashMap<u64, Known>,
+}
+
+/// What is known of a thread.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    usage: Usage,
+    /// What it had used in user space, where that is known exactly.
+    user_ns: Option<u64>,
+}
+
+impl Known {
+    /// Takes the account on; gives what was used since, and whether its split is exact.
+    fn advance(&mut self, times: &abi::tasks_times, flags: u32) -> (Usage, bool) {
+        let before = self.usage;
+        let user_ns = (times.own.exact != 0).then_some(times.own.user);
+        let used_in_user = user_ns.zip(self.user_ns).map(|(now, then)| now.saturating_sub(then));
+        self.usage.advance(times, flags & abi::TASKS_KERNEL != 0, used_in_user);
+        self.user_ns = user_ns;
+        (self.usage.since(&before), used_in_user.is_some())
+    }
 }
 
 /// An interval under construction.
@@ -27,6 +47,14 @@ pub struct Page<'a> {
 struct Entry {
     task: Task,
     parent: Parent,
+}
+
+impl Entry {
+    fn add(&mut self, used: Usage, exact: bool) {
+        // One thread that is not makes all of it not exact.
+        self.task.exact = exact && (self.task.exact || self.task.own.is_zero());
+        self.task.own += used;
+    }
 }
 
 #[derive(Clone, Default)]
@@ -67,26 +95,22 @@ impl Page<'_> {
         if self.seen.insert(row.id, ()).is_some() {
             return;
         }
-        let before = self.ledger.threads.entry(row.id).or_default();
-        let mut now = *before;
-        now.advance(&row.times, row.who.flags & abi::TASKS_KERNEL != 0);
-        let used = now.since(before);
-        *before = now;
+        let known = self.ledger.threads.entry(row.id).or_default();
+        let (used, exact) = known.advance(&row.times, row.who.flags);
         if !used.is_zero() {
-            self.entry(row.id, &row.who).task.own += used;
+            self.entry(row.id, &row.who).add(used, exact);
         }
     }
 
     /// A thread that has ended in the interval. It may have been seen alive in it as well.
     pub fn ended(&mut self, dead: &abi::tasks_dead) {
         self.seen.insert(dead.id, ());
-        let before = self.ledger.threads.remove(&dead.id).unwrap_or_default();
-        let mut now = before;
-        now.advance(&dead.times, dead.who.flags & abi::TASKS_KERNEL != 0);
+        let mut known = self.ledger.threads.remove(&dead.id).unwrap_or_default();
+        let (used, exact) = known.advance(&dead.times, dead.who.flags);
         let last = dead.who.flags & abi::TASKS_LAST != 0;
         let by_thread = self.each == Each::Thread;
         let entry = self.entry(dead.id, &dead.who);
-        entry.task.own += now.since(&before);
+        entry.add(used, exact);
         if last || by_thread {
             entry.task.ended_ns = Some(entry.task.ended_ns.unwrap_or(0).max(dead.died));
         }

@@ -47,6 +47,8 @@ struct tasks_own {
 	u64 irq;
 	u64 softirq;
 	u64 steal;
+	u64 user; /* in user space, since `exact` was set */
+	u64 exact; /* `user` counts: the thread is of a chosen process */
 };
 
 /* What the kernel itself accounts for. Differences count. */
@@ -83,6 +85,15 @@ enum tasks_flag {
 	TASKS_LAST = 2, /* dead, and with it all threads of the process */
 };
 
+/* Where a chosen thread is, as its system calls tell. Exceptions are taken for user space. */
+enum tasks_in {
+	TASKS_IN_USER,
+	TASKS_IN_KERNEL,
+};
+
+/* Processes that can be chosen at once. */
+#define TASKS_CHOSEN 1024
+
 /* A thread's storage. */
 struct tasks_thread {
 	u64 id; /* 0: not yet */
@@ -90,6 +101,8 @@ struct tasks_thread {
 	u64 kept_at; /* the instant of … */
 	struct tasks_times kept;
 	u64 task; /* its address */
+	u64 in; /* enum tasks_in */
+	u64 mark; /* of a chosen thread: its net time when it went there */
 	struct tasks_kernel base; /* as of when the storage was made */
 	struct tasks_who who; /* as of its exit */
 };
