@@ -8,6 +8,7 @@ mod push;
 mod refresh;
 mod scale;
 mod stats;
+mod switch;
 
 use clap::{Parser, Subcommand};
 
@@ -32,6 +33,8 @@ enum What {
     Exact(scale::Options),
     /// CPU time of showing the tasks once more, beside top, pidstat, htop and atop.
     Refresh(refresh::Options),
+    /// What a switch from task to task takes, with and without topstat.
+    Switch(switch::Options),
     /// Holds sockets open for another one's measurement.
     #[command(hide = true)]
     Hold(holders::Hold),
@@ -48,6 +51,7 @@ fn main() -> anyhow::Result<()> {
         What::Memory(options) => scale::memory(&options),
         What::Exact(options) => scale::exact(&options),
         What::Refresh(options) => refresh::run(&options),
+        What::Switch(options) => switch::run(&options),
         What::Hold(hold) => holders::hold(&hold),
         What::Sleep(sleep) => refresh::sleepers(&sleep),
     }

@@ -16,12 +16,12 @@ pub trait Backend {
     fn load(&mut self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, topstat_samples::Error>;
 
     /// Loads and attaches what accounts for the CPU time of tasks, for as long as the account lives. Its first interval
-    /// begins.
+    /// begins. User and system of the processes in `exact` are told apart by their system calls.
     ///
     /// # Errors
     ///
-    /// See [`Accountant::load`].
-    fn account(&mut self, options: &AccountOptions) -> Result<Box<dyn Account>, topstat_samples::Error>;
+    /// See [`Accountant::load`] and [`Accountant::choose`]; and where one of `exact` is not there.
+    fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, topstat_samples::Error>;
 
     /// Looks at everything that the samples need.
     fn check(&mut self) -> Vec<Check>;
@@ -59,9 +59,16 @@ impl Backend for Kernel {
         topstat_samples::load(tables, options)
     }
 
-    fn account(&mut self, options: &AccountOptions) -> Result<Box<dyn Account>, topstat_samples::Error> {
-        let reader = Accountant::load(options)?.reader()?;
-        Ok(Box::new(KernelAccount { reader }))
+    fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, topstat_samples::Error> {
+        if let Some(pid) = exact.iter().find(|pid| process(**pid).is_none()) {
+            let why = "there is no such process, or it is not visible here";
+            return Err(topstat_samples::Error::Option(format!("cannot look at the system calls of {pid}: {why}")));
+        }
+        let accountant = Accountant::load(options)?;
+        if !exact.is_empty() {
+            accountant.choose(exact)?;
+        }
+        Ok(Box::new(KernelAccount { reader: accountant.reader()? }))
     }
 
     fn check(&mut self) -> Vec<Check> {

@@ -11,6 +11,9 @@ mod owners;
 mod right;
 mod roles;
 mod rolling;
+mod task_roles;
+mod task_tables;
+mod tasks;
 mod tasks_cli;
 mod trouble;
 
@@ -29,6 +32,8 @@ fn main() -> ExitCode {
         ("owners", owners::cases()),
         ("trouble", trouble::cases()),
         ("tasks_cli", tasks_cli::cases()),
+        ("tasks", tasks::cases()),
+        ("task_tables", task_tables::cases()),
     ]);
     println!(
         "snapshots taken and checked: {}",

@@ -26,7 +26,7 @@ pub fn play(role: &str, arguments: &[String]) -> ExitCode {
         "self-talk" => self_talk(argument(0), arguments.get(1).map(String::as_str)),
         "unprivileged" => unprivileged(argument(0)),
         "watcher" => watcher(),
-        other => panic!("there is no role {other}"),
+        other => assert!(crate::task_roles::play(other, arguments), "there is no role {other}"),
     }
     ExitCode::SUCCESS
 }

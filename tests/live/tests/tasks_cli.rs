@@ -29,9 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn run(arguments: &str, mut take: impl FnMut(Value)) {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let line: Vec<_> = format!("topstat {arguments}").split_whitespace().map(Into::into).collect();
-    let program = thread::spawn(move || {
-        topstat::run(line, &mut Kernel, &mut SystemConsole::with_output(File::from(writer)))
-    });
+    let program =
+        thread::spawn(move || topstat::run(line, &mut Kernel, &mut SystemConsole::with_output(File::from(writer))));
     for line in BufReader::new(File::from(reader)).lines() {
         take(serde_json::from_str(&line.unwrap()).unwrap());
     }

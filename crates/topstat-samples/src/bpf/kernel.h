@@ -141,6 +141,7 @@ struct sched_entity {
 } CORE;
 
 struct task_struct {
+	unsigned int __state;
 	unsigned int flags;
 	int pid;
 	int tgid;
@@ -177,6 +178,13 @@ struct bpf_iter__task_file {
 	struct task_struct *task;
 	u32 fd;
 	struct file *file;
+} CORE;
+
+struct bpf_iter__bpf_map_elem {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	void *key;
+	void *value;
 } CORE;
 
 struct bpf_iter__bpf_sk_storage_map {

@@ -61,7 +61,7 @@ impl Ranked for Inet {
     type Row = abi::inet_row;
     type Describer = Paths;
 
-    fn columns() -> Vec<Column> {
+    fn columns(_sample: u32) -> Vec<Column> {
         rows::columns()
     }
 
@@ -69,7 +69,7 @@ impl Ranked for Inet {
         Paths::new()
     }
 
-    fn describe(row: &abi::inet_row, paths: &mut Paths) -> Vec<Field> {
+    fn describe(_sample: u32, row: &abi::inet_row, paths: &mut Paths) -> Vec<Field> {
         rows::describe(row, paths)
     }
 }

@@ -35,7 +35,7 @@ pub fn load(tables: &[&TableInfo], options: &Options) -> Result<Ranking<Inet>, E
         advice: "mount one: mount -t cgroup2 none /sys/fs/cgroup/unified".to_owned(),
     })?;
     let object = bpf::load(SAMPLE, open(options.top, possible_cpus()?)?).map_err(explain)?;
-    let maps = Maps::of(&object)?;
+    let maps = Maps::of::<Inet>(&object)?;
     Banks::new(&maps.banks, Inet::SAMPLES.len(), maps.shape()?.entries_mask + 1)?.init();
     // Set before anything is attached: no push finds tables without settings.
     set_up::<Inet>(&maps, tables, options)?;

@@ -2,9 +2,10 @@
 //! What the programs and this crate share, generated from `tasks.h`; the compiler checks the
 //! layout against clang's.
 
-#![allow(non_camel_case_types, missing_docs, unreachable_pub, dead_code, clippy::undocumented_unsafe_blocks, unused_imports)]
+#![allow(non_camel_case_types, missing_docs, unreachable_pub, dead_code, clippy::undocumented_unsafe_blocks)]
 
 use crate::bpf::Plain;
+use crate::ranking::Row;
 
 include!(concat!(env!("OUT_DIR"), "/tasks/abi.rs"));
 
@@ -18,6 +19,12 @@ unsafe impl Plain for tasks_dead {}
 unsafe impl Plain for tasks_row {}
 // SAFETY: as above.
 unsafe impl Plain for tasks_cpu_row {}
+// SAFETY: as above.
+unsafe impl Plain for tasks_top_constants {}
+// SAFETY: as above.
+unsafe impl Plain for tasks_top_row {}
+// SAFETY: it begins with a ts_row.
+unsafe impl Row for tasks_top_row {}
 // SAFETY: as above.
 unsafe impl Plain for SectionHead {}
 
@@ -39,7 +46,12 @@ pub struct SectionHead {
 }
 
 const _: () = {
-    use core::mem::offset_of;
+    use core::mem::{offset_of, size_of};
+    assert!(offset_of!(tasks_top_row, row) == 0);
+    assert!(offset_of!(tasks_top_section, head) == 0);
+    assert!(offset_of!(tasks_settings, config) == size_of::<ts_settings>());
+    assert!(offset_of!(tasks_top_constants, shape) == 0);
+    assert!(TASKS_TABLES == TS_BANK_TABLES);
     assert!(offset_of!(SectionHead, gone) == offset_of!(tasks_section, gone));
     assert!(offset_of!(SectionHead, rows) == offset_of!(tasks_section, rows));
 };

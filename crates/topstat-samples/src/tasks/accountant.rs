@@ -3,9 +3,9 @@
 
 use std::io::Read as _;
 use std::mem::size_of;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use libbpf_rs::{Iter, Link, MapHandle, Object, OpenObject, ProgramInput};
+use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, MapHandle, Object, OpenObject, ProgramInput};
 
 use super::abi;
 use super::precise::Precise;
@@ -49,6 +49,8 @@ pub struct Accountant {
     pub(super) dead: Shared,
     pub(super) constants: abi::tasks_constants,
     _links: Vec<Link>,
+    /// System calls are looked at as long as these are there.
+    calls: Mutex<Vec<Link>>,
 }
 
 fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
@@ -60,8 +62,21 @@ fn has_tracepoint(btf: &libbpf_rs::btf::Btf<'_>, name: &str) -> bool {
     btf.type_by_name::<libbpf_rs::btf::BtfType<'_>>(&format!("btf_trace_{name}")).is_some()
 }
 
+/// The interrupts and softirqs that can be told apart on this kernel.
+pub(super) fn interrupts() -> Vec<&'static str> {
+    let Ok(btf) = libbpf_rs::btf::Btf::from_vmlinux() else { return Vec::new() };
+    INTERRUPTS.into_iter().filter(|i| has_tracepoint(&btf, &format!("{i}_entry"))).collect()
+}
+
+/// Whether the kernel's run queues know what the hypervisor took.
+pub(super) fn knows_steal() -> bool {
+    let Ok(btf) = libbpf_rs::btf::Btf::from_vmlinux() else { return false };
+    let Some(rq) = btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>("rq") else { return false };
+    rq.iter().any(|member| member.name.is_some_and(|name| name == "prev_steal_time_rq"))
+}
+
 /// Whether a hypervisor may take this machine's CPUs away: on bare metal nothing is asked about it.
-fn under_hypervisor() -> bool {
+pub(super) fn under_hypervisor() -> bool {
     std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains("hypervisor"))
 }
 
@@ -102,7 +117,7 @@ impl Accountant {
         let object = bpf::load(NAME, object).map_err(|e| super::explain(e, NAME))?;
         let control = Shared::new(&bpf::map(&object, ".data.control")?)?;
         let dead = Shared::new(&bpf::map(&object, "dead")?)?;
-        let mut accountant = Self { object, control, dead, constants, _links: Vec::new() };
+        let mut accountant = Self { object, control, dead, constants, _links: Vec::new(), calls: Mutex::default() };
         accountant.attach(options)?;
         accountant.adopt()?;
         accountant.start();
@@ -133,10 +148,45 @@ impl Accountant {
         Ok(())
     }
 
+    /// Tells user and system of these processes apart exactly, by their system calls, and of no others. As long as any
+    /// is chosen, every system call on the host takes longer: a short one several times as long.
+    ///
+    /// # Errors
+    /// When more are chosen than there is room for, or the kernel refuses.
+    pub fn choose(&self, pids: &[u32]) -> Result<(), Error> {
+        if pids.len() > abi::TASKS_CHOSEN as usize {
+            return Err(Error::Option(format!("cannot choose {} processes: at most {}", pids.len(), abi::TASKS_CHOSEN)));
+        }
+        let failed = |e: &dyn std::fmt::Display| kernel("choose processes", &e.to_string());
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let chosen = self.map("chosen")?;
+        for key in chosen.keys().collect::<Vec<_>>() {
+            chosen.delete(&key).map_err(|e| failed(&e))?;
+        }
+        for pid in pids {
+            chosen.update(&pid.to_ne_bytes(), &[0; 4], MapFlags::ANY).map_err(|e| failed(&e))?;
+        }
+        if calls.is_empty() && !pids.is_empty() {
+            for name in ["precise_sys_exit", "precise_sys_enter"] {
+                calls.push(bpf::program(&self.object, name)?.attach_trace().map_err(|e| failed(&e))?);
+            }
+        }
+        self.for_all_threads("precise_choose")?;
+        if pids.is_empty() {
+            calls.clear();
+        }
+        Ok(())
+    }
+
     /// The threads that are there already.
     fn adopt(&self) -> Result<(), Error> {
-        let failed = |e: &dyn std::fmt::Display| kernel("look for existing threads", &e.to_string());
-        let link = bpf::program(&self.object, "precise_adopt")?.attach().map_err(|e| failed(&e))?;
+        self.for_all_threads("precise_adopt")
+    }
+
+    /// Runs an iterator over all threads.
+    fn for_all_threads(&self, program: &str) -> Result<(), Error> {
+        let failed = |e: &dyn std::fmt::Display| kernel(format!("run {program}"), &e.to_string());
+        let link = bpf::program(&self.object, program)?.attach().map_err(|e| failed(&e))?;
         let mut nothing = Vec::new();
         Iter::new(&link).map_err(|e| failed(&e))?.read_to_end(&mut nothing).map_err(|e| failed(&e))?;
         Ok(())

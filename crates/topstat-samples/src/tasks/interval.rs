@@ -36,6 +36,8 @@ pub struct Task {
     pub ended_ns: Option<u64>,
     /// What it used itself in the interval.
     pub own: Usage,
+    /// User and system of `own` are exact, for it was chosen (see [`super::Accountant::choose`]).
+    pub exact: bool,
     /// What those used in the interval that ended in it: children, their children that had ended before them, and so
     /// on. They are in the list themselves as well, with [`Task::moved_to`].
     pub children: Usage,

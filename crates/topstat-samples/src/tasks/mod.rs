@@ -5,19 +5,32 @@
 
 mod abi;
 mod accountant;
+#[cfg(feature = "bench")]
+pub mod bench;
+mod check;
 mod interval;
 mod ledger;
+mod observer;
 mod precise;
+mod rows;
+mod tables;
 mod usage;
 
+use std::mem::size_of;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
+
+use libbpf_rs::{Link, Object};
+use topstat_model::{Column, Field};
 
 pub use accountant::{AccountOptions, Accountant};
 pub use interval::{AccountLost, Cpu, Each, Interval, Task, Totals};
 pub use precise::Precise;
 pub use usage::Usage;
 
-use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo};
+use crate::cgroup::Paths;
+use crate::ranking::{Maps, Ranked, ts_tick};
+use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo, bpf};
 
 /// The family of the samples of tasks.
 pub static FAMILY: Tasks = Tasks;
@@ -27,23 +40,62 @@ pub struct Tasks;
 
 impl Family for Tasks {
     fn name(&self) -> &'static str {
-        "tasks"
+        Self::NAME
     }
 
     fn samples(&self) -> &'static [SampleInfo] {
-        &[]
+        tables::SAMPLES
     }
 
-    fn load(&self, _tables: &[&TableInfo], _options: &Options) -> Result<Box<dyn Source>, Error> {
-        Err(Error::NotLoaded("tasks".to_owned()))
+    fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
+        Arc::new(observer::load(tables, options)?).read(options.cpu_rows)
     }
 
-    fn load_state(&self, _tables: &[&TableInfo], _options: &Options) -> Result<Arc<dyn State>, Error> {
-        Err(Error::NotLoaded("tasks".to_owned()))
+    fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error> {
+        Ok(Arc::new(observer::load(tables, options)?))
     }
 
     fn check(&self) -> Vec<Check> {
-        Vec::new()
+        check::check()
+    }
+}
+
+impl Ranked for Tasks {
+    const NAME: &'static str = "tasks";
+    const SAMPLES: &'static [SampleInfo] = tables::SAMPLES;
+    const ABI: u32 = abi::TASKS_ABI;
+    const SNAPSHOT_OBJECT: &'static [u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks/snapshot.bpf.o"));
+    const SNAPSHOT: &'static str = "top_snapshot";
+    const SECTION_HEAD: usize = size_of::<abi::tasks_top_section>();
+    const REFILL: &'static str = "top_refill_tasks";
+    const FURTHER: &'static [&'static str] = &["runners", "groups"];
+    const PARTS: &'static [&'static str] = &[];
+    type Row = abi::tasks_top_row;
+    type Describer = Paths;
+
+    fn columns(sample: u32) -> Vec<Column> {
+        rows::columns(sample)
+    }
+
+    fn describer() -> Paths {
+        Paths::new()
+    }
+
+    fn describe(sample: u32, row: &abi::tasks_top_row, paths: &mut Paths) -> Vec<Field> {
+        rows::describe(sample, row, paths)
+    }
+
+    fn refill(object: &Object, maps: &Maps, sample: u32) -> Result<Link, Error> {
+        let failed = |e: libbpf_rs::Error| Error::Kernel { what: "order all tasks again".to_owned(), why: e.to_string() };
+        let groups = maps.further.iter().find(|(name, _)| *name == "groups").filter(|_| sample == abi::TASKS_CGROUPS);
+        match groups {
+            Some((_, map)) => bpf::program(object, "top_refill_groups")?.attach_iter(map.as_fd()).map_err(failed),
+            None => bpf::program(object, Self::REFILL)?.attach().map_err(failed),
+        }
+    }
+
+    fn unranked(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi::tasks_top_row> {
+        rows::idle(maps, sample, table, tick)
     }
 }
 

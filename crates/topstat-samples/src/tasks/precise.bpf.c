@@ -49,6 +49,7 @@ static __always_inline u64 precise_id(struct task_struct *task)
 static __always_inline void precise_begin(struct task_struct *task)
 {
 	struct tasks_thread *t;
+	u32 tgid;
 
 	t = bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!t) {
@@ -58,6 +59,11 @@ static __always_inline void precise_begin(struct task_struct *task)
 	if (t->id)
 		return;
 	t->task = (u64)task;
+	tgid = task->tgid;
+	if (bpf_map_lookup_elem(&chosen, &tgid)) {
+		t->own.exact = 1;
+		t->in = TASKS_IN_KERNEL; /* which it leaves by a system call's end */
+	}
 	precise_kernel(&t->base, task);
 	ts_barrier();
 	ts_write(t->id, precise_id(task));
@@ -75,6 +81,7 @@ static __noinline int precise_keep(struct tasks_thread *t, struct task_struct *p
 		return 0;
 	t->kept.own = t->own;
 	t->kept.own.run += before;
+	precise_user(&t->kept.own, t->in, t->mark);
 	precise_kernel(&t->kept.kernel, prev);
 	precise_since(&t->kept.kernel, &t->base);
 	/* Seen by whoever sees the account go on (A4). */
@@ -190,6 +197,10 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 		t->own.irq += irq;
 		t->own.softirq += softirq;
 		t->own.steal += steal;
+		if (ts_unlikely(t->own.exact)) {
+			precise_user(&t->own, t->in, t->mark);
+			t->mark = precise_net(&t->own);
+		}
 		if (ts_unlikely(prev_state & TASK_DEAD))
 			precise_end(t, prev, now);
 	} else if (prev->pid) {
@@ -274,6 +285,72 @@ int precise_start(struct bpf_raw_tracepoint_args *ctx)
 	}
 	precise_leave(c);
 	return 0;
+}
+
+/*
+ * Chosen processes: threads that are there get to know it here, those to come in precise_begin().
+ * A thread in another CPU's hands may be at its account just now; what it adds in this moment may
+ * count to the wrong side.
+ */
+SEC("iter/task")
+int precise_choose(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct tasks_thread *t;
+	u64 exact;
+	u32 tgid;
+
+	if (!task)
+		return 0;
+	t = bpf_task_storage_get(&threads, task, NULL, 0);
+	if (!t)
+		return 0;
+	tgid = task->tgid;
+	exact = bpf_map_lookup_elem(&chosen, &tgid) != NULL;
+	if (t->own.exact == exact)
+		return 0;
+	/* Who waits, waits in the kernel. Who runs is in user space mostly: its next system call, or
+	 * the end of this one, tells. */
+	t->in = task->__state ? TASKS_IN_KERNEL : TASKS_IN_USER;
+	t->mark = precise_net(&t->own);
+	ts_barrier();
+	ts_write(t->own.exact, exact);
+	return 0;
+}
+
+/* A system call begins or ends. Where the thread was until then, and where it is now. */
+static __always_inline int precise_call(u64 was, u64 is)
+{
+	struct tasks_thread *t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
+	struct tasks_cpu *c;
+	u64 now, net;
+
+	if (!t || !t->own.exact)
+		return 0;
+	c = precise_slot();
+	if (!c || c->id != t->id)
+		return 0;
+	now = bpf_ktime_get_ns();
+	net = precise_net(&t->own) - (c->own.irq - c->start_irq) - (c->own.softirq - c->start_softirq);
+	if (now > c->start)
+		net += now - c->start;
+	if (was == TASKS_IN_USER && t->in == TASKS_IN_USER && net > t->mark)
+		t->own.user += net - t->mark;
+	t->mark = net;
+	t->in = is;
+	return 0;
+}
+
+SEC("tp_btf/sys_enter")
+int precise_sys_enter(void *ctx)
+{
+	return precise_call(TASKS_IN_USER, TASKS_IN_KERNEL);
+}
+
+SEC("tp_btf/sys_exit")
+int precise_sys_exit(void *ctx)
+{
+	return precise_call(TASKS_IN_KERNEL, TASKS_IN_USER);
 }
 
 static __always_inline int precise_irq_enter(void)

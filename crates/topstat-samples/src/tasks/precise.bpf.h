@@ -51,6 +51,29 @@ struct {
 	__type(value, struct tasks_dead);
 } dead SEC(".maps");
 
+/* By tgid: processes whose system calls are looked at. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TASKS_CHOSEN);
+	__type(key, u32);
+	__type(value, u32);
+} chosen SEC(".maps");
+
+/* Net time on the CPUs: what a thread spends in user space or in the kernel for itself. */
+static __always_inline u64 precise_net(const struct tasks_own *own)
+{
+	return own->run - own->irq - own->softirq - own->steal;
+}
+
+/* What has become user time since the mark. */
+static __always_inline void precise_user(struct tasks_own *own, u64 in, u64 mark)
+{
+	u64 net = precise_net(own);
+
+	if (own->exact && in == TASKS_IN_USER && net > mark)
+		own->user += net - mark;
+}
+
 /* What the kernel has accounted for so far. */
 static __always_inline void precise_kernel(struct tasks_kernel *k, struct task_struct *task)
 {

@@ -69,7 +69,7 @@ impl Precise {
         let mut object = bpf::open("precise_read", OBJECT)?;
         bpf::set_constants(&mut object, ".rodata.constants", &constants)?;
         bpf::resize(&mut object, "cpu_rows", size_of::<abi::tasks_cpu_row>(), constants.cpus)?;
-        for map in ["threads", "slots", "ran", "dead", ".data.control"] {
+        for map in ["threads", "slots", "ran", "dead", "chosen", ".data.control"] {
             bpf::reuse(&mut object, map, &accountant.map(map)?)?;
         }
         let object = bpf::load("tasks", object)?;

@@ -225,6 +225,7 @@ __noinline int precise_thread(u64 thread, u64 id, u32 cpu)
 		precise_since(&row->times.kernel, &s->thread.base);
 		if (cpu != NOWHERE)
 			precise_slice(s, &row->times.own, cpu, task);
+		precise_user(&row->times.own, s->thread.in, s->thread.mark);
 	}
 	row->id = id;
 	precise_who(&row->who, task);

@@ -47,6 +47,8 @@ struct tasks_own {
 	u64 irq;
 	u64 softirq;
 	u64 steal;
+	u64 user; /* in user space, since `exact` was set */
+	u64 exact; /* `user` counts: the thread is of a chosen process */
 };
 
 /* What the kernel itself accounts for. Differences count. */
@@ -83,6 +85,15 @@ enum tasks_flag {
 	TASKS_LAST = 2, /* dead, and with it all threads of the process */
 };
 
+/* Where a chosen thread is, as its system calls tell. Exceptions are taken for user space. */
+enum tasks_in {
+	TASKS_IN_USER,
+	TASKS_IN_KERNEL,
+};
+
+/* Processes that can be chosen at once. */
+#define TASKS_CHOSEN 1024
+
 /* A thread's storage. */
 struct tasks_thread {
 	u64 id; /* 0: not yet */
@@ -90,6 +101,8 @@ struct tasks_thread {
 	u64 kept_at; /* the instant of … */
 	struct tasks_times kept;
 	u64 task; /* its address */
+	u64 in; /* enum tasks_in */
+	u64 mark; /* of a chosen thread: its net time when it went there */
 	struct tasks_kernel base; /* as of when the storage was made */
 	struct tasks_who who; /* as of its exit */
 };
@@ -212,6 +225,97 @@ enum tasks_code {
 	TASKS_LATE, /* interrupted, call again */
 	TASKS_BUSY, /* a CPU is in the midst of a switch, call again */
 	TASKS_FAULT,
+};
+
+/*
+ * The tables. An object is a process (or, where so set, a thread), in the storage of its leader;
+ * or a cgroup, in a hash.
+ */
+enum tasks_sample {
+	TASKS_TASKS,
+	TASKS_CGROUPS,
+	TASKS_SAMPLES,
+};
+
+/* A power of two, and the static one last. */
+enum tasks_table {
+	TASKS_CPU, /* ns on a CPU, by window */
+	TASKS_SWITCHES, /* how often it left one */
+	TASKS_WAITS, /* ns that it waited for one while runnable */
+	TASKS_CPU_TOTAL, /* ns on a CPU, running total */
+	TASKS_TABLES,
+};
+
+/* Another one whenever a structure changes that is pinned. */
+#define TASKS_ABI 1
+
+/* Set before loading. */
+struct tasks_top_constants {
+	struct ts_shape shape;
+	u32 by_thread;
+	u32 v1_controller; /* enum tasks_v1 */
+};
+
+/* The v1 hierarchy that tells a task's cgroup where v2 is empty. */
+enum tasks_v1 {
+	TASKS_V1_NONE,
+	TASKS_V1_MEMORY,
+	TASKS_V1_CPU,
+	TASKS_V1_PIDS,
+};
+
+struct tasks_settings {
+	struct ts_settings all;
+	struct ts_config config[TASKS_SAMPLES][TASKS_TABLES];
+};
+
+/* So that what every push needs fits a line or two: as in struct inet_object. */
+struct tasks_object {
+	u64 id; /* 0: not (or no longer) an object */
+	u64 self; /* its own address */
+	u64 task; /* of the leader, or the thread */
+	struct ts_count total;
+	u64 pad;
+	struct ts_window window[TASKS_CPU_TOTAL]; /* of the tables before it */
+	u64 pad_end[8]; /* see ts_mark_index() */
+};
+
+struct tasks_group {
+	u64 id; /* of the cgroup, with TASKS_GROUP_V1 if it is of a v1 hierarchy */
+	u64 self;
+	u64 pad[6];
+	struct ts_window window; /* of TASKS_CPU */
+	u64 pad_end[8];
+};
+#define TASKS_GROUP_V1 (1ULL << 63)
+/* Cgroups with tasks that can be told apart: 3 MiB. Others are counted to the total alone. */
+#define TASKS_GROUPS 8192
+
+/* What runs on a CPU, as the tables see it; and the CPU's idle time, which is nobody's. */
+struct tasks_runner {
+	u64 start_ns; /* 0: nothing was seen of this CPU yet */
+	u64 start_jiffies;
+	u64 wait; /* what it had waited before it began to wait for this slice */
+	u64 pad;
+	struct ts_count idle_total;
+	u64 pad1;
+	struct ts_window idle[TASKS_SAMPLES]; /* of TASKS_CPU */
+	u64 pad_end[8];
+};
+
+/* One row of a section. */
+struct tasks_top_row {
+	struct ts_row row;
+	u64 cgroup; /* id in the cgroup v2 hierarchy */
+	u64 cgroup_v1; /* id in the v1 hierarchy of enum tasks_v1; 0: none */
+	u32 pid; /* of the process */
+	u32 tid; /* of the thread, where the objects are threads; else 0 */
+	char comm[TASKS_COMM]; /* of the process */
+};
+
+struct tasks_top_section {
+	struct ts_section head;
+	struct tasks_top_row row[];
 };
 
 #endif /* TOPSTAT_TASKS_H */

@@ -69,8 +69,9 @@ impl Usage {
     /// `run_ns` is to the nanosecond at the instant; its parts were read within the moment after it. What a part is
     /// ahead of the whole it gets with the next account, so that the parts always add up. What is left is user and
     /// system, in the ratio of the kernel's own times and, like those, never running backwards (the kernel's
-    /// `cputime_adjust()`).
-    pub(super) fn advance(&mut self, times: &abi::tasks_times, kernel_thread: bool) {
+    /// `cputime_adjust()`); or as `user_ns` says, what was used in user space since the account before, where that is
+    /// known exactly.
+    pub(super) fn advance(&mut self, times: &abi::tasks_times, kernel_thread: bool, user_ns: Option<u64>) {
         let run_ns = times.own.run.max(self.run_ns);
         let mut left = run_ns - self.run_ns;
         let mut take = |part: &mut u64, now: u64| {
@@ -85,6 +86,7 @@ impl Usage {
         let (utime, stime) = (times.kernel.utime, times.kernel.stime);
         let system = match (utime, stime) {
             _ if kernel_thread => busy,
+            _ if user_ns.is_some() => self.system_ns + left.saturating_sub(user_ns.unwrap_or(0)),
             (_, 0) => 0,
             (0, _) => busy,
             _ => u64::try_from(u128::from(busy) * u128::from(stime) / (u128::from(utime) + u128::from(stime)))
@@ -108,7 +110,7 @@ mod tests {
         let [run, irq, softirq, steal] = own;
         let [utime, stime, gtime, wait, switches] = kernel;
         abi::tasks_times {
-            own: abi::tasks_own { run, irq, softirq, steal },
+            own: abi::tasks_own { run, irq, softirq, steal, ..Default::default() },
             kernel: abi::tasks_kernel { utime, stime, gtime, wait, switches },
         }
     }
@@ -129,7 +131,7 @@ mod tests {
         let mut usage = Usage::default();
         for account in &accounts {
             let before = usage;
-            usage.advance(account, false);
+            usage.advance(account, false, None);
             assert_eq!((usage.run_ns, sum(&usage)), (account.own.run, account.own.run));
             for (now, then) in [
                 (usage.user_ns, before.user_ns),
@@ -147,13 +149,16 @@ mod tests {
     #[test]
     fn the_split_follows_the_kernels_ratio() {
         let mut usage = Usage::default();
-        usage.advance(&times([1_000_000, 0, 0, 0], [3_000_000, 1_000_000, 1_500_000, 0, 0]), false);
+        usage.advance(&times([1_000_000, 0, 0, 0], [3_000_000, 1_000_000, 1_500_000, 0, 0]), false, None);
         assert_eq!((usage.user_ns, usage.system_ns, usage.guest_ns), (750_000, 250_000, 375_000));
+        // Known exactly, whatever the ticks say.
+        usage.advance(&times([1_001_000, 0, 0, 0], [3_000_000, 1_000_000, 0, 0, 0]), false, Some(300));
+        assert_eq!((usage.user_ns, usage.system_ns), (750_300, 250_700));
         let mut never_ticked = Usage::default();
-        never_ticked.advance(&times([500, 0, 0, 0], [0; 5]), false);
+        never_ticked.advance(&times([500, 0, 0, 0], [0; 5]), false, None);
         assert_eq!((never_ticked.user_ns, never_ticked.system_ns), (500, 0));
         let mut kernel = Usage::default();
-        kernel.advance(&times([500, 0, 0, 0], [0; 5]), true);
+        kernel.advance(&times([500, 0, 0, 0], [0; 5]), true, None);
         assert_eq!((kernel.user_ns, kernel.system_ns), (0, 500));
     }
 }

@@ -34,6 +34,7 @@ pub struct FakeAccount {
     pub fail_at: Option<u64>,
     /// Something could not be told.
     pub lossy: bool,
+    pub exact: Vec<u32>,
 }
 
 impl Drop for FakeAccount {
@@ -52,7 +53,11 @@ impl Account for FakeAccount {
                 why: "another reader does not finish".into(),
             });
         }
-        Ok(interval(each, asked.intervals, self.lossy))
+        let mut interval = interval(each, asked.intervals, self.lossy);
+        for task in &mut interval.tasks {
+            task.exact = self.exact.contains(&task.tgid);
+        }
+        Ok(interval)
     }
 
     fn poll(&mut self) {

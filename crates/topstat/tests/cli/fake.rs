@@ -61,7 +61,7 @@ impl Backend for Fake {
         }))
     }
 
-    fn account(&mut self, options: &AccountOptions) -> Result<Box<dyn Account>, Error> {
+    fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, Error> {
         if self.refuse {
             return Err(Error::Unsupported {
                 sample: "tasks",
@@ -77,6 +77,7 @@ impl Backend for Fake {
             loaded: Arc::clone(&self.loaded),
             fail_at: self.fail_at,
             lossy: self.lossy,
+            exact: exact.to_vec(),
         }))
     }
 

@@ -153,6 +153,7 @@ fn tasks() {
         "tasks --threads --comm writer",
         "tasks --threads --tree -n 6",
         "tasks --cmdline --sort pid",
+        "tasks --exact 200 -n 1",
         "tasks --color always -n 1",
         "tasks 1 2 -o csv",
         "tasks -o csv --dead --cmdline -n 4",

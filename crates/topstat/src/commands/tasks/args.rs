@@ -69,6 +69,11 @@ pub struct TasksArgs {
     #[arg(long)]
     pub no_interrupts: bool,
 
+    /// Tell user and system of this process apart exactly, by its system calls; meanwhile every system call on the
+    /// host takes longer
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pub exact: Vec<u32>,
+
     /// Only of this process (with --tree, of all below it, too)
     #[arg(short, long, value_name = "PID", value_delimiter = ',', help_heading = "Filters")]
     pub pid: Vec<u32>,

@@ -14,7 +14,8 @@ use super::picture::Picture;
 use super::shot::Shot;
 use crate::backend::Account;
 
-const TASK: [&str; 10] = ["time", "row", "tasks", "pid", "tgid", "ppid", "comm", "kernel", "elapsed_ns", "ended_ns"];
+const TASK: [&str; 11] =
+    ["time", "row", "tasks", "pid", "tgid", "ppid", "comm", "kernel", "elapsed_ns", "ended_ns", "exact"];
 const USAGE: [&str; 8] =
     ["user_ns", "system_ns", "irq_ns", "softirq_ns", "steal_ns", "guest_ns", "wait_ns", "switches"];
 const PREFIXES: [&str; 2] = ["", "children_"];
@@ -91,7 +92,7 @@ fn record(
     tasks: &str,
     task: Option<(&Shot, &Task)>,
 ) -> io::Result<()> {
-    let fields: [Cow<'_, str>; 7] = match task {
+    let fields: [Cow<'_, str>; 8] = match task {
         None => Default::default(),
         Some((shot, task)) => [
             task.pid.to_string().into(),
@@ -101,6 +102,7 @@ fn record(
             u8::from(task.kernel).to_string().into(),
             shot.elapsed_ns(task).to_string().into(),
             task.ended_ns.map_or(Cow::Borrowed(""), |ns| ns.to_string().into()),
+            u8::from(task.exact).to_string().into(),
         ],
     };
     for field in [time, row, tasks].into_iter().chain(fields.iter().map(AsRef::as_ref)) {

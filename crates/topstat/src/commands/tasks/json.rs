@@ -41,6 +41,7 @@ struct TaskView<'a> {
     elapsed_ns: u64,
     ended_ns: Option<u64>,
     moved_to: Option<u64>,
+    exact: bool,
     #[serde(with = "UsageView")]
     own: Usage,
     #[serde(with = "UsageView")]
@@ -144,6 +145,7 @@ pub fn write(
             elapsed_ns,
             ended_ns: task.ended_ns,
             moved_to: task.moved_to,
+            exact: task.exact,
             own: task.own,
             children: task.children,
         }

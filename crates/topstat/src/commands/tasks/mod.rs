@@ -39,7 +39,7 @@ pub fn run(
     let system = |source| Error::System { what: "catch signals", source };
     // Before anything is loaded: a Ctrl-C must find somebody who detaches it.
     console.catch_signals(plan.style.in_place).map_err(system)?;
-    let mut account = backend.account(&plan.options)?;
+    let mut account = backend.account(&plan.options, &plan.exact)?;
     if facts.notes {
         let wait = humantime::format_duration(plan.interval);
         console.note(&format!("topstat: counting; the first rows come in {wait}"));

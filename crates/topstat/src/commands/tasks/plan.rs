@@ -21,6 +21,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub struct Plan {
     /// How to load the account.
     pub options: AccountOptions,
+    /// The processes whose user and system are told apart exactly.
+    pub exact: Vec<u32>,
     /// The length of an interval.
     pub interval: Duration,
     /// How many intervals; without end if none.
@@ -108,6 +110,7 @@ impl Plan {
         };
         Ok(Self {
             options: AccountOptions { interrupts: !args.no_interrupts },
+            exact: args.exact.clone(),
             interval: args.interval.unwrap_or(INTERVAL),
             count,
             choice: Choice {

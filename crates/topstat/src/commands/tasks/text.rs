@@ -117,6 +117,10 @@ impl Text {
         self.put(format_args!("tasks  {}  {seconds:.3}s", rfc3339(interval.time)));
         self.put(format_args!("  {cpus} {}", if cpus == 1 { "CPU" } else { "CPUs" }));
         self.put(format_args!("  {ran} {what} ran, {ended} ended"));
+        let exact = interval.tasks.iter().filter(|task| task.exact).count();
+        if exact > 0 {
+            self.put(format_args!("  user and sys of {exact} exact"));
+        }
         let lost = [
             (interval.lost.no_memory, "no_memory"),
             (interval.lost.ended_unseen, "ended_unseen"),
