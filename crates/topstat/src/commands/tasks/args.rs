@@ -10,9 +10,9 @@ use crate::time;
 
 /// Show the CPU time of all tasks, which adds up to exactly 100% of each CPU.
 ///
-/// Every nanosecond of every CPU in an interval is in one row: that of a task, 'idle', or one of those that say what could
-/// not be told. Only tasks that ran are looked at, so that a host with many sleeping ones pays nothing for them. What
-/// tasks used that ended is added to their parents (cuser, csys, cste), or shown by itself (--dead).
+/// Every nanosecond of every CPU in an interval is in one row: that of a task, 'idle', or one of those that say what
+/// could not be told. Only tasks that ran are looked at, so that a host with many sleeping ones pays nothing for them.
+/// What tasks used that ended is added to their parents (cuser, csys, cste), or shown by itself (--dead).
 ///
 /// On a terminal the view is refreshed in place, every second unless an INTERVAL is given, until Ctrl-C. In a pipe, and
 /// as JSON or CSV, it is one interval without an INTERVAL, and without end with an INTERVAL and no COUNT.

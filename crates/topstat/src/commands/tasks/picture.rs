@@ -37,7 +37,7 @@ pub enum Kind {
     Irq,
     /// Tasks that have no account.
     Unowned,
-    /// What is missing, and cannot be told.
+    /// What is missing: that of tasks that ended unseen, for all that is known.
     Unseen,
     /// All.
     Sum,

@@ -228,7 +228,7 @@ impl Text {
             (Kind::Other, tasks) => self.put(format_args!("{tasks} more")),
             (Kind::Irq, _) => self.written.push_str("while idle"),
             (Kind::Unowned, _) => self.written.push_str("no memory for their accounts"),
-            (Kind::Unseen, _) => self.written.push_str("ended unseen"),
+            (Kind::Unseen, _) => self.written.push_str("not accounted for"),
             (Kind::Idle | Kind::Sum, _) => {}
         }
     }

@@ -119,11 +119,11 @@ fn walk(tasks: &[&Task]) -> (Vec<Option<usize>>, Vec<usize>) {
         visit(at, &mut down);
     }
     // A circle would be the work of pids that were used again; it is opened anywhere.
-    for at in 0..tasks.len() {
+    for (at, parent) in parents.iter_mut().enumerate() {
         let before = down.len();
         visit(at, &mut down);
         if down.len() > before {
-            parents[at] = None;
+            *parent = None;
         }
     }
     (parents, down)
