@@ -119,6 +119,7 @@ impl Drop for Name {
 }
 
 /// What the kernel says of a child that has ended: the CPU time in ns, and how long it was there for its parent.
+#[expect(clippy::zombie_processes, reason = "wait4(2) waits for it, and says what it used")]
 fn blink(name: &Name) -> (u32, i128, i128) {
     let begun = Instant::now();
     let child = Command::new(&name.0).spawn().unwrap();
