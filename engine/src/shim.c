@@ -25,6 +25,22 @@ void topstat_window_add(struct ts_window *w, u32 part, u64 amount, u32 fraction)
 	ts_window_add(w, part, amount, fraction);
 }
 
+void topstat_window_begin_since(struct ts_window *w, const struct ts_tick *tick, const struct ts_config *c,
+				u64 since)
+{
+	ts_window_begin_since(w, tick, c, since);
+}
+
+void topstat_window_spread(struct ts_window *w, const struct ts_tick *tick, u64 since, u64 amount, u32 part)
+{
+	ts_window_spread(w, tick, since, amount, part);
+}
+
+u64 topstat_spread_early(const struct ts_tick *tick, u64 since, u64 now, u64 amount)
+{
+	return ts_spread_early(tick, since, now, amount);
+}
+
 u64 topstat_window_now(struct ts_window *w, u32 fraction)
 {
 	return ts_window_now(w, fraction);

@@ -7,6 +7,7 @@
 #define TOPSTAT_SHIM_H
 
 #include "topstat/section.h"
+#include "topstat/spread.h"
 
 /* What ts_precise() says, to the thread that sets it. */
 void topstat_set_precise(u64 ns);
@@ -14,6 +15,10 @@ void topstat_set_precise(u64 ns);
 int topstat_window_eval(const struct ts_window *w, const struct ts_tick *tick, struct ts_value *v);
 void topstat_window_begin(struct ts_window *w, const struct ts_tick *tick);
 void topstat_window_add(struct ts_window *w, u32 part, u64 amount, u32 fraction);
+void topstat_window_begin_since(struct ts_window *w, const struct ts_tick *tick, const struct ts_config *c,
+				u64 since);
+void topstat_window_spread(struct ts_window *w, const struct ts_tick *tick, u64 since, u64 amount, u32 part);
+u64 topstat_spread_early(const struct ts_tick *tick, u64 since, u64 now, u64 amount);
 u64 topstat_window_now(struct ts_window *w, u32 fraction);
 
 u64 topstat_table_size(u32 entries);

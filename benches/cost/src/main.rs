@@ -10,6 +10,7 @@ mod push;
 mod refresh;
 mod scale;
 mod stats;
+mod switch;
 mod tree;
 mod verified;
 
@@ -48,6 +49,8 @@ enum What {
     IcountGuest(icount::guest::Guest),
     /// Instructions that this kernel's verifier processes for each eBPF program.
     Verified,
+    /// What a switch from task to task takes, with and without topstat.
+    Switch(switch::Options),
     /// Holds sockets open for another one's measurement.
     #[command(hide = true)]
     Hold(holders::Hold),
@@ -76,6 +79,7 @@ fn main() -> anyhow::Result<()> {
         What::Icount(options) => icount::run(&options),
         What::IcountGuest(guest) => icount::guest::run(&guest),
         What::Verified => verified::run(),
+        What::Switch(options) => switch::run(&options),
         What::Hold(hold) => holders::hold(&hold),
         What::Sleep(sleep) => refresh::sleepers(&sleep),
     }

@@ -108,11 +108,15 @@ impl<'a> Records<'a> {
 
 fn cell(field: &Field) -> Cow<'_, str> {
     match field {
-        Field::Text(text) if text.starts_with(['=', '+', '-', '@']) => format!("'{}", escape(text)).into(),
-        Field::Text(text) => escape(text),
+        Field::Text(text) => self::text(text),
         Field::None => "".into(),
         Field::Ip(_) | Field::U64(_) => field.to_string().into(),
     }
+}
+
+/// A text as the writers of CSV put it into a record: escaped, and no formula.
+pub fn text(text: &str) -> Cow<'_, str> {
+    if text.starts_with(['=', '+', '-', '@']) { format!("'{}", escape(text)).into() } else { escape(text) }
 }
 
 #[cfg(test)]

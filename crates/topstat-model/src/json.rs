@@ -36,11 +36,20 @@ use crate::typeset::is_unsafe;
 ///
 /// Those of `out`.
 pub fn write(snapshot: &Snapshot, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    let mut line = Vec::new();
-    let mut serializer = serde_json::Serializer::with_formatter(&mut line, TerminalSafe);
-    Document::from(snapshot).serialize(&mut serializer)?;
-    line.push(b'\n');
-    out.write_all(&line)
+    let mut written = Vec::new();
+    line(&Document::from(snapshot), &mut written)?;
+    out.write_all(&written)
+}
+
+/// Appends any document as one line of JSON that is safe for a terminal.
+///
+/// # Errors
+///
+/// When the document cannot be JSON, such as a map whose keys are no texts.
+pub fn line(document: &impl Serialize, written: &mut Vec<u8>) -> io::Result<()> {
+    document.serialize(&mut serde_json::Serializer::with_formatter(&mut *written, TerminalSafe))?;
+    written.push(b'\n');
+    Ok(())
 }
 
 /// Compact JSON that also escapes what JSON itself would let through to a terminal: DEL, C1, and what reorders text.

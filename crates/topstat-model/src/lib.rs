@@ -38,4 +38,5 @@ pub use check::Fault;
 pub use dump::{Dump, DumpCpu, DumpSlot};
 pub use field::{Align, Column, ColumnKind, Field};
 pub use snapshot::{CpuRow, CpuSection, Filter, Lost, Row, Settings, Snapshot, TableType};
+pub use time::rfc3339;
 pub use unit::{Unit, human_ms, per_second};

@@ -9,7 +9,7 @@ const LAST_MS: u64 = 253_402_300_799_999;
 /// An instant as RFC 3339 in UTC with milliseconds: `2026-11-21T08:00:00.000Z`.
 ///
 /// A clock that is set to before 1970 or after 9999 is shown as the nearest instant that can be written.
-pub(crate) fn rfc3339(time: SystemTime) -> String {
+pub fn rfc3339(time: SystemTime) -> String {
     let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let shown = since_epoch.min(Duration::from_millis(LAST_MS));
     humantime::format_rfc3339_millis(UNIX_EPOCH + shown).to_string()

@@ -22,9 +22,9 @@ pub use bpf::Verified;
 pub use catalogue::{SampleInfo, TableInfo, find, samples};
 pub use check::{Check, Outcome, check, verify};
 pub use error::Error;
-pub use families::Family;
 #[cfg(feature = "bench")]
 pub use families::inet::bench;
+pub use families::{Family, tasks};
 
 pub use state::{Program, State, TableSettings, families, load_state};
 
@@ -46,11 +46,13 @@ pub struct Options {
     pub delay_ms: u32,
     /// Whether snapshots list the rows of every CPU, too, and not only its total.
     pub cpu_rows: bool,
+    /// Objects are threads, where they would be processes.
+    pub threads: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { top: DEFAULT_TOP, period_ms: 1000, delay_ms: 0, cpu_rows: false }
+        Self { top: DEFAULT_TOP, period_ms: 1000, delay_ms: 0, cpu_rows: false, threads: false }
     }
 }
 

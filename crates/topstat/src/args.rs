@@ -11,6 +11,7 @@ use clap_complete::Shell;
 use topstat_model::typeset::escape;
 use topstat_samples::{DEFAULT_TOP, MAX_TOP};
 
+use crate::commands::tasks::args::TasksArgs;
 use crate::daemon::{self, config::Config};
 use crate::error::Error;
 use crate::time;
@@ -45,6 +46,7 @@ EXAMPLES
   topstat top udp/conns_pps --port 53            DNS
   topstat top tcp/conns_pps --cgroup /system.slice/nginx.service
   topstat top tcp_v4/conns_bytes 60 -o json >> top.jsonl
+  topstat tasks                                  CPU time of every process, to 100%
   topstat daemon                                 statistics that outlive the tools that show them
   topstat set tcp_v4/conns_pps/period 5s         a setting of the daemon's tables
   topstat ls                                     which samples and tables there are
@@ -58,6 +60,7 @@ EXIT CODES
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Top(TopArgs),
+    Tasks(TasksArgs),
     Ls(LsArgs),
     Get(GetArgs),
     Set(SetArgs),
@@ -363,7 +366,7 @@ pub enum TopFormat {
     Text,
     /// One document per snapshot and line
     Json,
-    /// One record per row, ending with 'other' and 'total'
+    /// One record per row, ending with the sums
     Csv,
 }
 
@@ -439,7 +442,7 @@ fn rows(text: &str) -> Result<u32, String> {
     rows.ok_or_else(|| format!("not a number from 1 to {MAX_TOP}"))
 }
 
-fn count(text: &str) -> Result<u64, String> {
+pub fn count(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(0) => Err("there must be at least 1 snapshot".to_owned()),
         Ok(count) => Ok(count),

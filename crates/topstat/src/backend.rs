@@ -4,7 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use procfs::process::Process;
+use rustix::time::{ClockId, clock_gettime};
 use topstat_samples::pinned::{self, Adopted, Pins};
+use topstat_samples::tasks::{AccountOptions, Accountant, Each, Interval, Precise, Task};
 use topstat_samples::{Check, Error, Family, Options, Source, State, TableInfo};
 
 /// Makes sources of snapshots.
@@ -43,8 +46,39 @@ pub trait Backend {
     /// When something can't be removed.
     fn remove(&mut self, pins: &Path) -> Result<Vec<PathBuf>, Error>;
 
+    /// Loads and attaches what accounts for the CPU time of tasks, for as long as the account lives. Its first interval
+    /// begins. User and system of the processes in `exact` are told apart by their system calls.
+    ///
+    /// # Errors
+    ///
+    /// See [`Accountant::load`] and [`Accountant::choose`]; and where one of `exact` is not there.
+    fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, topstat_samples::Error>;
+
     /// Looks at everything that the samples need.
     fn check(&mut self) -> Vec<Check>;
+}
+
+/// The account of CPU time, and what else is known of the tasks in it.
+pub trait Account {
+    /// What all tasks have used since the last call.
+    ///
+    /// # Errors
+    ///
+    /// See [`Precise::interval`].
+    fn interval(&mut self, each: Each) -> Result<Interval, topstat_samples::Error>;
+
+    /// To be called every second or so where intervals are long: see [`Precise::poll`].
+    fn poll(&mut self);
+
+    /// How far the clock of [`Task::start_ns`] is ahead of the monotonic one: the time that the host was suspended.
+    fn suspended_ns(&self) -> u64;
+
+    /// The command line of a task that lives: its arguments, as they are. `None`: it has ended meanwhile, it is hidden
+    /// from this user, or it has none, as kernel threads have.
+    fn command_line(&mut self, task: &Task) -> Option<Vec<String>>;
+
+    /// A process that lives, and that need not have run: who it is, without what it used. `None`: it is not there.
+    fn look_up(&mut self, pid: u32) -> Option<Task>;
 }
 
 /// This host's kernel.
@@ -74,7 +108,87 @@ impl Backend for Kernel {
         pinned::remove(&Pins::at(pins))
     }
 
+    fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, topstat_samples::Error> {
+        if let Some(pid) = exact.iter().find(|pid| process(**pid).is_none()) {
+            let why = "there is no such process, or it is not visible here";
+            return Err(topstat_samples::Error::Option(format!("cannot look at the system calls of {pid}: {why}")));
+        }
+        let accountant = Accountant::load(options)?;
+        if !exact.is_empty() {
+            accountant.choose(exact)?;
+        }
+        Ok(Box::new(KernelAccount { reader: accountant.reader()? }))
+    }
+
     fn check(&mut self) -> Vec<Check> {
         topstat_samples::check()
     }
+}
+
+/// The account as the kernel has it, and `/proc`.
+struct KernelAccount {
+    reader: Precise,
+}
+
+impl Account for KernelAccount {
+    fn interval(&mut self, each: Each) -> Result<Interval, topstat_samples::Error> {
+        self.reader.interval(each)
+    }
+
+    fn poll(&mut self) {
+        self.reader.poll();
+    }
+
+    fn suspended_ns(&self) -> u64 {
+        let ns = |clock| {
+            let time = clock_gettime(clock);
+            u64::try_from(i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)).unwrap_or(0)
+        };
+        // In this order, what passes between the two can't make an elapsed time negative.
+        let monotonic = ns(ClockId::Monotonic);
+        ns(ClockId::Boottime).saturating_sub(monotonic)
+    }
+
+    fn command_line(&mut self, task: &Task) -> Option<Vec<String>> {
+        // It is opened once: what is read from it is of one process, also where its pid is used again.
+        let process = process(task.tgid)?;
+        is_same(&process, task).then_some(())?;
+        // It fills with zeros what a process has cut off.
+        let mut line = process.cmdline().ok()?;
+        while line.last().is_some_and(String::is_empty) {
+            line.pop();
+        }
+        (!line.is_empty()).then_some(line)
+    }
+
+    fn look_up(&mut self, pid: u32) -> Option<Task> {
+        let stat = process(pid)?.stat().ok()?;
+        let start_ns = stat.starttime * tick_ns();
+        Some(Task {
+            // Larger than any that the account gives, which begins with the time since boot.
+            id: u64::MAX << 22 | u64::from(pid),
+            pid,
+            tgid: pid,
+            ppid: u32::try_from(stat.ppid).unwrap_or(0),
+            comm: stat.comm,
+            start_ns,
+            // PF_KTHREAD of linux/sched.h, which proc(5) gives to user space.
+            kernel: stat.flags & 0x0020_0000 != 0,
+            ..Task::default()
+        })
+    }
+}
+
+fn process(pid: u32) -> Option<Process> {
+    Process::new(i32::try_from(pid).ok()?).ok()
+}
+
+/// Whether it is this task: it may have ended, its pid may have been used again, and `/proc` may be that of another pid
+/// namespace. proc(5) tells when a process was started in ticks.
+fn is_same(process: &Process, task: &Task) -> bool {
+    process.stat().is_ok_and(|stat| (task.start_ns / tick_ns()).abs_diff(stat.starttime) <= 1)
+}
+
+fn tick_ns() -> u64 {
+    1_000_000_000 / procfs::ticks_per_second().max(1)
 }

@@ -16,6 +16,7 @@ mod commands;
 mod console;
 mod daemon;
 mod error;
+mod frame;
 mod resolve;
 mod style;
 mod suggest;
@@ -25,7 +26,7 @@ mod time;
 use std::ffi::OsString;
 
 pub use args::Args;
-pub use backend::{Backend, Kernel};
+pub use backend::{Account, Backend, Kernel};
 pub use console::{Console, Facts, Size, Wake};
 pub use error::{Error, Exit};
 pub use system::SystemConsole;

@@ -6,6 +6,7 @@ mod driver;
 mod engine;
 mod model;
 mod ops;
+mod spread;
 mod table;
 mod window;
 

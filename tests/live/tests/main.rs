@@ -17,6 +17,10 @@ mod rolling;
 mod service;
 mod soak;
 mod storm;
+mod task_roles;
+mod task_tables;
+mod tasks;
+mod tasks_cli;
 mod tree;
 mod tree_faults;
 mod trouble;
@@ -43,6 +47,9 @@ fn main() -> ExitCode {
         ("pins", pins::cases()),
         ("pins_faults", pins_faults::cases()),
         ("storm", storm::cases()),
+        ("tasks_cli", tasks_cli::cases()),
+        ("tasks", tasks::cases()),
+        ("task_tables", task_tables::cases()),
     ]);
     println!(
         "snapshots taken and checked: {}",

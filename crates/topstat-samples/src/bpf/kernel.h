@@ -114,12 +114,53 @@ enum cgroup_subsys_id {
 	pids_cgrp_id,
 };
 
+typedef struct {
+	int counter;
+} atomic_t;
+
+struct signal_struct {
+	atomic_t live;
+} CORE;
+
+struct sched_info {
+	unsigned long long run_delay;
+} CORE;
+
+struct sighand_struct;
+
+struct rq {
+	u64 prev_steal_time_rq;
+} CORE;
+
+struct cfs_rq {
+	struct rq *rq;
+} CORE;
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+} CORE;
+
 struct task_struct {
+	unsigned int __state;
+	unsigned int flags;
+	int pid;
 	int tgid;
+	struct task_struct *real_parent;
 	struct task_struct *group_leader;
 	char comm[16];
+	u64 utime;
+	u64 stime;
+	u64 gtime;
+	unsigned long nvcsw;
+	unsigned long nivcsw;
+	u64 start_boottime;
+	struct sched_entity se;
+	struct sched_info sched_info;
+	struct signal_struct *signal;
+	struct sighand_struct *sighand;
 	struct css_set *cgroups;
 } CORE;
+
 
 struct seq_file;
 
@@ -127,11 +168,23 @@ struct bpf_iter_meta {
 	struct seq_file *seq;
 } CORE;
 
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+} CORE;
+
 struct bpf_iter__task_file {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;
 	u32 fd;
 	struct file *file;
+} CORE;
+
+struct bpf_iter__bpf_map_elem {
+	struct bpf_iter_meta *meta;
+	struct bpf_map *map;
+	void *key;
+	void *value;
 } CORE;
 
 struct bpf_iter__bpf_sk_storage_map {
@@ -142,6 +195,9 @@ struct bpf_iter__bpf_sk_storage_map {
 } CORE;
 
 #define AF_INET 2
+#define PF_KTHREAD 0x00200000
+/* Of a task's state at its last switch. */
+#define TASK_DEAD 0x80
 #define TCP_CLOSE 7
 #define EAGAIN 11
 #define ENOENT 2

@@ -83,8 +83,8 @@ impl Ranked for Inet {
     type Row = abi::inet_row;
     type Describer = Paths;
 
-    fn observer(top: u32) -> Result<Observer, Error> {
-        observer::observer(top)
+    fn observer(options: &Options) -> Result<Observer, Error> {
+        observer::observer(options.top)
     }
 
     fn explain(error: Error) -> Error {
@@ -95,7 +95,7 @@ impl Ranked for Inet {
         Flavour::of_kernel().snapshot()
     }
 
-    fn columns() -> Vec<Column> {
+    fn columns(_sample: u32) -> Vec<Column> {
         rows::columns()
     }
 
@@ -103,7 +103,7 @@ impl Ranked for Inet {
         Paths::new()
     }
 
-    fn describe(row: &abi::inet_row, paths: &mut Paths) -> Vec<Field> {
+    fn describe(_sample: u32, row: &abi::inet_row, paths: &mut Paths) -> Vec<Field> {
         rows::describe(row, paths)
     }
 }

@@ -42,8 +42,8 @@ impl Loaded {
 
     /// Loads them onto maps of their own, with the given tables on and all others off.
     pub fn afresh<F: Ranked>(tables: &[&TableInfo], options: &Options, gates: bool) -> Result<(Self, Maps), Error> {
-        let loaded = Self::new::<F>(F::observer(options.top)?, gates)?;
-        let maps = Maps::of(&loaded.object)?;
+        let loaded = Self::new::<F>(F::observer(options)?, gates)?;
+        let maps = Maps::of::<F>(&loaded.object)?;
         Banks::new(&maps.banks, F::SAMPLES.len(), maps.shape()?.entries_mask + 1)?.init();
         // Set before anything is attached: no push finds tables without settings.
         set_up::<F>(&maps, tables, options)?;

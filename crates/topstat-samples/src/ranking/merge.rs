@@ -12,10 +12,11 @@ pub struct Merged<'a, R> {
 }
 
 /// The exact merge: each object once. Its value is the same on every CPU but for pushes that
-/// came in between, and those only add: the largest is the latest.
+/// came in between, and those only add: the largest is the latest. `unranked` is one more, of no CPU.
 pub fn merge<'a, R: Row>(
     sections: impl IntoIterator<Item = (u32, &'a [R])>,
     pushed_since: Option<u64>,
+    unranked: Option<&'a R>,
 ) -> Vec<Merged<'a, R>> {
     let mut by_id: HashMap<u64, Merged<'_, R>> = HashMap::new();
     for (cpu, rows) in sections {
@@ -33,6 +34,7 @@ pub fn merge<'a, R: Row>(
         }
     }
     let mut all: Vec<Merged<'_, R>> = by_id.into_values().collect();
+    all.extend(unranked.map(|row| Merged { row, cpus: Vec::new() }));
     // Equal values in the order of age, so that they don't jump about.
     all.sort_unstable_by(|a, b| {
         let (a, b) = (a.row.head(), b.row.head());

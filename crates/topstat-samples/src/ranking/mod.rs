@@ -16,10 +16,10 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::mem::size_of;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, OpenObject};
+use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Object, OpenObject};
 use topstat_model::{Column, Field};
 
 pub use abi::Row;
@@ -31,6 +31,7 @@ pub use settings::Settings;
 use crate::bpf::{self, Shared};
 use crate::hooks::{Hook, Observer};
 use crate::{Error, Options, Program, SampleInfo, Source, State, TableInfo, TableSettings};
+pub use abi::{Head, ts_tick};
 use abi::{ts_census, ts_shape};
 
 /// A family of ranked tables: what is its own.
@@ -47,10 +48,13 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     const SNAPSHOT: &'static str;
     /// Bytes of a section before its rows: a `ts_section`, and what the family has behind it.
     const SECTION_HEAD: usize;
-    /// Its iterator that orders all objects again.
+    /// Its iterator that orders all objects again: by the map of the objects' storage, unless [`Ranked::refill`] says
+    /// otherwise.
     const REFILL: &'static str;
     /// Every place where its programs may be attached; which of them are, an [`Observer`] says.
     const HOOKS: &'static [Hook];
+    /// Maps of its state besides those that all families have, by what their names end with.
+    const FURTHER: &'static [&'static str] = &[];
     /// What the names of its values' parts are: `rx`, `tx`.
     const PARTS: &'static [&'static str];
     /// A row of a section: `ts_row`, and what describes the object.
@@ -58,11 +62,12 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     /// What it takes to put a description into words.
     type Describer: Send;
 
-    /// Its programs that push, for tables of so many rows: those that this kernel takes.
+    /// Its programs that push, for tables of so many rows: those that this kernel takes. Programs of a pinned state
+    /// get the constants that it was loaded with.
     ///
     /// # Errors
     /// When so many rows can't be kept.
-    fn observer(top: u32) -> Result<Observer, Error>;
+    fn observer(options: &Options) -> Result<Observer, Error>;
     /// Puts the usual reasons why they don't load into words.
     fn explain(error: Error) -> Error {
         error
@@ -71,12 +76,28 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     fn snapshot_object() -> &'static [u8] {
         Self::SNAPSHOT_OBJECT
     }
-    /// The columns that describe an object.
-    fn columns() -> Vec<Column>;
+    /// The columns that describe an object of a sample.
+    fn columns(sample: u32) -> Vec<Column>;
     /// See [`Ranked::Describer`].
     fn describer() -> Self::Describer;
     /// The fields of a row, in the order of the columns.
-    fn describe(row: &Self::Row, describer: &mut Self::Describer) -> Vec<Field>;
+    fn describe(sample: u32, row: &Self::Row, describer: &mut Self::Describer) -> Vec<Field>;
+
+    /// Attaches the iterator that orders all objects of a sample again.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn refill(object: &Object, maps: &Maps, _sample: u32) -> Result<Link, Error> {
+        let program = bpf::program(object, Self::REFILL)?;
+        program
+            .attach_iter(maps.objects.as_fd())
+            .map_err(|e| Error::Kernel { what: format!("attach {}", Self::REFILL), why: e.to_string() })
+    }
+
+    /// A row that no CPU ranks, at the moment of a snapshot.
+    fn unranked(_maps: &Maps, _sample: u32, _table: u32, _tick: &ts_tick) -> Option<Self::Row> {
+        None
+    }
 }
 
 /// The maps that hold a family's state: whoever has them can read it, and set it.
@@ -91,19 +112,21 @@ pub struct Maps {
     pub constants: MapHandle,
     /// The objects' storage.
     pub objects: MapHandle,
+    /// See [`Ranked::FURTHER`].
+    pub further: Vec<(&'static str, MapHandle)>,
 }
 
 impl Maps {
     /// By what their names end with, in eBPF objects, and of what they are.
-    pub const NAMES: [&'static str; 5] = ["banks", ".data.settings", ".data.census", ".rodata.constants", "objects"];
+    const NAMES: [&'static str; 5] = ["banks", ".data.settings", ".data.census", ".rodata.constants", "objects"];
 
     /// Those of a loaded object.
-    pub fn of(object: &Object) -> Result<Self, Error> {
-        Self::from(|name| bpf::map(object, name))
+    pub fn of<F: Ranked>(object: &Object) -> Result<Self, Error> {
+        Self::from::<F>(|name| bpf::map(object, name))
     }
 
     /// Each by its name.
-    pub fn from(mut get: impl FnMut(&str) -> Result<MapHandle, Error>) -> Result<Self, Error> {
+    pub fn from<F: Ranked>(mut get: impl FnMut(&str) -> Result<MapHandle, Error>) -> Result<Self, Error> {
         let [banks, settings, census, constants, objects] = Self::NAMES;
         Ok(Self {
             banks: get(banks)?,
@@ -111,12 +134,14 @@ impl Maps {
             census: get(census)?,
             constants: get(constants)?,
             objects: get(objects)?,
+            further: F::FURTHER.iter().map(|name| Ok((*name, get(name)?))).collect::<Result<_, Error>>()?,
         })
     }
 
     /// With their names.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &MapHandle)> {
-        Self::NAMES.into_iter().zip([&self.banks, &self.settings, &self.census, &self.constants, &self.objects])
+        let common = [&self.banks, &self.settings, &self.census, &self.constants, &self.objects];
+        Self::NAMES.into_iter().zip(common).chain(self.further.iter().map(|(name, map)| (*name, map)))
     }
 
     /// Has programs that are about to be loaded use these maps. Those that they don't have are left out.

@@ -145,7 +145,7 @@ impl<F: Ranked> Pinned<F> {
 
     /// The maps of the state.
     fn maps(&self) -> Result<Maps, Error> {
-        Maps::from(|name| {
+        Maps::from::<F>(|name| {
             let missing = || unusable(&self.dir.join(MAPS).join(file_of(name)), &"it is no map");
             self.map(name)?.ok_or_else(missing)
         })
@@ -244,7 +244,7 @@ impl<F: Ranked> Pinned<F> {
     /// Replaces the programs if they are not of this build, or not all there. Says whether it did.
     fn upgrade(&self, pins: &Pins) -> Result<bool, Error> {
         let shape = self.maps()?.shape()?;
-        let mut observer = F::observer(shape.top)?;
+        let mut observer = F::observer(&Options { top: shape.top, ..Options::default() })?;
         let build_now = pins.build_of(observer.bytes);
         let links = observer.hooks.iter().map(|hook| self.link(hook)).collect::<Result<Vec<_>, _>>()?;
         let surplus = self.surplus(observer.hooks)?;

@@ -3,7 +3,6 @@
 
 use std::io::Read as _;
 use std::mem::size_of;
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -185,7 +184,8 @@ impl<F: Ranked> Reader<F> {
         let top = self.state.top as usize;
         let scale = scale(info.unit);
         let since = (info.kind == TableType::Dynamic).then(|| period_began(&tick));
-        let merged = merge(sections.iter().map(|s| (s.cpu, s.rows.as_slice())), since);
+        let unranked = F::unranked(self.state.maps(), table.sample, table.number, &tick);
+        let merged = merge(sections.iter().map(|s| (s.cpu, s.rows.as_slice())), since, unranked.as_ref());
 
         // A push that was under way at a slide's boundary may be in one slide for its object and
         // in the next for the total; the larger of the two is what was pushed.
@@ -194,9 +194,10 @@ impl<F: Ranked> Reader<F> {
         if let (Some(most), true) = (totals.iter_mut().max(), shown > total) {
             *most += shown - total;
         }
-        let rows = self.rows(&merged, scale);
+        let rows = self.rows(table.sample, &merged, scale);
         let proven = proven(&merged, rows.len(), sections, table.settings.order_ms());
-        let cpus = sections.iter().zip(&totals).map(|(s, total)| self.cpu_section(s, *total, scale)).collect();
+        let cpus =
+            sections.iter().zip(&totals).map(|(s, total)| self.cpu_section(table.sample, s, *total, scale)).collect();
         let mut snapshot = Snapshot {
             time,
             sample: info.sample.to_owned(),
@@ -214,7 +215,7 @@ impl<F: Ranked> Reader<F> {
             filter: None,
             lost: lost(sections),
             settings: header(table),
-            columns: F::columns(),
+            columns: F::columns(table.sample),
             parts: parts::<F>(),
             rows,
             cpus,
@@ -226,38 +227,40 @@ impl<F: Ranked> Reader<F> {
         Ok(snapshot)
     }
 
-    /// Runs the iterator over all objects.
-    fn order_all(&self) -> Result<(), Box<dyn std::error::Error>> {
-        let program = bpf::program(&self.object, F::REFILL)?;
-        let link = program.attach_iter(self.state.maps().objects.as_fd())?;
+    /// Runs the iterator over all objects of a sample.
+    fn order_all(&self, sample: u32) -> Result<(), Box<dyn std::error::Error>> {
+        let link = F::refill(&self.object, self.state.maps(), sample)?;
         let mut nothing = Vec::new();
         Iter::new(&link)?.read_to_end(&mut nothing)?;
         Ok(())
     }
 
     /// The shown rows of the merge.
-    fn rows(&mut self, merged: &[Merged<'_, F::Row>], scale: u64) -> Vec<ModelRow> {
+    fn rows(&mut self, sample: u32, merged: &[Merged<'_, F::Row>], scale: u64) -> Vec<ModelRow> {
         let shown = merged.iter().take(self.state.top as usize).filter(|m| m.row.head().value > 0);
         (1..)
             .zip(shown)
             .map(|(rank, m)| ModelRow {
                 rank,
                 value: m.row.head().value.saturating_mul(scale),
-                object: F::describe(m.row, &mut self.describer),
+                object: F::describe(sample, m.row, &mut self.describer),
                 parts: m.row.head().part.iter().take(F::PARTS.len()).map(|p| p.saturating_mul(scale)).collect(),
                 cpus: m.cpus.clone(),
             })
             .collect()
     }
 
-    fn cpu_section(&mut self, section: &Section<F::Row>, total: u64, scale: u64) -> CpuSection {
+    fn cpu_section(&mut self, sample: u32, section: &Section<F::Row>, total: u64, scale: u64) -> CpuSection {
         let wanted = if self.cpu_rows { section.rows.as_slice() } else { &[] };
         let mut by_key: Vec<&F::Row> = wanted.iter().filter(|r| r.head().key > 0).collect();
         by_key.sort_unstable_by(|a, b| b.head().key.cmp(&a.head().key).then(a.head().id.cmp(&b.head().id)));
         let rows = by_key
             .into_iter()
             .take(self.state.top as usize)
-            .map(|r| CpuRow { value: r.head().key.saturating_mul(scale), object: F::describe(r, &mut self.describer) })
+            .map(|r| CpuRow {
+                value: r.head().key.saturating_mul(scale),
+                object: F::describe(sample, r, &mut self.describer),
+            })
             .collect();
         CpuSection { cpu: section.cpu, total: total.saturating_mul(scale), stale: section.stale, rows }
     }
@@ -353,7 +356,7 @@ impl<F: Ranked> Source for Reader<F> {
         state.banks.forgive(table.sample, table.number);
         let wanted = ts_refill { sample: table.sample, table: table.number, objects: 0, skipped: 0 };
         self.refill.write(0, 0, wanted);
-        let ordered = self.order_all().map_err(|e| failed(&e));
+        let ordered = self.order_all(table.sample).map_err(|e| failed(&e));
         if ordered.is_err() {
             state.banks.distrust(table.sample, table.number);
         }
@@ -374,7 +377,7 @@ impl<F: Ranked> Source for Reader<F> {
                     value: head.key.saturating_mul(scale),
                     time: head.pushed,
                     count: head.count.into(),
-                    object: F::describe(row, describer),
+                    object: F::describe(table.sample, row, describer),
                 }
             };
             section.rows.iter().map(slot).collect()
@@ -391,7 +394,7 @@ impl<F: Ranked> Source for Reader<F> {
             objects: self.state.census(table.sample),
             entries: self.state.banks.entries(),
             lost: lost(&sections),
-            columns: F::columns(),
+            columns: F::columns(table.sample),
             cpus: sections.iter().map(|s| DumpCpu { cpu: s.cpu, slots: slots(s, &mut self.describer) }).collect(),
         })
     }

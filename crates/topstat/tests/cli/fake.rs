@@ -8,12 +8,18 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
-use topstat::Backend;
+use topstat::{Account, Backend};
 use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Field, Lost, Row, Settings, Snapshot};
 use topstat_samples::pinned::Adopted;
+use topstat_samples::tasks::AccountOptions;
 use topstat_samples::{
     Check, Error, Family, Options, Outcome, Program, SampleInfo, Source, State, TableInfo, TableSettings,
 };
+
+#[path = "account.rs"]
+pub mod account;
+
+use account::{Asked, FakeAccount};
 
 /// Objects in each table.
 const OBJECTS: u32 = 200;
@@ -37,6 +43,12 @@ pub struct Fake {
     pub pinned: HashMap<&'static str, Arc<FakeState>>,
     /// Why nobody may open what is pinned.
     pub unpinnable: Option<&'static str>,
+    /// How the account of tasks was loaded.
+    pub account_options: Option<AccountOptions>,
+    /// What it was asked for.
+    pub asked: Arc<Mutex<Asked>>,
+    /// It could not tell everything.
+    pub lossy: bool,
 }
 
 impl Fake {
@@ -166,6 +178,26 @@ impl Backend for Fake {
 
     fn remove(&mut self, pins: &Path) -> Result<Vec<PathBuf>, Error> {
         Ok(self.pinned.drain().map(|(name, _)| pins.join(name)).collect())
+    }
+
+    fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, Error> {
+        if self.refuse {
+            return Err(Error::Unsupported {
+                sample: "tasks",
+                reason: "loading eBPF programs is not permitted".into(),
+                advice: "run as root, or with the capabilities CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN"
+                    .into(),
+            });
+        }
+        self.account_options = Some(*options);
+        self.loaded.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(FakeAccount {
+            asked: Arc::clone(&self.asked),
+            loaded: Arc::clone(&self.loaded),
+            fail_at: self.fail_at,
+            lossy: self.lossy,
+            exact: exact.to_vec(),
+        }))
     }
 
     fn check(&mut self) -> Vec<Check> {

@@ -102,6 +102,13 @@ fn wrong_usage() {
         "top tcp/conns_pps --period 0",
         "top tcp/conns_pps --delay 2h",
         "top tcp/conns_pps -o xml",
+        "tasks abc",
+        "tasks 1 0",
+        "tasks -n 0",
+        "tasks --sort cpu",
+        "tasks --tree -o json",
+        "tasks --wide -o csv",
+        "tasks --pid x",
         "completions tcsh",
     ];
     compare("usage.txt", &session(FakeConsole::pipe, Fake::default, &lines));
@@ -113,6 +120,8 @@ fn failures() {
     let failing = || Fake { fail_at: Some(2), ..Fake::default() };
     let line = ["top tcp/conns_pps -n 1"];
     let text = session(FakeConsole::pipe, refusing, &line) + &session(FakeConsole::pipe, failing, &line);
+    let line = ["tasks 1 2 -n 1"];
+    let text = text + &session(FakeConsole::pipe, refusing, &line) + &session(FakeConsole::pipe, failing, &line);
     compare("failures.txt", &text);
 }
 
@@ -129,4 +138,30 @@ fn top() {
         "top tcp_v4/conns_pps --color always -n 1",
     ];
     compare("top.txt", &session(FakeConsole::pipe, Fake::default, &lines));
+}
+
+#[test]
+fn tasks() {
+    let lines = [
+        "tasks",
+        "tasks 1 2 -n 2",
+        "tasks --dead",
+        "tasks --dead --sort name --reverse -n 4",
+        "tasks --wide -n 3",
+        "tasks --tree",
+        "tasks --tree --dead --pid 200",
+        "tasks --threads --comm writer",
+        "tasks --threads --tree -n 6",
+        "tasks --cmdline --sort pid",
+        "tasks --exact 200 -n 1",
+        "tasks --color always -n 1",
+        "tasks 1 2 -o csv",
+        "tasks -o csv --dead --cmdline -n 4",
+        "tasks -o json -n 3",
+        "tasks -o json --dead --cmdline --pid 200,220",
+    ];
+    compare("tasks.txt", &session(FakeConsole::pipe, Fake::default, &lines));
+    let lossy = || Fake { lossy: true, ..Fake::default() };
+    let lines = ["tasks -n 1", "tasks -n 1 -o csv", "tasks -n 1 -o json"];
+    compare("tasks-lossy.txt", &session(FakeConsole::pipe, lossy, &lines));
 }

@@ -8,5 +8,6 @@ mod golden;
 mod pinned;
 mod program;
 mod service;
+mod tasks;
 mod terminal;
 mod top;

@@ -2,7 +2,6 @@
 //! `topstat top`: the top of a table, again and again.
 
 mod filter;
-mod frame;
 mod plan;
 mod view;
 

@@ -7,9 +7,9 @@ use topstat_model::csv::CsvOptions;
 use topstat_model::text::TextOptions;
 use topstat_model::{Snapshot, csv, json, text};
 
-use super::frame;
 use crate::args::TopFormat;
 use crate::console::{Console, Size};
+use crate::frame;
 
 /// How to show snapshots.
 #[derive(Clone, Copy, Debug)]

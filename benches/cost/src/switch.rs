@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What watching tasks takes from every switch.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+use std::thread;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+use topstat_samples::tasks::bench::{Empty, Stopwatch};
+use topstat_samples::tasks::{AccountOptions, Accountant};
+use topstat_samples::{TableInfo, find, load};
+
+use crate::stats::spread;
+
+#[derive(Args)]
+pub struct Options {
+    /// Rounds, in each of which every way has its turn.
+    #[arg(long, default_value_t = 15)]
+    rounds: usize,
+    /// How often two threads on one CPU wake each other in a turn.
+    #[arg(long, default_value_t = 50_000)]
+    trips: u32,
+    /// Also `perf bench sched pipe`, with so many operations to a turn; 0: not.
+    #[arg(long, default_value_t = 100_000)]
+    pipe: u32,
+}
+
+/// A way to watch switches, attached as long as it is held.
+type Watching = Box<dyn std::any::Any>;
+type Way = (&'static str, fn() -> Result<Watching>);
+
+fn tables(names: &[(&str, &str)]) -> Result<Watching> {
+    let tables: Vec<&'static TableInfo> = names.iter().filter_map(|(s, t)| find(s, t)).collect();
+    Ok(Box::new(load(&tables, &topstat_samples::Options::default())?))
+}
+
+fn account(interrupts: bool) -> Result<Watching> {
+    Ok(Box::new(Accountant::load(&AccountOptions { interrupts })?))
+}
+
+const WAYS: &[Way] = &[
+    ("nothing", || Ok(Box::new(()))),
+    ("an empty program", || Ok(Box::new(Empty::load()?))),
+    ("account", || account(false)),
+    ("account, interrupts apart", || account(true)),
+    ("tasks/cpu", || tables(&[("tasks", "cpu")])),
+    ("all tables of tasks", || {
+        tables(&[("tasks", "cpu"), ("tasks", "cpu_total"), ("tasks", "switches"), ("tasks", "waits")])
+    }),
+    ("tasks/cpu and cgroups/cpu", || tables(&[("tasks", "cpu"), ("cgroups", "cpu")])),
+];
+
+fn cpu_ns() -> f64 {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
+}
+
+/// What a run of a way's program takes more than one of the empty program, at the very same switches, in ns.
+fn over_empty(way: &Way, trips: u32) -> Result<f64> {
+    let _empty = Empty::load()?;
+    let _watching = way.1()?;
+    turn(trips / 10)?;
+    let stopwatch = Stopwatch::start()?;
+    let before = stopwatch.read();
+    turn(trips)?;
+    let after = stopwatch.read();
+    let mean = |name: &str| {
+        let ((ns, runs), (ns_before, runs_before)) = (after.get(name)?, before.get(name)?);
+        Some((ns - ns_before) as f64 / (runs - runs_before).max(1) as f64)
+    };
+    let way = mean("precise_switch").or_else(|| mean("top_switch"));
+    way.zip(mean("bench_empty")).map(|(way, empty)| way - empty).context("the kernel has not timed the programs")
+}
+
+/// How often this process has left a CPU.
+fn switches() -> Result<u64> {
+    let mut sum = 0;
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let Ok(text) = std::fs::read_to_string(task?.path().join("status")) else { continue };
+        let count = |line: &str| line.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok());
+        sum += text.lines().filter(|l| l.contains("ctxt_switches")).filter_map(count).sum::<u64>();
+    }
+    Ok(sum)
+}
+
+/// CPU time to a switch, in ns, of two threads on one CPU that wake each other: whoever else runs there does not count.
+fn turn(trips: u32) -> Result<f64> {
+    let (mut here, mut there) = UnixStream::pair()?;
+    let echo = thread::spawn(move || -> std::io::Result<()> {
+        let mut byte = [0];
+        while there.read(&mut byte)? > 0 {
+            there.write_all(&byte)?;
+        }
+        Ok(())
+    });
+    let mut trip = |times: u32| -> Result<()> {
+        let mut byte = [0];
+        for _ in 0..times {
+            here.write_all(&byte)?;
+            here.read_exact(&mut byte)?;
+        }
+        Ok(())
+    };
+    trip(trips / 10)?;
+    let (ns, before) = (cpu_ns(), switches()?);
+    trip(trips)?;
+    let (ns, switched) = (cpu_ns() - ns, switches()? - before);
+    drop(here);
+    echo.join().map_err(|_| anyhow::anyhow!("the other thread has failed"))??;
+    Ok(ns / switched.max(1) as f64)
+}
+
+/// Microseconds to an operation of `perf bench sched pipe`.
+fn pipe(operations: u32) -> Result<f64> {
+    let output = Command::new("perf")
+        .args(["bench", "-f", "simple", "sched", "pipe", "-l", &operations.to_string()])
+        .output()
+        .context("run perf")?;
+    if !output.status.success() {
+        bail!("perf bench sched pipe: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    let seconds: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().context("what perf bench says")?;
+    Ok(seconds * 1e6 / f64::from(operations))
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    let with_pipe = options.pipe > 0 && Command::new("perf").arg("--version").output().is_ok();
+    if options.pipe > 0 && !with_pipe {
+        println!("(perf is not installed: perf bench sched pipe is left out)\n");
+    }
+    let mut ns = vec![Vec::new(); WAYS.len()];
+    let mut us = vec![Vec::new(); WAYS.len()];
+    let mut timed = vec![Vec::new(); WAYS.len()];
+    let all = rustix::thread::sched_getaffinity(None)?;
+    let mut one = CpuSet::new();
+    one.set((0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).context("no CPU to run on")?);
+    for round in 0..options.rounds {
+        for i in 0..WAYS.len() {
+            // Another one first in each round.
+            let i = (i + round) % WAYS.len();
+            sched_setaffinity(None, &one)?;
+            if i > 1 {
+                timed[i].push(over_empty(&WAYS[i], options.trips)?);
+            }
+            let watching = WAYS[i].1()?;
+            let took = turn(options.trips);
+            sched_setaffinity(None, &all)?;
+            ns[i].push(took?);
+            if with_pipe {
+                us[i].push(pipe(options.pipe)?);
+            }
+            drop(watching);
+        }
+    }
+    println!("## switch: what a switch takes ({} rounds, interleaved; median, least and most)\n", options.rounds);
+    println!(
+        "Timed: by the kernel, beside an empty program at the same switches. CPU time: of two threads on one CPU.\n"
+    );
+    println!(
+        "| way | timed, over an empty program, ns | CPU time to a switch, ns | over an empty program | perf bench sched pipe, \
+         µs | more than without |"
+    );
+    println!("|---|---:|---:|---:|---:|---:|");
+    let between = |rounds: &[f64], than: &[f64], f: fn(f64, f64) -> f64| {
+        let each: Vec<f64> = rounds.iter().zip(than).map(|(r, t)| f(*r, *t)).collect();
+        spread(&each)
+    };
+    for (i, (label, _)) in WAYS.iter().enumerate() {
+        let taken = spread(&ns[i]);
+        let over = between(&ns[i], &ns[1], |r, t| r - t);
+        let by_kernel = spread(&timed[i]);
+        match timed[i].is_empty() {
+            true => print!("| {label} | "),
+            false => print!("| {label} | {:.0} ({:.0}–{:.0})", by_kernel.median, by_kernel.low, by_kernel.high),
+        }
+        print!(" | {:.0} | {:.0} ({:.0}–{:.0}) |", taken.median, over.median, over.low, over.high);
+        if with_pipe {
+            let more = between(&us[i], &us[0], |r, t| (r / t - 1.0) * 100.0);
+            let median = spread(&us[i]).median;
+            println!(" {median:.2} | {:.1}% ({:.1}–{:.1}) |", more.median, more.low, more.high);
+        } else {
+            println!(" | |");
+        }
+    }
+    Ok(())
+}

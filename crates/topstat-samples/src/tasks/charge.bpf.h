@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What a task has used of a CPU is pushed: when it leaves it, and when a snapshot is taken. */
+#ifndef TOPSTAT_TASKS_CHARGE_H
+#define TOPSTAT_TASKS_CHARGE_H
+
+#include "top.bpf.h"
+#include "topstat/spread.h"
+
+/* What is pushed at once. */
+struct top_amounts {
+	u64 used_ns;
+	u64 waited_ns;
+	u64 since_ns; /* when it began to be used … */
+	u64 since_jiffies; /* … by both clocks */
+	u64 now_ns;
+	u64 now_jiffies;
+	u32 switches;
+};
+
+static __always_inline u64 top_since(const struct top_amounts *a, const struct ts_config *c)
+{
+	return c->precise ? a->since_ns : a->since_jiffies;
+}
+
+static __always_inline u64 top_early(const struct top_amounts *a, const struct ts_tick *tick, const struct ts_config *c)
+{
+	return ts_spread_early(tick, top_since(a, c), c->precise ? a->now_ns : a->now_jiffies, a->used_ns);
+}
+
+/* Time on a CPU to the total alone: nobody's, or idle. */
+static __always_inline void top_charge_total(struct ts_bank *bank, u32 table, const struct ts_config *c,
+					     const struct top_amounts *a, struct ts_window *idle)
+{
+	struct ts_table *t = top_table(bank, table);
+	struct ts_tick *tick = &bank->tick[table];
+	u64 early = top_early(a, tick, c);
+
+	if (early)
+		ts_window_spread(&t->total, tick, top_since(a, c), early, 0);
+	ts_push_total(t, tick, 0, a->used_ns - early);
+	if (!idle)
+		return;
+	if (idle->slide != tick->slide)
+		ts_window_begin_since(idle, tick, c, top_since(a, c));
+	if (early)
+		ts_window_spread(idle, tick, top_since(a, c), early, 0);
+	ts_window_add(idle, 0, a->used_ns - early, tick->fraction);
+}
+
+/* Time on a CPU. The part that was used before this slide goes first: total before object (P1). */
+static __always_inline void top_charge_cpu(struct ts_bank *bank, u32 sample, const struct ts_config *c, int claimed,
+					   u64 self, u64 id, struct ts_window *w, const struct top_amounts *a)
+{
+	struct ts_table *t = top_table(bank, TASKS_CPU);
+	struct ts_tick *tick = &bank->tick[TASKS_CPU];
+	u64 early = top_early(a, tick, c);
+
+	if (ts_unlikely(early))
+		ts_window_spread(&t->total, tick, top_since(a, c), early, 0);
+	if (ts_unlikely(w->slide != tick->slide))
+		ts_window_begin_since(w, tick, c, top_since(a, c));
+	if (ts_unlikely(early))
+		ts_window_spread(w, tick, top_since(a, c), early, 0);
+	ts_push(t, tick, c, top_view(sample, TASKS_CPU), claimed, self, id, w, 0, a->used_ns - early);
+}
+
+/* The object of a task: in its leader's storage. A thread that is reaped may have outlived its
+ * leader. `lost`: there should be one. */
+static __always_inline struct tasks_object *top_object(struct task_struct *task, u32 *lost)
+{
+	struct task_struct *leader = task;
+	struct tasks_object *o;
+
+	*lost = 0;
+	if (!constants.by_thread) {
+		leader = task->group_leader;
+		if (leader != task && !task->sighand)
+			return NULL;
+	}
+	o = bpf_task_storage_get(&objects, leader, NULL, 0);
+	*lost = !o;
+	return o && o->id ? o : NULL;
+}
+
+static __always_inline void top_charge_task(struct task_struct *task, struct tasks_runner *r, u32 cpu,
+					    const struct top_amounts *a)
+{
+	struct ts_config *c = settings.config[TASKS_TASKS];
+	struct ts_bank *bank = top_bank(cpu, TASKS_TASKS);
+	struct tasks_object *o = NULL;
+	u32 lost = 0;
+	int claimed;
+
+	if (!bank)
+		return;
+	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, a->now_jiffies);
+	if (!task->pid) {
+		if (c[TASKS_CPU].enabled)
+			top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, &r->idle[TASKS_TASKS]);
+		if (c[TASKS_CPU_TOTAL].enabled) {
+			ts_add(&top_table(bank, TASKS_CPU_TOTAL)->total.sum[0], a->used_ns);
+			ts_add(&r->idle_total.sum[0], a->used_ns);
+		}
+		return;
+	}
+	o = top_object(task, &lost);
+	if (ts_unlikely(!o)) {
+		if (c[TASKS_CPU].enabled) {
+			top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, NULL);
+			top_table(bank, TASKS_CPU)->unobjected += lost;
+		}
+		if (c[TASKS_SWITCHES].enabled)
+			ts_push_total(top_table(bank, TASKS_SWITCHES), &bank->tick[TASKS_SWITCHES], 0, a->switches);
+		if (c[TASKS_WAITS].enabled)
+			ts_push_total(top_table(bank, TASKS_WAITS), &bank->tick[TASKS_WAITS], 0, a->waited_ns);
+		if (c[TASKS_CPU_TOTAL].enabled)
+			ts_add(&top_table(bank, TASKS_CPU_TOTAL)->total.sum[0], a->used_ns);
+		return;
+	}
+	claimed = ts_bank_enter(bank);
+	if (c[TASKS_CPU].enabled)
+		top_charge_cpu(bank, TASKS_TASKS, &c[TASKS_CPU], claimed, o->self, o->id, &o->window[TASKS_CPU], a);
+	if (a->switches && c[TASKS_SWITCHES].enabled)
+		ts_push(top_table(bank, TASKS_SWITCHES), &bank->tick[TASKS_SWITCHES], &c[TASKS_SWITCHES],
+			top_view(TASKS_TASKS, TASKS_SWITCHES), claimed, o->self, o->id,
+			&o->window[TASKS_SWITCHES], 0, a->switches);
+	if (a->waited_ns && c[TASKS_WAITS].enabled)
+		ts_push(top_table(bank, TASKS_WAITS), &bank->tick[TASKS_WAITS], &c[TASKS_WAITS],
+			top_view(TASKS_TASKS, TASKS_WAITS), claimed, o->self, o->id,
+			&o->window[TASKS_WAITS], 0, a->waited_ns);
+	if (c[TASKS_CPU_TOTAL].enabled)
+		ts_push_static(top_table(bank, TASKS_CPU_TOTAL), &bank->tick[TASKS_CPU_TOTAL], &c[TASKS_CPU_TOTAL],
+			       top_view(TASKS_TASKS, TASKS_CPU_TOTAL), claimed, o->self, o->id, &o->total, 0,
+			       a->used_ns);
+	ts_bank_leave(bank, claimed);
+}
+
+static __always_inline u32 top_v1_index(void)
+{
+	switch (constants.v1_controller) {
+	case TASKS_V1_MEMORY:
+		return bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
+	case TASKS_V1_CPU:
+		return bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
+	default:
+		return bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id);
+	}
+}
+
+/* The cgroup that a task counts to: in v2, or where that is the root, in v1. */
+static __always_inline u64 top_group_id(struct task_struct *task)
+{
+	struct css_set *css = task->cgroups;
+	struct cgroup_subsys_state *subsys = NULL;
+	u64 id = css->dfl_cgrp->kn->id;
+
+	if (id == 1 && constants.v1_controller) {
+		u32 i = top_v1_index();
+
+		bpf_probe_read_kernel(&subsys, sizeof(subsys), &css->subsys[i]);
+		id = BPF_CORE_READ(subsys, cgroup, kn, id) | TASKS_GROUP_V1;
+	}
+	return id;
+}
+
+/* The first time that something of the cgroup leaves a CPU. */
+static __noinline struct tasks_group *top_group_make(u64 id)
+{
+	static const struct tasks_group none;
+	struct tasks_group *g;
+
+	if (bpf_map_update_elem(&groups, &id, &none, BPF_NOEXIST))
+		return bpf_map_lookup_elem(&groups, &id); /* another CPU was first, or the map is full */
+	g = bpf_map_lookup_elem(&groups, &id);
+	if (!g)
+		return NULL;
+	g->self = (u64)g;
+	ts_barrier();
+	ts_write(g->id, id);
+	ts_add(&census[TASKS_CGROUPS].begun, 1);
+	return g;
+}
+
+static __always_inline void top_charge_group(struct task_struct *task, struct tasks_runner *r, u32 cpu,
+					     const struct top_amounts *a)
+{
+	struct ts_config *c = settings.config[TASKS_CGROUPS];
+	struct tasks_group *g;
+	struct ts_bank *bank;
+	int claimed;
+	u64 id;
+
+	if (!c[TASKS_CPU].enabled)
+		return;
+	bank = top_bank(cpu, TASKS_CGROUPS);
+	if (!bank)
+		return;
+	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, a->now_jiffies);
+	if (!task->pid) {
+		top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, &r->idle[TASKS_CGROUPS]);
+		return;
+	}
+	id = top_group_id(task);
+	g = bpf_map_lookup_elem(&groups, &id);
+	if (ts_unlikely(!g))
+		g = top_group_make(id);
+	if (ts_unlikely(!g || !g->id)) {
+		top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, NULL);
+		top_table(bank, TASKS_CPU)->unobjected += !g;
+		return;
+	}
+	claimed = ts_bank_enter(bank);
+	top_charge_cpu(bank, TASKS_CGROUPS, &c[TASKS_CPU], claimed, g->self, g->id, &g->window, a);
+	ts_bank_leave(bank, claimed);
+}
+
+/*
+ * Push what `task`, which is on this CPU, has used since it came or since it was last pushed. A
+ * task that is never switched is pushed by every snapshot, so that nothing that runs is missed.
+ */
+static __always_inline void top_charge(struct task_struct *task, struct task_struct *next, u32 switches)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+	struct tasks_runner *r = bpf_map_lookup_elem(&runners, &cpu);
+	struct top_amounts a = { .switches = switches };
+	u64 wait;
+
+	if (!r)
+		return;
+	a.now_ns = bpf_ktime_get_ns();
+	a.now_jiffies = bpf_jiffies64();
+	a.since_ns = r->start_ns;
+	a.since_jiffies = r->start_jiffies;
+	wait = task->sched_info.run_delay;
+	if (ts_likely(a.since_ns && a.now_ns > a.since_ns)) {
+		a.used_ns = a.now_ns - a.since_ns;
+		a.waited_ns = wait - r->wait;
+		top_charge_task(task, r, cpu, &a);
+		top_charge_group(task, r, cpu, &a);
+	}
+	r->start_ns = a.now_ns;
+	r->start_jiffies = a.now_jiffies;
+	/* What it has waited for this time is added when it has come onto the CPU. */
+	r->wait = next == task ? wait : next->sched_info.run_delay;
+}
+
+#endif /* TOPSTAT_TASKS_CHARGE_H */

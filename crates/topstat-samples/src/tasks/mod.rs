@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sample `tasks`: who uses the CPUs; and the precise account of it, in which everything adds up.
+//!
+//! See `README.md` in this folder for what is counted, and where.
+
+mod abi;
+mod accountant;
+#[cfg(feature = "bench")]
+pub mod bench;
+mod check;
+mod interval;
+mod ledger;
+mod observer;
+mod precise;
+mod rows;
+mod tables;
+mod usage;
+
+use std::mem::size_of;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use libbpf_rs::{Link, Object};
+use topstat_model::{Column, Field};
+
+pub use accountant::{AccountOptions, Accountant};
+pub use interval::{AccountLost, Cpu, Each, Interval, Task, Totals};
+pub use precise::Precise;
+pub use usage::Usage;
+
+use crate::cgroup::Paths;
+use crate::hooks::{Hook, Observer};
+use crate::pinned::{Adopted, Pins};
+use crate::ranking::{self, Maps, Ranked, ts_tick};
+use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo, bpf};
+
+/// The family of the samples of tasks.
+pub static FAMILY: Tasks = Tasks;
+
+/// See [`FAMILY`].
+pub struct Tasks;
+
+impl Family for Tasks {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn samples(&self) -> &'static [SampleInfo] {
+        tables::SAMPLES
+    }
+
+    fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
+        Arc::new(ranking::load::<Self>(tables, options)?).read(options.cpu_rows)
+    }
+
+    fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error> {
+        Ok(Arc::new(ranking::load::<Self>(tables, options)?))
+    }
+
+    fn abi(&self) -> u32 {
+        Self::ABI
+    }
+
+    fn open(&self, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
+        ranking::open::<Self>(pins)
+    }
+
+    fn adopt(
+        &self,
+        pins: &Pins,
+        tables: &[&TableInfo],
+        options: &Options,
+    ) -> Result<(Arc<dyn State>, Adopted), Error> {
+        ranking::adopt::<Self>(pins, tables, options)
+    }
+
+    fn check(&self) -> Vec<Check> {
+        check::check()
+    }
+}
+
+impl Ranked for Tasks {
+    const NAME: &'static str = "tasks";
+    const SAMPLES: &'static [SampleInfo] = tables::SAMPLES;
+    const ABI: u32 = abi::TASKS_ABI;
+    const SNAPSHOT_OBJECT: &'static [u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks/snapshot.bpf.o"));
+    const SNAPSHOT: &'static str = "top_snapshot";
+    const SECTION_HEAD: usize = size_of::<abi::tasks_top_section>();
+    const REFILL: &'static str = "top_refill_tasks";
+    const FURTHER: &'static [&'static str] = &["runners", "groups"];
+    const HOOKS: &'static [Hook] = observer::HOOKS;
+    const PARTS: &'static [&'static str] = &[];
+    type Row = abi::tasks_top_row;
+    type Describer = Paths;
+
+    fn observer(options: &Options) -> Result<Observer, Error> {
+        observer::observer(options)
+    }
+
+    fn explain(error: Error) -> Error {
+        explain(error, "tasks, cgroups")
+    }
+
+    fn columns(sample: u32) -> Vec<Column> {
+        rows::columns(sample)
+    }
+
+    fn describer() -> Paths {
+        Paths::new()
+    }
+
+    fn describe(sample: u32, row: &abi::tasks_top_row, paths: &mut Paths) -> Vec<Field> {
+        rows::describe(sample, row, paths)
+    }
+
+    fn refill(object: &Object, maps: &Maps, sample: u32) -> Result<Link, Error> {
+        let failed = |e: libbpf_rs::Error| Error::Kernel { what: "order all tasks again".to_owned(), why: e.to_string() };
+        let groups = maps.further.iter().find(|(name, _)| *name == "groups").filter(|_| sample == abi::TASKS_CGROUPS);
+        match groups {
+            Some((_, map)) => bpf::program(object, "top_refill_groups")?.attach_iter(map.as_fd()).map_err(failed),
+            None => bpf::program(object, Self::REFILL)?.attach().map_err(failed),
+        }
+    }
+
+    fn unranked(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi::tasks_top_row> {
+        rows::idle(maps, sample, table, tick)
+    }
+}
+
+/// Puts the usual reasons why programs don't load into words.
+fn explain(error: Error, sample: &'static str) -> Error {
+    let Error::Kernel { what, why } = error else { return error };
+    let unsupported = |reason: &str, advice: &str| Error::Unsupported {
+        sample,
+        reason: reason.to_owned(),
+        advice: advice.to_owned(),
+    };
+    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return unsupported(
+            "the kernel has no BTF (/sys/kernel/btf/vmlinux is missing)",
+            "use a kernel that was built with CONFIG_DEBUG_INFO_BTF=y",
+        );
+    }
+    if crate::check::missing_capabilities().is_some_and(|m| !m.is_empty()) {
+        return unsupported(
+            "loading eBPF programs is not permitted",
+            "run as root, or with the capabilities CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN",
+        );
+    }
+    Error::Kernel { what, why }
+}

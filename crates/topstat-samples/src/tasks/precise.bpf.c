@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The precise account of CPU time: who ran how long, to the nanosecond, so that the sum of all
+ * is the time that has passed times the CPUs. "tasks.h" says how it works (A1 … A6).
+ *
+ * What a switch costs is a clock, two look-ups of storage and a few additions; all else is done
+ * once a snapshot, or once in a thread's life.
+ */
+#include "precise.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+static __always_inline struct tasks_cpu *precise_slot(void)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&slots, &cpu);
+}
+
+/* A3. The exchange also keeps the clock from being read before `seq` is odd for all. */
+static __always_inline void precise_enter(struct tasks_cpu *c)
+{
+	__sync_lock_test_and_set(&c->seq, c->seq + 1);
+}
+
+static __always_inline void precise_leave(struct tasks_cpu *c)
+{
+	ts_barrier();
+	ts_write(c->seq, c->seq + 1);
+}
+
+/* What the hypervisor has taken from this CPU so far, as of when the run queue's clock was last
+ * brought up to date, as every switch does. */
+static __always_inline u64 precise_steal(struct task_struct *on_cpu)
+{
+	if (!constants.steal || !bpf_core_field_exists(on_cpu->se.cfs_rq->rq->prev_steal_time_rq))
+		return 0;
+	return on_cpu->se.cfs_rq->rq->prev_steal_time_rq;
+}
+
+/* Unique as long as a pid is not used again within a microsecond, or to the microsecond 50 days
+ * later. */
+static __always_inline u64 precise_id(struct task_struct *task)
+{
+	return BPF_CORE_READ(task, start_boottime) >> 10 << 22 | (BPF_CORE_READ(task, pid) & 0x3fffff);
+}
+
+/* Before a thread first runs, or when it is adopted. */
+static __always_inline void precise_begin(struct task_struct *task)
+{
+	struct tasks_thread *t;
+	u32 tgid;
+
+	t = bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t) {
+		ts_add(&control.no_memory, 1);
+		return;
+	}
+	if (t->id)
+		return;
+	t->task = (u64)task;
+	tgid = task->tgid;
+	if (bpf_map_lookup_elem(&chosen, &tgid)) {
+		t->own.exact = 1;
+		t->in = TASKS_IN_KERNEL; /* which it leaves by a system call's end */
+	}
+	precise_kernel(&t->base, task);
+	ts_barrier();
+	ts_write(t->id, precise_id(task));
+}
+
+/* A1: the thread leaves a CPU for the first time since the instant T; it has `own` so far, and
+ * ran for `before` until then. */
+static __noinline int precise_keep(struct tasks_thread *t, struct task_struct *prev, u64 T, u64 before)
+{
+	struct tasks_ran *entry;
+	u64 number;
+	u32 i;
+
+	if (!t || !prev)
+		return 0;
+	t->kept.own = t->own;
+	t->kept.own.run += before;
+	precise_user(&t->kept.own, t->in, t->mark);
+	precise_kernel(&t->kept.kernel, prev);
+	precise_since(&t->kept.kernel, &t->base);
+	/* Seen by whoever sees the account go on (A4). */
+	__sync_lock_test_and_set(&t->kept_at, T);
+	number = __sync_fetch_and_add(&control.ran_end, 1) + 1;
+	i = number & constants.ran_mask;
+	entry = bpf_map_lookup_elem(&ran, &i);
+	if (!entry)
+		return 0;
+	__sync_lock_test_and_set(&entry->number, 0);
+	entry->thread = (u64)t;
+	entry->id = t->id;
+	__sync_lock_test_and_set(&entry->number, number);
+	return 0;
+}
+
+/*
+ * A6: the thread has left the CPU for the last time. Whose child it was has been taken down at
+ * its exit; it may have been handed to another one since. Its `sighand` goes when it is reaped,
+ * and until then its parent is there.
+ */
+static __noinline int precise_end(struct tasks_thread *t, struct task_struct *prev, u64 now)
+{
+	struct task_struct *parent;
+	struct tasks_dead *entry;
+	u64 number;
+	u32 i;
+
+	if (!t || !prev)
+		return 0;
+	if (BPF_CORE_READ(prev, sighand)) {
+		parent = BPF_CORE_READ(prev, real_parent, group_leader);
+		if ((u32)BPF_CORE_READ(parent, tgid) != t->who.ppid)
+			precise_who(&t->who, prev);
+	}
+	if (!BPF_CORE_READ(prev, signal, live.counter))
+		t->who.flags |= TASKS_LAST;
+	number = __sync_fetch_and_add(&control.dead_end, 1) + 1;
+	i = number & constants.dead_mask;
+	entry = bpf_map_lookup_elem(&dead, &i);
+	if (!entry)
+		return 0;
+	__sync_lock_test_and_set(&entry->number, 0);
+	entry->id = t->id;
+	entry->died = now;
+	entry->kept_at = t->kept_at;
+	entry->kept = t->kept;
+	entry->times.own = t->own;
+	precise_kernel(&entry->times.kernel, prev);
+	precise_since(&entry->times.kernel, &t->base);
+	entry->who = t->who;
+	__sync_lock_test_and_set(&entry->number, number);
+	/* Entries of `ran` that lead here find nobody. */
+	ts_write(t->id, 0);
+	return 0;
+}
+
+/* The CPU's own account as of T, when it first does something after it. */
+static __noinline int precise_keep_cpu(struct tasks_cpu *c, u64 T)
+{
+	u64 before = c->start < T ? T - c->start : 0;
+
+	if (!c)
+		return 0;
+	c->kept = c->own;
+	if (c->running == TASKS_RUNS_IDLE)
+		c->kept.idle += before;
+	else if (c->running == TASKS_RUNS_UNOWNED)
+		c->kept.unowned += before;
+	ts_barrier();
+	ts_write(c->kept_at, T);
+	return 0;
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
+{
+	struct tasks_cpu *c = precise_slot();
+	struct tasks_thread *t = NULL, *n;
+	u64 now, T, start, run, irq = 0, softirq = 0, steal = 0, steal_now;
+
+	if (!c)
+		return 0;
+	precise_enter(c);
+	now = bpf_ktime_get_ns();
+	T = ts_read(control.instant);
+	start = c->start;
+	if (ts_unlikely(!c->since))
+		c->since = start = c->start = now;
+	if (now < start) /* clocks of two CPUs, after a repair of the kernel's */
+		now = start;
+	run = now - start;
+	steal_now = precise_steal(prev);
+	if (constants.steal) {
+		steal = steal_now - c->start_steal;
+		c->own.steal += steal;
+		c->start_steal = steal_now;
+	}
+	if (constants.interrupts) {
+		irq = c->own.irq - c->start_irq;
+		softirq = c->own.softirq - c->start_softirq;
+		c->start_irq = c->own.irq;
+		c->start_softirq = c->own.softirq;
+	}
+	if (ts_unlikely(now > T && c->kept_at != T))
+		precise_keep_cpu(c, T);
+	if (prev->pid)
+		t = bpf_task_storage_get(&threads, prev, NULL, 0);
+	if (ts_likely(t && t->id)) {
+		if (ts_unlikely(now > T && t->kept_at != T))
+			precise_keep(t, prev, T, start < T ? T - start : 0);
+		t->own.run += run;
+		t->own.irq += irq;
+		t->own.softirq += softirq;
+		t->own.steal += steal;
+		if (ts_unlikely(t->own.exact)) {
+			precise_user(&t->own, t->in, t->mark);
+			t->mark = precise_net(&t->own);
+		}
+		if (ts_unlikely(prev_state & TASK_DEAD))
+			precise_end(t, prev, now);
+	} else if (prev->pid) {
+		c->own.unowned += run;
+	} else {
+		c->own.idle += run;
+		c->own.idle_irq += irq;
+		c->own.idle_softirq += softirq;
+		c->own.idle_steal += steal;
+	}
+
+	c->start = now;
+	c->thread = 0;
+	c->id = 0;
+	c->running = TASKS_RUNS_IDLE;
+	if (next->pid) {
+		n = bpf_task_storage_get(&threads, next, NULL, 0);
+		c->running = TASKS_RUNS_UNOWNED;
+		if (n && n->id) {
+			c->thread = (u64)n;
+			c->id = n->id;
+			c->running = TASKS_RUNS_THREAD;
+		}
+	}
+	precise_leave(c);
+	return 0;
+}
+
+/* Every thread that is made, of whatever kind, before it runs: not in sched_switch, where
+ * allocating would be dear, and takes locks that others hold there. */
+SEC("tp_btf/task_newtask")
+int BPF_PROG(precise_new, struct task_struct *task)
+{
+	precise_begin(task);
+	return 0;
+}
+
+/* It is going to die: its parent is still sure, its name is known, and it runs on for a while. */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(precise_exit, struct task_struct *task)
+{
+	struct tasks_thread *t = bpf_task_storage_get(&threads, task, NULL, 0);
+
+	if (t)
+		precise_who(&t->who, task);
+	return 0;
+}
+
+/* The threads that are there when the account is begun. */
+SEC("iter/task")
+int precise_adopt(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+
+	if (task)
+		precise_begin(task);
+	return 0;
+}
+
+/* Called on each CPU, once: an idle CPU may not switch for long. */
+SEC("raw_tp")
+int precise_start(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct task_struct *current_task = bpf_get_current_task_btf();
+	struct tasks_cpu *c = precise_slot();
+	struct tasks_thread *t;
+
+	if (!c || c->since)
+		return 0;
+	precise_enter(c);
+	c->since = c->start = bpf_ktime_get_ns();
+	c->start_steal = precise_steal(current_task);
+	c->running = TASKS_RUNS_IDLE;
+	if (current_task->pid) {
+		c->running = TASKS_RUNS_UNOWNED;
+		t = bpf_task_storage_get(&threads, current_task, NULL, 0);
+		if (t && t->id) {
+			c->thread = (u64)t;
+			c->id = t->id;
+			c->running = TASKS_RUNS_THREAD;
+		}
+	}
+	precise_leave(c);
+	return 0;
+}
+
+/*
+ * Chosen processes: threads that are there get to know it here, those to come in precise_begin().
+ * A thread in another CPU's hands may be at its account just now; what it adds in this moment may
+ * count to the wrong side.
+ */
+SEC("iter/task")
+int precise_choose(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct tasks_thread *t;
+	u64 exact;
+	u32 tgid;
+
+	if (!task)
+		return 0;
+	t = bpf_task_storage_get(&threads, task, NULL, 0);
+	if (!t)
+		return 0;
+	tgid = task->tgid;
+	exact = bpf_map_lookup_elem(&chosen, &tgid) != NULL;
+	if (t->own.exact == exact)
+		return 0;
+	/* Who waits, waits in the kernel. Who runs is in user space mostly: its next system call, or
+	 * the end of this one, tells. */
+	t->in = task->__state ? TASKS_IN_KERNEL : TASKS_IN_USER;
+	t->mark = precise_net(&t->own);
+	ts_barrier();
+	ts_write(t->own.exact, exact);
+	return 0;
+}
+
+/* A system call begins or ends. Where the thread was until then, and where it is now. */
+static __always_inline int precise_call(u64 was, u64 is)
+{
+	struct tasks_thread *t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
+	struct tasks_cpu *c;
+	u64 now, net;
+
+	if (!t || !t->own.exact)
+		return 0;
+	c = precise_slot();
+	if (!c || c->id != t->id)
+		return 0;
+	now = bpf_ktime_get_ns();
+	net = precise_net(&t->own) - (c->own.irq - c->start_irq) - (c->own.softirq - c->start_softirq);
+	if (now > c->start)
+		net += now - c->start;
+	if (was == TASKS_IN_USER && t->in == TASKS_IN_USER && net > t->mark)
+		t->own.user += net - t->mark;
+	t->mark = net;
+	t->in = is;
+	return 0;
+}
+
+SEC("tp_btf/sys_enter")
+int precise_sys_enter(void *ctx)
+{
+	return precise_call(TASKS_IN_USER, TASKS_IN_KERNEL);
+}
+
+SEC("tp_btf/sys_exit")
+int precise_sys_exit(void *ctx)
+{
+	return precise_call(TASKS_IN_KERNEL, TASKS_IN_USER);
+}
+
+static __always_inline int precise_irq_enter(void)
+{
+	struct tasks_cpu *c = precise_slot();
+
+	if (c && !c->irq_depth++)
+		c->irq_start = bpf_ktime_get_ns();
+	return 0;
+}
+
+static __always_inline int precise_irq_leave(void)
+{
+	struct tasks_cpu *c = precise_slot();
+	u64 took;
+
+	if (!c || !c->irq_depth || --c->irq_depth)
+		return 0;
+	took = bpf_ktime_get_ns() - c->irq_start;
+	c->own.irq += took;
+	c->softirq_other += took;
+	return 0;
+}
+
+SEC("tp_btf/irq_handler_entry")
+int precise_irq_handler_entry(void *ctx)
+{
+	return precise_irq_enter();
+}
+
+SEC("tp_btf/irq_handler_exit")
+int precise_irq_handler_exit(void *ctx)
+{
+	return precise_irq_leave();
+}
+
+/* x86's own interrupts have no handlers, but tracepoints. */
+#define PRECISE_VECTOR(name)                                  \
+	SEC("tp_btf/" #name "_entry")                         \
+	int precise_##name##_entry(void *ctx)                 \
+	{                                                     \
+		return precise_irq_enter();                   \
+	}                                                     \
+	SEC("tp_btf/" #name "_exit")                          \
+	int precise_##name##_exit(void *ctx)                  \
+	{                                                     \
+		return precise_irq_leave();                   \
+	}
+
+PRECISE_VECTOR(local_timer)
+PRECISE_VECTOR(reschedule)
+PRECISE_VECTOR(call_function)
+PRECISE_VECTOR(call_function_single)
+PRECISE_VECTOR(irq_work)
+
+SEC("tp_btf/softirq_entry")
+int precise_softirq_entry(void *ctx)
+{
+	struct tasks_cpu *c = precise_slot();
+
+	if (!c)
+		return 0;
+	c->softirq_other = 0;
+	c->softirq_start = bpf_ktime_get_ns();
+	return 0;
+}
+
+SEC("tp_btf/softirq_exit")
+int precise_softirq_exit(void *ctx)
+{
+	struct tasks_cpu *c = precise_slot();
+	u64 took;
+
+	if (!c || !c->softirq_start)
+		return 0;
+	took = bpf_ktime_get_ns() - c->softirq_start;
+	c->softirq_start = 0;
+	if (took > c->softirq_other)
+		c->own.softirq += took - c->softirq_other;
+	return 0;
+}

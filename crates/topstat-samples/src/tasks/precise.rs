@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Takes snapshots of the precise account: `tasks.h` says why they are consistent (A1 … A6).
+
+use std::io::Read as _;
+use std::mem::{offset_of, size_of};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use libbpf_rs::{Iter, Object, ProgramInput};
+
+use super::abi::{self, SectionHead};
+use super::accountant::Accountant;
+use super::interval::{AccountLost, Cpu, Each, Interval};
+use super::ledger::Ledger;
+use crate::Error;
+use crate::bpf::{self, Plain, Shared};
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks/precise_read.bpf.o"));
+
+/// How long a reader has the choice of the instant to itself, in ns. One that has died holds up others for so long.
+const CLAIM_NS: u64 = 500_000_000;
+/// How often to try to get it, and how long to wait in between: together, longer than a claim.
+const CLAIM_TRIES: u32 = 600;
+const CLAIM_PAUSE: Duration = Duration::from_millis(1);
+/// How often a CPU is given the time to finish a switch: it may be a virtual one that doesn't run.
+const BUSY_TRIES: u32 = 10_000;
+/// How often a snapshot is begun anew because another reader thought this one dead.
+const SNAPSHOT_TRIES: u32 = 5;
+/// Threads that ended and have been taken down between two snapshots, at most: 40 MB.
+const PENDING_MAX: usize = 1 << 17;
+
+/// A reader of the precise account. Readers don't disturb each other, and each has intervals of its own.
+pub struct Precise {
+    accountant: Arc<Accountant>,
+    object: Object,
+    section: Shared,
+    cpu_rows: Shared,
+    ledger: Ledger,
+    /// Where the rings stood at the latest instant.
+    ran_from: u64,
+    dead_from: u64,
+    instant: u64,
+    cpus: Vec<abi::tasks_cpu_row>,
+    /// The place in the ring up to which it has been read, and what was there.
+    dead_read: u64,
+    pending: Vec<abi::tasks_dead>,
+    unseen: u64,
+    /// Look at all threads next time: those known may have ended unseen.
+    look_at_all: bool,
+}
+
+/// The state at an instant, as it was read.
+struct State {
+    time: SystemTime,
+    head: SectionHead,
+    cpus: Vec<abi::tasks_cpu_row>,
+    rows: Vec<abi::tasks_row>,
+    all: bool,
+}
+
+fn failed(why: impl Into<String>) -> Error {
+    Error::Kernel { what: "take a snapshot of the CPU time of tasks".to_owned(), why: why.into() }
+}
+
+impl Precise {
+    /// Loads the programs that read, and takes the first snapshot: the first interval begins.
+    pub(super) fn new(accountant: Arc<Accountant>) -> Result<Self, Error> {
+        let constants = accountant.constants;
+        let mut object = bpf::open("precise_read", OBJECT)?;
+        bpf::set_constants(&mut object, ".rodata.constants", &constants)?;
+        bpf::resize(&mut object, "cpu_rows", size_of::<abi::tasks_cpu_row>(), constants.cpus)?;
+        for map in ["threads", "slots", "ran", "dead", "chosen", ".data.control"] {
+            bpf::reuse(&mut object, map, &accountant.map(map)?)?;
+        }
+        let object = bpf::load("tasks", object)?;
+        let section = Shared::new(&bpf::map(&object, "section")?)?;
+        let cpu_rows = Shared::new(&bpf::map(&object, "cpu_rows")?)?;
+        let mut reader = Self {
+            accountant,
+            object,
+            section,
+            cpu_rows,
+            ledger: Ledger::default(),
+            ran_from: 0,
+            dead_from: 0,
+            instant: 0,
+            cpus: Vec::new(),
+            dead_read: 0,
+            pending: Vec::new(),
+            unseen: 0,
+            look_at_all: true,
+        };
+        reader.dead_read = reader.dead_end();
+        reader.interval(Each::Process)?;
+        Ok(reader)
+    }
+
+    /// What all tasks have used since the previous call, or since the reader was made.
+    ///
+    /// # Errors
+    /// When the kernel does not run the programs that read, or something holds up all readers.
+    pub fn interval(&mut self, each: Each) -> Result<Interval, Error> {
+        for _ in 0..SNAPSHOT_TRIES {
+            if let Some(state) = self.state()? {
+                return Ok(self.settle(each, state));
+            }
+        }
+        Err(failed("other readers are faster; too many of them read at once"))
+    }
+
+    /// Takes down which threads have ended. To be called every second or so where intervals are long: the kernel keeps
+    /// only so many. It costs a few nanoseconds, and some more for each thread that has ended.
+    pub fn poll(&mut self) {
+        let end = self.dead_end();
+        let kept = u64::from(self.accountant.constants.dead_mask);
+        if end.saturating_sub(self.dead_read) > kept {
+            let lost = end - kept - self.dead_read;
+            self.lose(lost);
+            self.dead_read = end - kept;
+        }
+        while self.dead_read < end {
+            let number = self.dead_read + 1;
+            let index = (number & kept) as usize;
+            let offset = offset_of!(abi::tasks_dead, number);
+            match self.accountant.dead.read::<u64>(index, offset) {
+                found if found < number => break, // is being written
+                found if found > number => self.lose(1),
+                _ => {
+                    let dead: abi::tasks_dead = self.accountant.dead.read(index, 0);
+                    if self.accountant.dead.read::<u64>(index, offset) != number || self.pending.len() >= PENDING_MAX {
+                        self.lose(1);
+                    } else {
+                        self.pending.push(dead);
+                    }
+                }
+            }
+            self.dead_read = number;
+        }
+    }
+
+    fn lose(&mut self, threads: u64) {
+        self.unseen += threads;
+        self.look_at_all = true;
+    }
+
+    fn dead_end(&self) -> u64 {
+        self.accountant.control.read(0, offset_of!(abi::tasks_control, dead_end))
+    }
+
+    fn run(&self, name: &str, args: [u64; 2]) -> Result<u32, Error> {
+        let program = bpf::program(&self.object, name)?;
+        let mut words = args.map(u64::to_ne_bytes).concat();
+        let input = ProgramInput { context_in: Some(&mut words), ..Default::default() };
+        match program.test_run(input).map_err(|e| failed(e.to_string()))?.return_value {
+            abi::TASKS_FAULT => Err(failed(format!("{name} does not find its maps"))),
+            code => Ok(code),
+        }
+    }
+
+    fn head(&self) -> SectionHead {
+        self.section.read(0, 0)
+    }
+
+    /// Chooses the instant.
+    fn begin(&self) -> Result<SystemTime, Error> {
+        for _ in 0..CLAIM_TRIES {
+            let time = SystemTime::now();
+            match self.run("precise_begin", [CLAIM_NS, 0])? {
+                abi::TASKS_DONE => return Ok(time),
+                abi::TASKS_CLAIMED => std::thread::sleep(CLAIM_PAUSE),
+                _ => {}
+            }
+        }
+        Err(failed("another reader does not finish"))
+    }
+
+    /// All that has run, at one instant. `None`: another reader has chosen another one meanwhile.
+    fn state(&mut self) -> Result<Option<State>, Error> {
+        let time = self.begin()?;
+        self.read_cpus()?;
+        let cpus: Vec<abi::tasks_cpu_row> =
+            (0..self.accountant.constants.cpus as usize).map(|cpu| self.cpu_rows.read(cpu, 0)).collect();
+        let mut rows = Vec::new();
+        let mut cpu = 0;
+        while cpu < u64::from(self.accountant.constants.cpus) {
+            self.run("precise_runs", [cpu, 0])?;
+            self.take(&mut rows);
+            cpu = self.head().next;
+        }
+        let mut all = self.look_at_all;
+        if !all {
+            all = !self.read_ran(&mut rows)?;
+        }
+        if all {
+            self.read_all(&mut rows)?;
+        }
+        self.poll();
+        let head = self.head();
+        if self.run("precise_finish", [0, 0])? != abi::TASKS_DONE {
+            return Ok(None);
+        }
+        Ok(Some(State { time, head, cpus, rows, all }))
+    }
+
+    fn read_cpus(&self) -> Result<(), Error> {
+        let mut first = 0;
+        for _ in 0..BUSY_TRIES {
+            let code = self.run("precise_cpus", [first, 0])?;
+            first = self.head().next;
+            match code {
+                abi::TASKS_BUSY => std::thread::yield_now(),
+                _ if first >= u64::from(self.accountant.constants.cpus) => return Ok(()),
+                _ => {}
+            }
+        }
+        Err(failed(format!("CPU {first} is in the midst of a switch all the while")))
+    }
+
+    /// The threads in the ring `ran`; false: it has run over.
+    fn read_ran(&self, rows: &mut Vec<abi::tasks_row>) -> Result<bool, Error> {
+        let ran_end = || self.accountant.control.read::<u64>(0, offset_of!(abi::tasks_control, ran_end));
+        let kept = u64::from(self.accountant.constants.ran_mask);
+        let mut number = self.ran_from + 1;
+        let end = ran_end();
+        if end.saturating_sub(self.ran_from) > kept {
+            return Ok(false);
+        }
+        while number <= end {
+            self.run("precise_ran", [number, end])?;
+            self.take(rows);
+            number += u64::from(abi::TASKS_ROWS);
+        }
+        Ok(self.head().overrun == 0 && ran_end().saturating_sub(self.ran_from) <= kept)
+    }
+
+    /// All threads that have ever run.
+    fn read_all(&self, rows: &mut Vec<abi::tasks_row>) -> Result<(), Error> {
+        let refused = |e: &dyn std::fmt::Display| failed(e.to_string());
+        let link = bpf::program(&self.object, "precise_all")?.attach().map_err(|e| refused(&e))?;
+        let mut bytes = Vec::new();
+        Iter::new(&link).map_err(|e| refused(&e))?.read_to_end(&mut bytes).map_err(|e| refused(&e))?;
+        rows.extend(bytes.chunks_exact(size_of::<abi::tasks_row>()).map(from_bytes::<abi::tasks_row>));
+        Ok(())
+    }
+
+    /// The rows that a program has just written.
+    fn take(&self, rows: &mut Vec<abi::tasks_row>) {
+        let count = self.head().rows.min(abi::TASKS_ROWS) as usize;
+        let first = offset_of!(abi::tasks_section, row);
+        rows.extend((0..count).map(|i| self.section.read::<abi::tasks_row>(0, first + i * size_of::<abi::tasks_row>())));
+    }
+
+    /// From the state at this instant, and that at the one before, to what happened in between.
+    fn settle(&mut self, each: Each, state: State) -> Interval {
+        let (begin, end) = (self.instant, state.head.instant);
+        let mut page = self.ledger.page(each);
+        // Those that have ended first: what is known of their end is all there is to know.
+        let (ended, later): (Vec<_>, Vec<_>) = self.pending.drain(..).partition(|d| d.died <= end);
+        for dead in ended.iter().filter(|d| d.died > begin) {
+            page.ended(dead);
+        }
+        for row in &state.rows {
+            page.live(row);
+        }
+        for dead in &later {
+            page.live(&abi::tasks_row { id: dead.id, times: dead.kept, who: dead.who });
+        }
+        if state.all {
+            page.keep_seen();
+        }
+        let tasks = page.finish();
+        let cpus = (0..).zip(&state.cpus).filter(|(_, c)| c.since > 0).map(|(cpu, now)| {
+            let before = self.cpus.get(cpu as usize).filter(|c| c.since > 0).copied();
+            self::cpu(cpu, now, before.as_ref(), begin, end)
+        });
+        let interval = Interval {
+            time: state.time,
+            begin_ns: begin,
+            end_ns: end,
+            each,
+            tasks,
+            cpus: cpus.collect(),
+            lost: AccountLost {
+                no_memory: self.accountant.control.read(0, offset_of!(abi::tasks_control, no_memory)),
+                ended_unseen: self.unseen,
+                overruns: u64::from(state.all && begin > 0),
+            },
+        };
+        self.pending = later;
+        self.unseen = 0;
+        self.look_at_all = false;
+        self.instant = end;
+        self.cpus = state.cpus;
+        self.ran_from = state.head.ran_from;
+        self.dead_from = state.head.dead_from;
+        interval
+    }
+}
+
+/// What happened on a CPU.
+fn cpu(
+    cpu: u32,
+    now: &abi::tasks_cpu_row,
+    before: Option<&abi::tasks_cpu_row>,
+    begin: u64,
+    end: u64,
+) -> Cpu {
+    let zero = abi::tasks_cpu_own { steal: now.own.steal, ..Default::default() };
+    let then = before.map_or(&zero, |b| &b.own);
+    let since = |now: u64, then: u64| now.saturating_sub(then);
+    let wall_ns = end.saturating_sub(begin.max(now.since));
+    let idle_all_ns = since(now.own.idle, then.idle);
+    let unowned_ns = since(now.own.unowned, then.unowned);
+    // The parts of idle were read a moment later than the whole.
+    let mut left = idle_all_ns;
+    let mut take = |part: u64| {
+        let part = part.min(left);
+        left -= part;
+        part
+    };
+    let idle_irq_ns = take(since(now.own.idle_irq, then.idle_irq));
+    let idle_softirq_ns = take(since(now.own.idle_softirq, then.idle_softirq));
+    let idle_steal_ns = take(since(now.own.idle_steal, then.idle_steal));
+    Cpu {
+        cpu,
+        wall_ns,
+        tasks_ns: wall_ns.saturating_sub(idle_all_ns + unowned_ns),
+        unowned_ns,
+        idle_ns: left,
+        idle_irq_ns,
+        idle_softirq_ns,
+        idle_steal_ns,
+        irq_ns: since(now.own.irq, then.irq),
+        softirq_ns: since(now.own.softirq, then.softirq),
+        steal_ns: since(now.own.steal, then.steal),
+    }
+}
+
+fn from_bytes<T: Plain>(bytes: &[u8]) -> T {
+    assert!(bytes.len() >= size_of::<T>(), "a row was cut off");
+    // SAFETY: long enough, and any bytes are a value of a plain type.
+    unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Reads the precise account: programs that are called, never attached. Each reader has its own,
+ * with a section of its own, and nothing is drained: readers only take turns in choosing the
+ * instant.
+ */
+#include "precise.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct tasks_section);
+} section SEC(".maps");
+
+/* By CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct tasks_cpu_row);
+} cpu_rows SEC(".maps");
+
+/* How far ahead of now the instant is put (A2), and how long before it it must have been
+ * written: longer than a load can be early, or a store late. */
+#define AHEAD_NS 4000
+#define MARGIN_NS 1000
+/* How often an instant is chosen anew because it was written too late. */
+#define TRIES 8
+/* How many times a clock is looked at until the instant has passed, at 20 ns or more each. */
+#define SPINS 2000
+/* How often a CPU is looked at that is in the midst of a switch. */
+#define LOOKS 200
+
+static __always_inline struct tasks_section *precise_section(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&section, &zero);
+}
+
+/* All loads and stores before this are done before those after it. */
+static __always_inline void precise_fence(struct tasks_section *s)
+{
+	__sync_fetch_and_add(&s->fence, 1);
+}
+
+/*
+ * Begin a snapshot: choose the instant (A2), and wait until it is past. Argument: how long the
+ * reader claims the choice for, in ns; if it has died, others go on after that.
+ */
+SEC("raw_tp")
+int precise_begin(struct bpf_raw_tracepoint_args *ctx)
+{
+	u64 now = bpf_ktime_get_ns(), claim = ts_read(control.claim), T = 0;
+	struct tasks_section *s = precise_section();
+	u32 i;
+
+	if (!s)
+		return TASKS_FAULT;
+	if (claim > now || !ts_cas(&control.claim, claim, now + ctx->args[0]))
+		return TASKS_CLAIMED;
+	s->claim = now + ctx->args[0];
+	for (i = 0; i < TRIES; i++) {
+		s->ran_from = ts_read(control.ran_end);
+		s->dead_from = ts_read(control.dead_end);
+		T = bpf_ktime_get_ns() + AHEAD_NS;
+		__sync_lock_test_and_set(&control.instant, T);
+		if (bpf_ktime_get_ns() + MARGIN_NS < T)
+			break;
+		T = 0;
+	}
+	s->instant = T;
+	s->overrun = 0;
+	for (i = 0; i < SPINS; i++) {
+		if (bpf_ktime_get_ns() > T)
+			break;
+	}
+	if (!T || i == SPINS) {
+		ts_cas(&control.claim, s->claim, 0);
+		return TASKS_LATE;
+	}
+	return TASKS_DONE;
+}
+
+/* Whether the instant is this reader's still; gives the choice to others. */
+SEC("raw_tp")
+int precise_finish(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct tasks_section *s = precise_section();
+	int mine;
+
+	if (!s)
+		return TASKS_FAULT;
+	precise_fence(s);
+	mine = ts_read(control.instant) == s->instant;
+	ts_cas(&control.claim, s->claim, 0);
+	return mine ? TASKS_DONE : TASKS_CLAIMED;
+}
+
+/*
+ * One CPU at the instant. A slot that is written meanwhile is read again: what it says must be
+ * of one moment, and all that came before the instant must be in it (A3).
+ */
+__noinline int precise_cpu(u32 cpu)
+{
+	struct tasks_section *s = precise_section();
+	struct tasks_cpu_row *row = bpf_map_lookup_elem(&cpu_rows, &cpu);
+	struct tasks_cpu *c = bpf_map_lookup_elem(&slots, &cpu);
+	u64 T, seq, before;
+	u32 i;
+
+	if (!s || !row || !c)
+		return TASKS_FAULT;
+	T = s->instant;
+	for (i = 0; i < LOOKS; i++) {
+		precise_fence(s);
+		seq = ts_read(c->seq);
+		if (seq & 1)
+			continue;
+		precise_fence(s);
+		row->since = c->since;
+		row->thread = row->id = 0;
+		row->start = c->start;
+		before = c->start < T ? T - c->start : 0;
+		if (c->kept_at == T) {
+			row->own = c->kept;
+		} else {
+			row->own = c->own;
+			if (c->running == TASKS_RUNS_IDLE) {
+				row->own.idle += before;
+				row->own.idle_irq += c->own.irq - c->start_irq;
+				row->own.idle_softirq += c->own.softirq - c->start_softirq;
+			} else if (c->running == TASKS_RUNS_UNOWNED) {
+				row->own.unowned += before;
+			}
+		}
+		if (c->running == TASKS_RUNS_THREAD && c->start < T) {
+			row->thread = c->thread;
+			row->id = c->id;
+		}
+		row->irq = c->own.irq - c->start_irq;
+		row->softirq = c->own.softirq - c->start_softirq;
+		row->start_steal = c->start_steal;
+		precise_fence(s);
+		if (ts_read(c->seq) == seq)
+			return TASKS_DONE;
+	}
+	return TASKS_BUSY;
+}
+
+/* All CPUs, from one on. Argument: the first. Returns TASKS_BUSY, and its number in `next`, when
+ * one is in the midst of a switch for long: its virtual CPU doesn't run. */
+SEC("raw_tp")
+int precise_cpus(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct tasks_section *s = precise_section();
+	u32 cpu, first = ctx->args[0], i;
+	int code;
+
+	if (!s)
+		return TASKS_FAULT;
+	for (i = 0; i < TASKS_ROWS; i++) {
+		cpu = first + i;
+		s->next = cpu;
+		if (cpu >= constants.cpus)
+			break;
+		code = precise_cpu(cpu);
+		if (code)
+			return code;
+	}
+	return TASKS_DONE;
+}
+
+#define NOWHERE ~0U
+
+/* What a thread has used since it began to run on the CPU, up to the instant. */
+static __always_inline void precise_slice(struct tasks_section *s, struct tasks_own *own, u32 cpu,
+					  struct task_struct *task)
+{
+	struct tasks_cpu_row *row = bpf_map_lookup_elem(&cpu_rows, &cpu);
+	u64 steal;
+
+	if (!row || row->start >= s->instant)
+		return;
+	own->run += s->instant - row->start;
+	own->irq += row->irq;
+	own->softirq += row->softirq;
+	if (constants.steal && bpf_core_field_exists(task->se.cfs_rq->rq->prev_steal_time_rq)) {
+		steal = BPF_CORE_READ(task, se.cfs_rq, rq, prev_steal_time_rq);
+		if (steal > row->start_steal)
+			own->steal += steal - row->start_steal;
+	}
+}
+
+/*
+ * One thread at the instant, into the next row. `cpu`: where it runs, if a slot says that it
+ * does. The storage is read in the order of A4, and believed if its id is the same afterwards.
+ */
+__noinline int precise_thread(u64 thread, u64 id, u32 cpu)
+{
+	struct tasks_section *s = precise_section();
+	struct task_struct *task;
+	struct tasks_row *row;
+	u64 still = 0;
+
+	if (!s)
+		return 0;
+	row = &s->row[ts_bound(s->rows, TASKS_ROWS - 1)];
+	ts_peek(&row->times.own, sizeof(row->times.own), thread + offsetof(struct tasks_thread, own));
+	precise_fence(s);
+	if (ts_peek(&s->thread, sizeof(s->thread), thread) || s->thread.id != id) {
+		s->gone++;
+		return 0;
+	}
+	task = (void *)s->thread.task;
+	if (s->thread.kept_at == s->instant) {
+		row->times = s->thread.kept;
+	} else {
+		precise_kernel(&row->times.kernel, task);
+		precise_since(&row->times.kernel, &s->thread.base);
+		if (cpu != NOWHERE)
+			precise_slice(s, &row->times.own, cpu, task);
+		precise_user(&row->times.own, s->thread.in, s->thread.mark);
+	}
+	row->id = id;
+	precise_who(&row->who, task);
+	precise_fence(s);
+	if (ts_peek(&still, sizeof(still), thread + offsetof(struct tasks_thread, id)) || still != id) {
+		s->gone++;
+		return 0;
+	}
+	s->rows++;
+	return 0;
+}
+
+__noinline int precise_running(u32 cpu)
+{
+	struct tasks_cpu_row *row = bpf_map_lookup_elem(&cpu_rows, &cpu);
+
+	if (row && row->thread)
+		precise_thread(row->thread, row->id, cpu);
+	return 0;
+}
+
+/* The threads that run, from a CPU on. Argument: the first. */
+SEC("raw_tp")
+int precise_runs(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct tasks_section *s = precise_section();
+	u32 i, first = ctx->args[0];
+
+	if (!s)
+		return TASKS_FAULT;
+	s->rows = 0;
+	for (i = 0; i < TASKS_ROWS; i++) {
+		if (first + i >= constants.cpus)
+			break;
+		precise_running(first + i);
+	}
+	s->next = first + i;
+	return TASKS_DONE;
+}
+
+/* An entry of `ran`. One that is being written is passed over: its thread left a CPU after that
+ * one's slot was read, so it is among those that ran at the instant. */
+__noinline int precise_entry(u64 number)
+{
+	struct tasks_section *s = precise_section();
+	u32 i = number & constants.ran_mask;
+	struct tasks_ran *entry = bpf_map_lookup_elem(&ran, &i);
+	u64 found, thread, id;
+
+	if (!entry || !s)
+		return 0;
+	found = ts_read(entry->number);
+	precise_fence(s);
+	thread = entry->thread;
+	id = entry->id;
+	precise_fence(s);
+	if (ts_read(entry->number) != found || found > number)
+		s->overrun++;
+	else if (found == number)
+		precise_thread(thread, id, NOWHERE);
+	return 0;
+}
+
+/* The threads that ran (A5): entries of the ring, from the one in argument 0 to the one in
+ * argument 1, which must be less than TASKS_ROWS apart. */
+SEC("raw_tp")
+int precise_ran(struct bpf_raw_tracepoint_args *ctx)
+{
+	struct tasks_section *s = precise_section();
+	u64 number = ctx->args[0], end = ctx->args[1];
+	u32 i;
+
+	if (!s)
+		return TASKS_FAULT;
+	s->rows = 0;
+	for (i = 0; i < TASKS_ROWS; i++) {
+		if (number + i > end)
+			break;
+		precise_entry(number + i);
+	}
+	return TASKS_DONE;
+}
+
+/* All threads that have ever run: for a reader's first snapshot, or after an overrun. */
+SEC("iter/task")
+int precise_all(struct bpf_iter__task *ctx)
+{
+	struct tasks_section *s = precise_section();
+	struct task_struct *task = ctx->task;
+	struct tasks_thread *t;
+
+	if (!task || !s)
+		return 0;
+	t = bpf_task_storage_get(&threads, task, NULL, 0);
+	if (!t || !t->id || (!t->own.run && t->kept_at != s->instant))
+		return 0;
+	s->rows = 0;
+	/* By way of memory, which makes a number of it. */
+	ts_write(s->address, (u64)t);
+	precise_thread(ts_read(s->address), t->id, NOWHERE);
+	if (s->rows)
+		bpf_seq_write(ctx->meta->seq, &s->row[0], sizeof(s->row[0]));
+	return 0;
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What describes a task, or a cgroup.
+
+use std::mem::{offset_of, size_of};
+
+use libbpf_rs::{MapCore as _, MapFlags};
+use topstat_engine::window_value;
+use topstat_model::{Column, ColumnKind, Field};
+
+use super::abi;
+use crate::cgroup::{Paths, container};
+use crate::ranking::{Head, Maps, ts_tick};
+
+/// How often an idle window is read again that is being written.
+const BUSY_TRIES: u32 = 100;
+/// The id of the row that is all CPUs' idle time: no task has it.
+const IDLE_ID: u64 = u64::MAX;
+
+/// The columns of a sample.
+pub fn columns(sample: u32) -> Vec<Column> {
+    let mut columns = Vec::new();
+    if sample == abi::TASKS_TASKS {
+        columns.push(Column::new("pid", ColumnKind::Pid));
+        columns.push(Column::optional("tid", ColumnKind::Pid));
+        columns.push(Column::new("comm", ColumnKind::Text));
+    }
+    columns.push(Column::new("cgroup", ColumnKind::Path));
+    columns.push(Column::optional("container", ColumnKind::Id));
+    columns
+}
+
+/// A name as the kernel has it, up to the first zero; `None`: there is none.
+pub fn name(comm: &[core::ffi::c_char]) -> Option<String> {
+    let bytes: Vec<u8> = comm.iter().map(|c| c.to_ne_bytes()[0]).take_while(|c| *c != 0).collect();
+    (!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The fields of a row, in the order of [`columns`].
+pub fn describe(sample: u32, row: &abi::tasks_top_row, paths: &mut Paths) -> Vec<Field> {
+    let path = if row.cgroup == 0 { None } else { paths.of(row.cgroup, row.cgroup_v1) };
+    let id = path.as_deref().and_then(container).map(str::to_owned);
+    let mut fields = Vec::new();
+    if sample == abi::TASKS_TASKS {
+        fields.push(Field::U64(row.pid.into()));
+        fields.push(if row.tid == 0 { Field::None } else { Field::U64(row.tid.into()) });
+        fields.push(name(&row.comm).into());
+    }
+    fields.push(path.into());
+    fields.push(id.into());
+    fields
+}
+
+/// The idle time of all CPUs: no task's, and ranked by none of them.
+pub fn idle(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi::tasks_top_row> {
+    if table != abi::TASKS_CPU && table != abi::TASKS_CPU_TOTAL {
+        return None;
+    }
+    let value = (0..).map_while(|cpu| runner(maps, cpu)).map(|runner| idle_of(maps, runner, sample, table, tick)).sum();
+    let head = Head { id: IDLE_ID, value, part: [value, 0], ..Head::default() };
+    let mut row = abi::tasks_top_row { row: head, ..Default::default() };
+    let name = if sample == abi::TASKS_TASKS { "idle" } else { "" };
+    for (to, from) in row.comm.iter_mut().zip(name.bytes()) {
+        *to = core::ffi::c_char::from_ne_bytes([from]);
+    }
+    Some(row)
+}
+
+/// A CPU's slot and its number; `None`: there is no such CPU.
+fn runner(maps: &Maps, cpu: u32) -> Option<(u32, Vec<u8>)> {
+    let (_, runners) = maps.further.iter().find(|(name, _)| *name == "runners")?;
+    if cpu >= runners.max_entries() {
+        return None;
+    }
+    let bytes = runners.lookup(&cpu.to_ne_bytes(), MapFlags::ANY).ok().flatten()?;
+    (bytes.len() >= size_of::<abi::tasks_runner>()).then_some((cpu, bytes))
+}
+
+fn idle_of(maps: &Maps, (cpu, bytes): (u32, Vec<u8>), sample: u32, table: u32, tick: &ts_tick) -> u64 {
+    let mut bytes = bytes;
+    for _ in 0..BUSY_TRIES {
+        if table == abi::TASKS_CPU_TOTAL {
+            let at = offset_of!(abi::tasks_runner, idle_total);
+            return u64::from_ne_bytes(bytes[at..at + size_of::<u64>()].try_into().unwrap_or_default());
+        }
+        let at = offset_of!(abi::tasks_runner, idle) + sample as usize * size_of::<abi::ts_window>();
+        // SAFETY: the slot is whole and holds a window for each sample, and any bytes are a window.
+        let window: abi::ts_window = unsafe { bytes.as_ptr().add(at).cast::<abi::ts_window>().read_unaligned() };
+        if let Some(value) = window_value(&window, tick) {
+            return value.value;
+        }
+        let Some((_, again)) = runner(maps, cpu) else { break };
+        bytes = again;
+    }
+    0
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What the programs that account for tasks and those that read it share. The one source: the
+ * Rust side is generated from this file.
+ *
+ * The precise account. Every thread's storage holds what it has used so far, brought up to date
+ * when it leaves a CPU; every CPU has a slot that says what runs there since when. A snapshot is
+ * one number, the instant T, written to tasks_control.instant. Nothing else is stopped or poked:
+ *
+ *   A1  whoever leaves a CPU for the first time after T keeps its account as of T beside the
+ *       running one (`kept`, for the instant in `kept_at`), and enters itself into the ring
+ *       `ran`; so does a CPU's slot;
+ *   A2  T lies a little ahead when it is written, so that no clock that is read after T was
+ *       read by a CPU that does not see T yet;
+ *   A3  a slot's `seq` is odd while its CPU is at it. Once T has passed, and every CPU was seen
+ *       with an even one, all that came before T is in the accounts;
+ *   A4  hence a thread's account at T is `kept`, if that is of T, and else the running one and,
+ *       if a slot says that it runs since before T, the time since;
+ *   A5  a thread was on a CPU between two instants only if it is in `ran` behind the place that
+ *       was the ring's end when the first was written, or in a slot: threads that sleep are
+ *       never looked at;
+ *   A6  a thread that has ended is in the ring `dead` with all that is to be known of it.
+ *
+ * The time on the CPUs that is not a thread's own is in their slots: `idle`, and `unowned` of
+ * threads without storage. So at any T, threads + dead + idle + unowned = time × CPUs.
+ */
+#ifndef TOPSTAT_TASKS_H
+#define TOPSTAT_TASKS_H
+
+#include "topstat/section.h"
+
+#define TASKS_COMM 16
+
+/* Set before loading. */
+struct tasks_constants {
+	u32 interrupts; /* interrupts and softirqs are taken apart */
+	u32 steal; /* the kernel knows what the hypervisor took */
+	u32 ran_mask; /* entries of the rings - 1 */
+	u32 dead_mask;
+	u32 cpus;
+	u32 pad;
+};
+
+/* What was used on a CPU, in ns; the parts are contained in `run`. */
+struct tasks_own {
+	u64 run;
+	u64 irq;
+	u64 softirq;
+	u64 steal;
+	u64 user; /* in user space, since `exact` was set */
+	u64 exact; /* `user` counts: the thread is of a chosen process */
+};
+
+/* What the kernel itself accounts for. Differences count. */
+struct tasks_kernel {
+	u64 utime; /* by ticks, or exact: see the README */
+	u64 stime;
+	u64 gtime; /* contained in utime */
+	u64 wait; /* runnable, but not on a CPU */
+	u64 switches;
+};
+
+struct tasks_times {
+	struct tasks_own own;
+	struct tasks_kernel kernel;
+};
+
+/* Who it is: taken down while it is sure. A process is told by its leader's start. */
+struct tasks_who {
+	u32 pid; /* the thread's */
+	u32 tgid;
+	u32 ppid; /* the parent process, to which its time goes when it ends */
+	u32 gppid; /* and that one's */
+	u64 start; /* of the process, ns since boot */
+	u64 parent_start;
+	u32 flags; /* of enum tasks_flag */
+	u32 pad;
+	char comm[TASKS_COMM]; /* of the process */
+	char thread_comm[TASKS_COMM];
+	char parent_comm[TASKS_COMM];
+};
+
+enum tasks_flag {
+	TASKS_KERNEL = 1, /* a kernel thread */
+	TASKS_LAST = 2, /* dead, and with it all threads of the process */
+};
+
+/* Where a chosen thread is, as its system calls tell. Exceptions are taken for user space. */
+enum tasks_in {
+	TASKS_IN_USER,
+	TASKS_IN_KERNEL,
+};
+
+/* Processes that can be chosen at once. */
+#define TASKS_CHOSEN 1024
+
+/* A thread's storage. */
+struct tasks_thread {
+	u64 id; /* 0: not yet */
+	struct tasks_own own; /* as of when it last left a CPU */
+	u64 kept_at; /* the instant of … */
+	struct tasks_times kept;
+	u64 task; /* its address */
+	u64 in; /* enum tasks_in */
+	u64 mark; /* of a chosen thread: its net time when it went there */
+	struct tasks_kernel base; /* as of when the storage was made */
+	struct tasks_who who; /* as of its exit */
+};
+
+/* What is a CPU's own. */
+struct tasks_cpu_own {
+	u64 idle; /* contains the parts below that fell into it */
+	u64 unowned;
+	u64 idle_irq;
+	u64 idle_softirq;
+	u64 idle_steal;
+	u64 irq; /* of all that ran here */
+	u64 softirq;
+	u64 steal;
+};
+
+enum tasks_running {
+	TASKS_RUNS_UNKNOWN, /* nothing was seen of this CPU yet */
+	TASKS_RUNS_IDLE,
+	TASKS_RUNS_UNOWNED,
+	TASKS_RUNS_THREAD,
+};
+
+/* A CPU's slot; only that CPU writes it. */
+struct tasks_cpu {
+	u64 seq; /* A3 */
+	u64 start; /* of what runs */
+	u64 thread; /* its storage's address and id */
+	u64 id;
+	u32 running; /* enum tasks_running */
+	u32 irq_depth;
+	u64 irq_start;
+	u64 softirq_start; /* 0: none */
+	u64 softirq_other; /* interrupts inside of the softirq */
+	/* as of `start` */
+	u64 start_irq;
+	u64 start_softirq;
+	u64 start_steal;
+	u64 since; /* when this CPU was first seen */
+	struct tasks_cpu_own own;
+	u64 kept_at;
+	struct tasks_cpu_own kept;
+	u64 pad[6];
+} __attribute__((aligned(64)));
+
+struct tasks_control {
+	u64 instant; /* T of the latest snapshot */
+	u64 claim; /* until when its reader has it to himself (ns); 0: nobody has */
+	u64 pad[6];
+	u64 ran_end; /* entries ever made in the ring */
+	u64 pad1[7];
+	u64 dead_end;
+	u64 pad2[7];
+	u64 no_memory; /* threads without storage */
+	u64 pad3[7];
+};
+
+/* An entry of the ring `ran`, at [number & ran_mask]. */
+struct tasks_ran {
+	u64 number; /* of the entry, from 1; written last */
+	u64 thread; /* address of its storage … */
+	u64 id; /* … if it is its own still */
+	u64 pad;
+};
+
+/* An entry of the ring `dead`. */
+struct tasks_dead {
+	u64 number;
+	u64 id;
+	u64 died;
+	u64 kept_at;
+	struct tasks_times kept;
+	struct tasks_times times;
+	struct tasks_who who;
+};
+
+/* Rows of a section; how many threads are looked at in one call, which is not interrupted. */
+#define TASKS_ROWS 512
+
+/* A thread at the instant. */
+struct tasks_row {
+	u64 id;
+	struct tasks_times times;
+	struct tasks_who who;
+};
+
+/* A CPU at the instant. */
+struct tasks_cpu_row {
+	u64 since; /* 0: nothing was seen of it yet */
+	struct tasks_cpu_own own;
+	u64 start; /* of what runs, where it is a thread */
+	u64 thread;
+	u64 id;
+	u64 irq; /* of what runs, since its start */
+	u64 softirq;
+	u64 start_steal;
+};
+
+/* What a call of a reader's program has found, and the snapshot it belongs to. */
+struct tasks_section {
+	u64 instant;
+	u64 ran_from; /* A5: the rings' ends when the instant was written */
+	u64 dead_from;
+	u64 claim;
+	u64 fence;
+	u64 address;
+	u64 gone; /* threads that have ended meanwhile: see `dead` */
+	u64 next; /* CPU to go on with */
+	u64 overrun; /* entries of `ran` that were written over */
+	u32 rows;
+	u32 pad;
+	struct tasks_thread thread; /* a copy */
+	struct tasks_row row[TASKS_ROWS];
+};
+
+/* Why a call of a reader's program did not do it. */
+enum tasks_code {
+	TASKS_DONE,
+	TASKS_CLAIMED, /* another reader is at it */
+	TASKS_LATE, /* interrupted, call again */
+	TASKS_BUSY, /* a CPU is in the midst of a switch, call again */
+	TASKS_FAULT,
+};
+
+/*
+ * The tables. An object is a process (or, where so set, a thread), in the storage of its leader;
+ * or a cgroup, in a hash.
+ */
+enum tasks_sample {
+	TASKS_TASKS,
+	TASKS_CGROUPS,
+	TASKS_SAMPLES,
+};
+
+/* A power of two, and the static one last. */
+enum tasks_table {
+	TASKS_CPU, /* ns on a CPU, by window */
+	TASKS_SWITCHES, /* how often it left one */
+	TASKS_WAITS, /* ns that it waited for one while runnable */
+	TASKS_CPU_TOTAL, /* ns on a CPU, running total */
+	TASKS_TABLES,
+};
+
+/* Another one whenever a structure changes that is pinned. */
+#define TASKS_ABI 1
+
+/* Set before loading. */
+struct tasks_top_constants {
+	struct ts_shape shape;
+	u32 by_thread;
+	u32 v1_controller; /* enum tasks_v1 */
+};
+
+/* The v1 hierarchy that tells a task's cgroup where v2 is empty. */
+enum tasks_v1 {
+	TASKS_V1_NONE,
+	TASKS_V1_MEMORY,
+	TASKS_V1_CPU,
+	TASKS_V1_PIDS,
+};
+
+struct tasks_settings {
+	struct ts_settings all;
+	struct ts_config config[TASKS_SAMPLES][TASKS_TABLES];
+};
+
+/* So that what every push needs fits a line or two: as in struct inet_object. */
+struct tasks_object {
+	u64 id; /* 0: not (or no longer) an object */
+	u64 self; /* its own address */
+	u64 task; /* of the leader, or the thread */
+	struct ts_count total;
+	u64 pad;
+	struct ts_window window[TASKS_CPU_TOTAL]; /* of the tables before it */
+	u64 pad_end[8]; /* see ts_mark_index() */
+};
+
+struct tasks_group {
+	u64 id; /* of the cgroup, with TASKS_GROUP_V1 if it is of a v1 hierarchy */
+	u64 self;
+	u64 pad[6];
+	struct ts_window window; /* of TASKS_CPU */
+	u64 pad_end[8];
+};
+#define TASKS_GROUP_V1 (1ULL << 63)
+/* Cgroups with tasks that can be told apart: 3 MiB. Others are counted to the total alone. */
+#define TASKS_GROUPS 8192
+
+/* What runs on a CPU, as the tables see it; and the CPU's idle time, which is nobody's. */
+struct tasks_runner {
+	u64 start_ns; /* 0: nothing was seen of this CPU yet */
+	u64 start_jiffies;
+	u64 wait; /* what it had waited before it began to wait for this slice */
+	u64 pad;
+	struct ts_count idle_total;
+	u64 pad1;
+	struct ts_window idle[TASKS_SAMPLES]; /* of TASKS_CPU */
+	u64 pad_end[8];
+};
+
+/* One row of a section. */
+struct tasks_top_row {
+	struct ts_row row;
+	u64 cgroup; /* id in the cgroup v2 hierarchy */
+	u64 cgroup_v1; /* id in the v1 hierarchy of enum tasks_v1; 0: none */
+	u32 pid; /* of the process */
+	u32 tid; /* of the thread, where the objects are threads; else 0 */
+	char comm[TASKS_COMM]; /* of the process */
+};
+
+struct tasks_top_section {
+	struct ts_section head;
+	struct tasks_top_row row[];
+};
+
+#endif /* TOPSTAT_TASKS_H */

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The observer of tasks: samples tasks and cgroups.
+ *
+ * It pushes when a task leaves a CPU: nanoseconds that it was on it (by the clock, so that all
+ * add up to time times CPUs, with idle), that it had waited for it (by the kernel's account), and
+ * one switch. Objects are made before a task first runs.
+ */
+#include "charge.bpf.h"
+#include "../bpf/gate.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* Unique as long as a pid is not used again within a microsecond. */
+static __always_inline u64 top_id(struct task_struct *task)
+{
+	return task->start_boottime >> 10 << 22 | (task->pid & 0x3fffff);
+}
+
+static __always_inline void top_begin(struct task_struct *task)
+{
+	struct tasks_object *o;
+
+	if (!constants.by_thread && task->pid != task->tgid)
+		return;
+	o = bpf_task_storage_get(&objects, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!o || o->self)
+		return; /* without memory, its pushes are counted as lost */
+	o->task = (u64)task;
+	o->self = (u64)o;
+	ts_barrier();
+	ts_write(o->id, top_id(task));
+	ts_add(&census[TASKS_TASKS].begun, 1);
+}
+
+TS_GATE("tp_btf/sched_switch", top_switch)
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(top_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	top_charge(prev, next, 1);
+	return 0;
+}
+
+TS_GATE("tp_btf/task_newtask", top_new)
+
+SEC("tp_btf/task_newtask")
+int BPF_PROG(top_new, struct task_struct *task)
+{
+	top_begin(task);
+	return 0;
+}
+
+TS_GATE("tp_btf/sched_process_exec", top_exec)
+
+/* A thread that is not the leader has become it: what it executes runs in its name. */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(top_exec, struct task_struct *task)
+{
+	top_begin(task);
+	return 0;
+}
+
+TS_GATE("tp_btf/sched_process_exit", top_exit)
+
+/* A process ends with the last of its threads: its object leaves all tables, its pushes stay in
+ * the totals. */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(top_exit, struct task_struct *task)
+{
+	struct task_struct *leader = constants.by_thread ? task : task->group_leader;
+	u32 cpu = bpf_get_smp_processor_id(), table;
+	struct tasks_object *o;
+	struct ts_bank *bank;
+	u64 id;
+
+	if (!constants.by_thread && task->signal->live.counter)
+		return 0;
+	o = bpf_task_storage_get(&objects, leader, NULL, 0);
+	if (!o)
+		return 0;
+	id = o->id;
+	if (!id || !ts_cas(&o->id, id, 0))
+		return 0;
+	ts_add(&census[TASKS_TASKS].ended, 1);
+	bank = top_bank(cpu, TASKS_TASKS);
+	if (!bank || !ts_bank_enter(bank))
+		return 0;
+	for (table = 0; table < TASKS_TABLES; table++)
+		ts_forget(top_table(bank, table), o->self, constants.shape.entries_mask);
+	ts_bank_leave(bank, 1);
+	return 0;
+}
+
+TS_GATE("tp_btf/cgroup_rmdir", top_rmdir)
+
+/* Ids are never used again; the entry is. */
+SEC("tp_btf/cgroup_rmdir")
+int BPF_PROG(top_rmdir, struct cgroup *cgroup)
+{
+	u64 id = cgroup->kn->id;
+	struct tasks_group *g = bpf_map_lookup_elem(&groups, &id);
+
+	if (!g) {
+		id |= TASKS_GROUP_V1;
+		g = bpf_map_lookup_elem(&groups, &id);
+	}
+	if (!g)
+		return 0;
+	ts_write(g->id, 0);
+	bpf_map_delete_elem(&groups, &id);
+	ts_add(&census[TASKS_CGROUPS].ended, 1);
+	return 0;
+}
+
+/* The tasks that are there already. */
+SEC("iter/task")
+int top_adopt(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+
+	if (task)
+		top_begin(task);
+	return 0;
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An interval as CSV: a record for each row, then those that make up the sum, `sum`, and what was lost.
+//! `docs/tasks.md` describes it.
+
+use std::borrow::Cow;
+use std::io;
+
+use topstat_model::csv::text;
+use topstat_model::rfc3339;
+use topstat_samples::tasks::{Task, Usage};
+
+use super::column::Amount;
+use super::picture::Picture;
+use super::shot::Shot;
+use crate::backend::Account;
+
+const TASK: [&str; 11] =
+    ["time", "row", "tasks", "pid", "tgid", "ppid", "comm", "kernel", "elapsed_ns", "ended_ns", "exact"];
+const USAGE: [&str; 8] =
+    ["user_ns", "system_ns", "irq_ns", "softirq_ns", "steal_ns", "guest_ns", "wait_ns", "switches"];
+const PREFIXES: [&str; 2] = ["", "children_"];
+const TOTAL: &str = "total_ns";
+const COMMAND_LINE: &str = "cmdline";
+
+/// Writes intervals, the names of the columns before the first.
+pub struct Csv {
+    command_lines: bool,
+    begun: bool,
+}
+
+impl Csv {
+    pub fn new(command_lines: bool) -> Self {
+        Self { command_lines, begun: false }
+    }
+
+    pub fn write(&mut self, shot: &Shot, picture: &Picture, account: &mut dyn Account) -> io::Result<Vec<u8>> {
+        let mut records = csv::Writer::from_writer(Vec::new());
+        if !std::mem::replace(&mut self.begun, true) {
+            for name in TASK.into_iter().chain([TOTAL]) {
+                records.write_field(name)?;
+            }
+            for (prefix, name) in PREFIXES.iter().flat_map(|prefix| USAGE.map(|name| (prefix, name))) {
+                records.write_field(format!("{prefix}{name}"))?;
+            }
+            self.end(&mut records, Some(COMMAND_LINE))?;
+        }
+        let time = rfc3339(shot.interval.time);
+        for row in &picture.rows {
+            let (task, amount) = (row.task, picture.amount(row.task));
+            record(&mut records, &time, "task", "1", Some((shot, task)))?;
+            numbers(&mut records, &amount, amount.total_ns().cast_signed())?;
+            // The pid of who has ended may already be another's.
+            let line = (self.command_lines && task.ended_ns.is_none()).then(|| account.command_line(task)).flatten();
+            let line = line.map(|arguments| arguments.join(" "));
+            self.end(&mut records, line.as_deref().map(text).as_deref())?;
+        }
+        for line in picture.lines().chain([&picture.sum()]) {
+            let tasks = if line.tasks > 0 { line.tasks.to_string() } else { String::new() };
+            record(&mut records, &time, line.kind.name(), &tasks, None)?;
+            numbers(&mut records, &line.amount, line.total_ns)?;
+            self.end(&mut records, None)?;
+        }
+        let lost = &shot.interval.lost;
+        let lost = [
+            (lost.no_memory, "lost no_memory"),
+            (lost.ended_unseen, "lost ended_unseen"),
+            (lost.overruns, "lost overruns"),
+        ];
+        for (count, name) in lost.into_iter().filter(|(count, _)| *count > 0) {
+            record(&mut records, &time, name, &count.to_string(), None)?;
+            for _ in 0..1 + PREFIXES.len() * USAGE.len() {
+                records.write_field("")?;
+            }
+            self.end(&mut records, None)?;
+        }
+        records.into_inner().map_err(|error| error.into_error())
+    }
+
+    fn end(&self, records: &mut csv::Writer<Vec<u8>>, command_line: Option<&str>) -> io::Result<()> {
+        if self.command_lines {
+            records.write_field(command_line.unwrap_or(""))?;
+        }
+        Ok(records.write_record(None::<&[u8]>)?)
+    }
+}
+
+/// The fields of [`TASK`].
+fn record(
+    records: &mut csv::Writer<Vec<u8>>,
+    time: &str,
+    row: &str,
+    tasks: &str,
+    task: Option<(&Shot, &Task)>,
+) -> io::Result<()> {
+    let fields: [Cow<'_, str>; 8] = match task {
+        None => Default::default(),
+        Some((shot, task)) => [
+            task.pid.to_string().into(),
+            task.tgid.to_string().into(),
+            task.ppid.to_string().into(),
+            text(&task.comm),
+            u8::from(task.kernel).to_string().into(),
+            shot.elapsed_ns(task).to_string().into(),
+            task.ended_ns.map_or(Cow::Borrowed(""), |ns| ns.to_string().into()),
+            u8::from(task.exact).to_string().into(),
+        ],
+    };
+    for field in [time, row, tasks].into_iter().chain(fields.iter().map(AsRef::as_ref)) {
+        records.write_field(field)?;
+    }
+    Ok(())
+}
+
+/// The total, and the fields of [`USAGE`] for each of [`PREFIXES`].
+fn numbers(records: &mut csv::Writer<Vec<u8>>, amount: &Amount, total_ns: i64) -> io::Result<()> {
+    records.write_field(total_ns.to_string())?;
+    for Usage { run_ns: _, user_ns, system_ns, irq_ns, softirq_ns, steal_ns, guest_ns, wait_ns, switches } in
+        [amount.own, amount.children]
+    {
+        for number in [user_ns, system_ns, irq_ns, softirq_ns, steal_ns, guest_ns, wait_ns, switches] {
+            records.write_field(number.to_string())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which tasks to show. What is hidden is added to `other`.
+
+use topstat_samples::tasks::Task;
+
+use super::args::TasksArgs;
+
+/// The most bytes of a name that the kernel keeps: TASK_COMM_LEN of linux/sched.h without its zero.
+const NAME_BYTES: usize = 15;
+
+/// A task is shown if it matches any of the same kind, and all of different kinds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    pids: Vec<u32>,
+    names: Vec<Vec<u8>>,
+}
+
+impl Filter {
+    pub fn new(args: &TasksArgs) -> Self {
+        let cut = |name: &String| name.as_bytes()[..name.len().min(NAME_BYTES)].to_vec();
+        Self { pids: args.pid.clone(), names: args.comm.iter().map(cut).collect() }
+    }
+
+    pub fn matches(&self, task: &Task) -> bool {
+        let pid = self.pids.is_empty() || self.pids.contains(&task.tgid) || self.pids.contains(&task.pid);
+        pid && (self.names.is_empty() || self.names.iter().any(|name| is_name(name, &task.comm)))
+    }
+}
+
+/// The kernel cuts a name wherever its last byte falls: what is left of a character has become U+FFFD.
+fn is_name(wanted: &[u8], comm: &str) -> bool {
+    wanted == comm.as_bytes() || wanted.len() == NAME_BYTES && String::from_utf8_lossy(wanted) == comm
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_compared_as_the_kernel_cuts_them() {
+        let filter = |name: &str| {
+            let bytes = name.as_bytes()[..name.len().min(NAME_BYTES)].to_vec();
+            Filter { pids: vec![], names: vec![bytes] }
+        };
+        let task = |comm: &str| Task { comm: comm.to_owned(), pid: 7, tgid: 5, ..Task::default() };
+        assert!(filter("kworker/u8:1-events_unbound").matches(&task("kworker/u8:1-ev")));
+        assert!(filter("make").matches(&task("make")) && !filter("make").matches(&task("cmake")));
+        // 14 bytes and the first of two.
+        assert!(filter("aaaaaaaaaaaaaaä").matches(&task("aaaaaaaaaaaaaa\u{fffd}")));
+        let of = |pid: u32| Filter { pids: vec![pid], names: vec![] };
+        assert!(of(5).matches(&task("a")) && of(7).matches(&task("a")) && !of(6).matches(&task("a")));
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is shown of an interval: rows in their order, and lines for all that is in none of them.
+
+use std::cmp::Ordering;
+
+use topstat_samples::tasks::{Interval, Task, Usage};
+
+use super::column::Amount;
+use super::plan::{By, Choice, Order, RowsOf};
+use super::tree;
+
+/// A task.
+#[derive(Clone, Debug)]
+pub struct Row<'a> {
+    pub task: &'a Task,
+    /// Where it is in the tree.
+    pub branch: Option<Branch>,
+}
+
+/// A place in the tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Branch {
+    /// What is drawn before the name.
+    pub lead: String,
+    /// What the task and all below it count.
+    pub amount: Amount,
+}
+
+/// What is not the row of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Tasks that are not shown.
+    Other,
+    /// Nothing ran.
+    Idle,
+    /// Interrupts, softirqs and the hypervisor, while nothing ran.
+    Irq,
+    /// Tasks that have no account.
+    Unowned,
+    /// What is missing: that of tasks that ended unseen, for all that is known.
+    Unseen,
+    /// All.
+    Sum,
+}
+
+/// A line below the rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub kind: Kind,
+    /// How many tasks it stands for.
+    pub tasks: usize,
+    pub amount: Amount,
+    /// What it adds to the sum: may be below 0 where something was lost.
+    pub total_ns: i64,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Other => "other",
+            Self::Idle => "idle",
+            Self::Irq => "irq",
+            Self::Unowned => "unowned",
+            Self::Unseen => "unseen",
+            Self::Sum => "sum",
+        }
+    }
+}
+
+impl Line {
+    fn new(kind: Kind) -> Self {
+        Self { kind, tasks: 0, amount: Amount::default(), total_ns: 0 }
+    }
+
+    /// A line of time that belongs to no task shown.
+    fn of(kind: Kind, own: Usage) -> Self {
+        Self { amount: Amount { own, ..Amount::default() }, total_ns: own.run_ns.cast_signed(), ..Self::new(kind) }
+    }
+
+    fn add(&mut self, amount: &Amount) {
+        self.tasks += 1;
+        self.amount.add(amount);
+        self.total_ns += amount.total_ns().cast_signed();
+    }
+}
+
+/// What is shown of an interval.
+#[derive(Clone, Debug)]
+pub struct Picture<'a> {
+    of: RowsOf,
+    pub rows: Vec<Row<'a>>,
+    /// Tasks without a row.
+    other: Line,
+    /// Time without a task.
+    rest: Vec<Line>,
+}
+
+impl<'a> Picture<'a> {
+    /// At most so many rows of the interval: the first in the order chosen.
+    pub fn new(interval: &'a Interval, choice: &Choice) -> Self {
+        let limit = choice.rows.map_or(usize::MAX, |rows| rows as usize);
+        let mut picture = Self { of: choice.of, rows: vec![], other: Line::new(Kind::Other), rest: rest(interval) };
+        let tasks = interval.tasks.iter().filter(|task| has_row(choice, task));
+        if choice.tree {
+            let (rows, hidden) = tree::arrange(tasks.collect(), choice);
+            for task in hidden {
+                picture.hide(task);
+            }
+            picture.rows = rows;
+        } else {
+            for task in tasks {
+                if choice.filter.matches(task) {
+                    picture.rows.push(Row { task, branch: None });
+                } else {
+                    picture.hide(task);
+                }
+            }
+            let order = choice.order;
+            let compare = |a: &Row, b: &Row| {
+                let amount = |row: &Row| key(choice.of, row.task);
+                compare(order, (a.task, &amount(a)), (b.task, &amount(b)))
+            };
+            if limit < picture.rows.len() {
+                picture.rows.select_nth_unstable_by(limit, compare);
+                picture.truncate(limit);
+            }
+            picture.rows.sort_unstable_by(compare);
+        }
+        picture.truncate(limit);
+        picture
+    }
+
+    /// What a task's row counts.
+    pub fn amount(&self, task: &Task) -> Amount {
+        counted(self.of, task)
+    }
+
+    /// Moves all rows but so many to `other`.
+    pub fn truncate(&mut self, rows: usize) {
+        for row in self.rows.split_off(rows.min(self.rows.len())) {
+            self.hide(row.task);
+        }
+    }
+
+    fn hide(&mut self, task: &Task) {
+        self.other.add(&counted(self.of, task));
+    }
+
+    /// The lines below the rows: `other` if there is a task without a row; the sum is not among them.
+    pub fn lines(&self) -> impl Iterator<Item = &Line> {
+        Some(&self.other).filter(|other| other.tasks > 0).into_iter().chain(&self.rest)
+    }
+
+    /// Tasks without a row.
+    pub fn other(&self) -> &Line {
+        &self.other
+    }
+
+    /// The sum of all rows and lines: time × CPUs, to the nanosecond. It is added up, not copied from there.
+    pub fn sum(&self) -> Line {
+        let mut sum = Line::new(Kind::Sum);
+        for row in &self.rows {
+            sum.add(&self.amount(row.task));
+        }
+        for line in self.lines() {
+            sum.tasks += line.tasks;
+            sum.amount.add(&line.amount);
+            sum.total_ns += line.total_ns;
+        }
+        sum
+    }
+}
+
+/// Whether there is anything to show of it.
+fn has_row(choice: &Choice, task: &Task) -> bool {
+    match choice.of {
+        // Who slept is in the list where a child of his ended: in a tree he is somebody's parent.
+        RowsOf::All => choice.tree || task.ended_ns.is_some() || !task.own.is_zero(),
+        RowsOf::AllWithChildren => true,
+        RowsOf::Parents => task.counts(),
+    }
+}
+
+/// What a task's row counts.
+fn counted(of: RowsOf, task: &Task) -> Amount {
+    match of {
+        RowsOf::Parents => Amount { own: task.own, children: task.children },
+        RowsOf::All | RowsOf::AllWithChildren => Amount { own: task.own, ..Amount::default() },
+    }
+}
+
+/// What a task's row is sorted by.
+pub fn key(of: RowsOf, task: &Task) -> Amount {
+    match of {
+        RowsOf::AllWithChildren => counted(RowsOf::Parents, task),
+        of => counted(of, task),
+    }
+}
+
+/// The order of two tasks, each with what it is sorted by. No two are equal: the same always comes out.
+pub fn compare(order: Order, (a, key_a): (&Task, &Amount), (b, key_b): (&Task, &Amount)) -> Ordering {
+    let wanted = match order.by {
+        By::Column(column) => column.of(key_b).cmp(&column.of(key_a)),
+        By::Pid => a.pid.cmp(&b.pid),
+        By::Start => a.start_ns.cmp(&b.start_ns),
+        By::Name => a.comm.cmp(&b.comm),
+    };
+    let wanted = if order.reverse { wanted.reverse() } else { wanted };
+    wanted.then_with(|| key_b.total_ns().cmp(&key_a.total_ns())).then_with(|| (a.pid, a.id).cmp(&(b.pid, b.id)))
+}
+
+/// Time without a task.
+fn rest(interval: &Interval) -> Vec<Line> {
+    let totals = interval.totals();
+    let cpus = totals.cpus;
+    let ran = |run_ns| Usage { run_ns, ..Usage::default() };
+    let irq = Usage {
+        irq_ns: cpus.idle_irq_ns,
+        softirq_ns: cpus.idle_softirq_ns,
+        steal_ns: cpus.idle_steal_ns,
+        ..ran(cpus.idle_irq_ns + cpus.idle_softirq_ns + cpus.idle_steal_ns)
+    };
+    let mut lines = vec![Line::of(Kind::Idle, ran(cpus.idle_ns)), Line::of(Kind::Irq, irq)];
+    if cpus.unowned_ns > 0 {
+        lines.push(Line::of(Kind::Unowned, ran(cpus.unowned_ns)));
+    }
+    let unseen = totals.other_ns;
+    if unseen != 0 {
+        lines.push(Line { total_ns: unseen, ..Line::new(Kind::Unseen) });
+    }
+    lines
+}

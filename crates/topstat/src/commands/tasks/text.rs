@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An interval for eyes: a title, aligned columns, and the sum. Times are in percent of one CPU.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use topstat_model::rfc3339;
+use topstat_model::typeset::{Keep, escape, shrink, width};
+use topstat_samples::tasks::{Each, Task};
+
+use super::column::{Amount, Column};
+use super::picture::{Kind, Line, Picture, Row};
+use super::plan::{Choice, RowsOf, Style};
+use super::shot::Shot;
+use crate::backend::Account;
+
+const GAP: &str = "  ";
+const BOLD: &str = "\x1b[1m";
+const DIM: &str = "\x1b[2m";
+const RESET: &str = "\x1b[0m";
+/// No name is made narrower than this many cells, however narrow the terminal is.
+const NARROWEST: usize = 8;
+
+/// Lines that are neither rows nor those below: the title, and the names of the columns.
+const HEAD: usize = 2;
+
+/// Writes intervals, with room that is used again.
+pub struct Text {
+    written: String,
+    color: bool,
+    columns: Vec<Column>,
+    command_lines: bool,
+    threads: bool,
+    ppid: bool,
+    tree: bool,
+}
+
+/// How wide the columns are for an interval.
+struct Widths {
+    pid: usize,
+    ppid: usize,
+    tree: usize,
+    columns: Vec<usize>,
+    elap: usize,
+    /// The name's, where it is limited.
+    name: Option<usize>,
+}
+
+impl Text {
+    pub fn new(choice: &Choice, style: &Style) -> Self {
+        Self {
+            written: String::new(),
+            color: style.color,
+            columns: style.columns.clone(),
+            command_lines: style.command_lines,
+            threads: choice.each == Each::Thread,
+            ppid: choice.of != RowsOf::Parents && !choice.tree || style.columns.contains(&Column::Wait),
+            tree: choice.tree,
+        }
+    }
+
+    /// How many rows fit so many lines of a terminal, whose last is for the cursor.
+    pub fn fitting(picture: &Picture, lines: usize) -> usize {
+        let below = picture.lines().count() + 1;
+        let room = lines.saturating_sub(HEAD + below + 1);
+        match picture.rows.len() {
+            rows if rows <= room => rows,
+            // What is cut off needs a line, too, if there was none yet. With no row at all there is nothing to see.
+            _ if picture.other().tasks > 0 => room.max(1),
+            _ => room.saturating_sub(1).max(1),
+        }
+    }
+
+    /// The interval as text, so many cells wide if there is an end to lines.
+    pub fn write(&mut self, shot: &Shot, picture: &Picture, cells: Option<usize>, account: &mut dyn Account) -> &str {
+        self.written.clear();
+        let sum = picture.sum();
+        let widths = self.widths(shot, picture, &sum, cells);
+        self.line(BOLD, |text| text.title(shot));
+        self.line(BOLD, |text| text.titles(&widths));
+        for row in &picture.rows {
+            let amount = picture.amount(row.task);
+            self.line("", |text| text.row(shot, row, &amount, &widths, account));
+        }
+        for line in picture.lines().chain([&sum]) {
+            let style = if line.kind == Kind::Sum { BOLD } else { DIM };
+            self.line(style, |text| text.below(shot, line, &widths));
+        }
+        &self.written
+    }
+
+    /// Appends a line, in a style of the terminal and without spaces at its end.
+    fn line(&mut self, style: &str, write: impl FnOnce(&mut Self)) {
+        let style = if self.color { style } else { "" };
+        self.written.push_str(style);
+        write(self);
+        self.written.truncate(self.written.trim_end_matches(' ').len());
+        if !style.is_empty() {
+            self.written.push_str(RESET);
+        }
+        self.written.push('\n');
+    }
+
+    fn put(&mut self, arguments: std::fmt::Arguments<'_>) {
+        self.written.write_fmt(arguments).expect("a String takes all");
+    }
+
+    /// What was read, and all that qualifies it.
+    fn title(&mut self, shot: &Shot) {
+        let interval = &shot.interval;
+        let seconds = interval.wall_ns() as f64 / 1e9;
+        let cpus = interval.cpus.len();
+        // Ancestors that slept are no part of it.
+        let ran = interval.tasks.iter().filter(|task| task.own.run_ns > 0).count();
+        let ended = interval.tasks.iter().filter(|task| task.ended_ns.is_some()).count();
+        let what = if self.threads { "threads" } else { "tasks" };
+        self.put(format_args!("tasks  {}  {seconds:.3}s", rfc3339(interval.time)));
+        self.put(format_args!("  {cpus} {}", if cpus == 1 { "CPU" } else { "CPUs" }));
+        self.put(format_args!("  {ran} {what} ran, {ended} ended"));
+        let exact = interval.tasks.iter().filter(|task| task.exact).count();
+        if exact > 0 {
+            self.put(format_args!("  user and sys of {exact} exact"));
+        }
+        let lost = [
+            (interval.lost.no_memory, "no_memory"),
+            (interval.lost.ended_unseen, "ended_unseen"),
+            (interval.lost.overruns, "overruns"),
+        ];
+        let mut before = "  lost: ";
+        for (count, name) in lost.into_iter().filter(|(count, _)| *count > 0) {
+            self.put(format_args!("{before}{count} {name}"));
+            before = ", ";
+        }
+    }
+
+    fn titles(&mut self, widths: &Widths) {
+        let Widths { pid, ppid, tree, elap, .. } = *widths;
+        self.put(format_args!("{:>pid$}", if self.threads { "tid" } else { "pid" }));
+        if self.threads {
+            self.put(format_args!("{GAP}{:>pid$}", "pid"));
+        }
+        if self.ppid {
+            self.put(format_args!("{GAP}{:>ppid$}", "ppid"));
+        }
+        if self.tree {
+            self.put(format_args!("{GAP}{:>tree$}", "tree"));
+        }
+        for (column, width) in self.columns.clone().into_iter().zip(&widths.columns) {
+            self.put(format_args!("{GAP}{:>width$}", column.title()));
+        }
+        self.put(format_args!("{GAP}{:>elap$}{GAP}name", "elap"));
+    }
+
+    fn row(&mut self, shot: &Shot, row: &Row, amount: &Amount, widths: &Widths, account: &mut dyn Account) {
+        let Widths { pid, ppid, elap, .. } = *widths;
+        let task = row.task;
+        let wall_ns = shot.interval.wall_ns();
+        self.put(format_args!("{:>pid$}", task.pid));
+        if self.threads {
+            self.put(format_args!("{GAP}{:>pid$}", task.tgid));
+        }
+        if self.ppid {
+            self.put(format_args!("{GAP}{:>ppid$}", task.ppid));
+        }
+        if let Some(branch) = &row.branch {
+            self.percent(branch.amount.total_ns().cast_signed(), wall_ns, widths.tree);
+        }
+        for at in 0..self.columns.len() {
+            self.cell(self.columns[at], amount, wall_ns, widths.columns[at]);
+        }
+        self.put(format_args!("{GAP}{:>elap$}{GAP}", Elapsed(shot.elapsed_ns(task))));
+        self.name(row, widths, account);
+    }
+
+    fn name(&mut self, row: &Row, widths: &Widths, account: &mut dyn Account) {
+        let lead = row.branch.as_ref().map_or("", |branch| &branch.lead);
+        let name = self.command(row.task, account);
+        let name = escape(&name);
+        let ended = if row.task.ended_ns.is_some() { " (ended)" } else { "" };
+        self.written.push_str(lead);
+        let room = widths.name.map(|most| most.saturating_sub(width(lead) + ended.len()).max(NARROWEST));
+        let name = room.map_or(Cow::Borrowed(&*name), |room| shrink(&name, room, Keep::Start));
+        self.written.push_str(&name);
+        self.written.push_str(ended);
+    }
+
+    /// The name, or the command line where it is wanted. Who has none is in brackets, as in ps(1).
+    fn command<'a>(&self, task: &'a Task, account: &mut dyn Account) -> Cow<'a, str> {
+        match (self.command_lines, task.ended_ns) {
+            (false, _) => Cow::Borrowed(&task.comm),
+            // Its pid may already be another's.
+            (true, Some(_)) => format!("[{}]", task.comm).into(),
+            (true, None) => match account.command_line(task) {
+                Some(arguments) => arguments.join(" ").into(),
+                None => format!("[{}]", task.comm).into(),
+            },
+        }
+    }
+
+    /// A line that is no task's.
+    fn below(&mut self, shot: &Shot, line: &Line, widths: &Widths) {
+        let Widths { pid, ppid, tree, elap, .. } = *widths;
+        let wall_ns = shot.interval.wall_ns();
+        self.put(format_args!("{:>pid$}", line.kind.name()));
+        if self.threads {
+            self.put(format_args!("{GAP}{:pid$}", ""));
+        }
+        if self.ppid {
+            self.put(format_args!("{GAP}{:ppid$}", ""));
+        }
+        if self.tree {
+            self.put(format_args!("{GAP}{:tree$}", ""));
+        }
+        for at in 0..self.columns.len() {
+            let (column, width) = (self.columns[at], widths.columns[at]);
+            let of_tasks = matches!(line.kind, Kind::Other | Kind::Sum);
+            if column == Column::Total {
+                self.percent(line.total_ns, wall_ns, width);
+            } else if of_tasks || column.of(&line.amount) > 0 {
+                self.cell(column, &line.amount, wall_ns, width);
+            } else {
+                self.put(format_args!("{GAP}{:width$}", ""));
+            }
+        }
+        self.put(format_args!("{GAP}{:elap$}{GAP}", ""));
+        match (line.kind, line.tasks) {
+            (Kind::Other, 1) => self.put(format_args!("1 more")),
+            (Kind::Other, tasks) => self.put(format_args!("{tasks} more")),
+            (Kind::Irq, _) => self.written.push_str("while idle"),
+            (Kind::Unowned, _) => self.written.push_str("no memory for their accounts"),
+            (Kind::Unseen, _) => self.written.push_str("not accounted for"),
+            (Kind::Idle | Kind::Sum, _) => {}
+        }
+    }
+
+    fn cell(&mut self, column: Column, amount: &Amount, wall_ns: u64, width: usize) {
+        match column {
+            Column::Switches => self.put(format_args!("{GAP}{:>width$}", column.of(amount))),
+            _ => self.percent(column.of(amount).cast_signed(), wall_ns, width),
+        }
+    }
+
+    fn percent(&mut self, ns: i64, wall_ns: u64, width: usize) {
+        let (sign, whole, hundredths) = percent(ns, wall_ns);
+        let width = width.saturating_sub(3 + sign.len());
+        // The sign stands before the filling, which is none: it is as wide as the widest number.
+        self.put(format_args!("{GAP}{sign}{whole:>width$}.{hundredths:02}"));
+    }
+
+    fn widths(&self, shot: &Shot, picture: &Picture, sum: &Line, cells: Option<usize>) -> Widths {
+        let wall_ns = shot.interval.wall_ns();
+        let tasks = || picture.rows.iter().map(|row| row.task);
+        let label = picture.lines().chain([sum]).map(|line| line.kind.name().len()).max().unwrap_or(0);
+        let pid = tasks().map(|task| task.pid.max(if self.threads { task.tgid } else { 0 })).max().unwrap_or(0);
+        let ppid = tasks().map(|task| task.ppid).max().unwrap_or(0);
+        let of_percent = |ns: i64| {
+            let (sign, whole, _) = percent(ns, wall_ns);
+            sign.len() + digits(whole) + 3
+        };
+        // No row has more than the sum, but of what is unseen there may be less than nothing.
+        let width = |column: &Column| {
+            let most = match column {
+                Column::Switches => digits(column.of(&sum.amount)),
+                Column::Total => {
+                    let totals = picture.lines().chain([sum]).map(|line| of_percent(line.total_ns));
+                    let most = picture.rows.iter().map(|row| picture.amount(row.task).total_ns()).max();
+                    totals.chain([of_percent(most.unwrap_or(0).cast_signed())]).max().unwrap_or(0)
+                }
+                column => of_percent(column.of(&sum.amount).cast_signed()),
+            };
+            most.max(column.title().len())
+        };
+        let trees = picture.rows.iter().filter_map(|row| row.branch.as_ref()).map(|branch| branch.amount.total_ns());
+        let mut widths = Widths {
+            pid: digits(pid.into()).max(label),
+            ppid: digits(ppid.into()).max(4),
+            tree: of_percent(trees.max().unwrap_or(0).cast_signed()).max(4),
+            columns: self.columns.iter().map(width).collect(),
+            elap: tasks().map(|task| Elapsed(shot.elapsed_ns(task)).width()).max().unwrap_or(0).max(4),
+            name: None,
+        };
+        let optional = [(self.threads, widths.pid), (self.ppid, widths.ppid), (self.tree, widths.tree)];
+        let numbers = optional.into_iter().filter(|(shown, _)| *shown).map(|(_, width)| width);
+        let before: usize = numbers.chain(widths.columns.iter().copied()).map(|width| width + GAP.len()).sum();
+        let before = widths.pid + before + GAP.len() + widths.elap + GAP.len();
+        widths.name = cells.map(|cells| cells.saturating_sub(before));
+        widths
+    }
+}
+
+/// Percent of one CPU, rounded to hundredths: the sign, the whole ones, and the hundredths.
+fn percent(ns: i64, wall_ns: u64) -> (&'static str, u64, u64) {
+    let wall = u128::from(wall_ns.max(1));
+    let hundredths = (u128::from(ns.unsigned_abs()) * 10_000 + wall / 2) / wall;
+    let hundredths = u64::try_from(hundredths).unwrap_or(u64::MAX);
+    (if ns < 0 { "-" } else { "" }, hundredths / 100, hundredths % 100)
+}
+
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |log| log as usize + 1)
+}
+
+/// A time as ps(1) writes it: `[[days-]hours:]minutes:seconds`.
+#[derive(Clone, Copy)]
+struct Elapsed(u64);
+
+impl Elapsed {
+    fn parts(self) -> [u64; 4] {
+        let seconds = self.0 / 1_000_000_000;
+        [seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60]
+    }
+
+    fn width(self) -> usize {
+        match self.parts() {
+            [0, 0, ..] => 5,
+            [0, ..] => 8,
+            [days, ..] => 9 + digits(days).max(2),
+        }
+    }
+}
+
+impl std::fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let fill = f.width().unwrap_or(0).saturating_sub(self.width());
+        write!(f, "{:fill$}", "")?;
+        match self.parts() {
+            [0, 0, minutes, seconds] => write!(f, "{minutes:02}:{seconds:02}"),
+            [0, hours, minutes, seconds] => write!(f, "{hours:02}:{minutes:02}:{seconds:02}"),
+            [days, hours, minutes, seconds] => write!(f, "{days:02}-{hours:02}:{minutes:02}:{seconds:02}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_ps_does() {
+        const S: u64 = 1_000_000_000;
+        for (ns, written) in [
+            (0, "00:00"),
+            (S - 1, "00:00"),
+            (61 * S, "01:01"),
+            (3600 * S, "01:00:00"),
+            (86_399 * S, "23:59:59"),
+            (86_400 * S, "01-00:00:00"),
+            (1234 * 86_400 * S + 5 * S, "1234-00:00:05"),
+        ] {
+            assert_eq!(Elapsed(ns).to_string(), written);
+            assert_eq!(Elapsed(ns).width(), written.len(), "{written}");
+            assert_eq!(format!("{:>14}", Elapsed(ns)), format!("{written:>14}"));
+        }
+    }
+
+    #[test]
+    fn shares_are_percent_of_a_cpu() {
+        let share = |ns, wall| {
+            let (sign, whole, hundredths) = percent(ns, wall);
+            format!("{sign}{whole}.{hundredths:02}")
+        };
+        assert_eq!(share(0, 1_000_000_000), "0.00");
+        assert_eq!(share(50_000, 1_000_000_000), "0.01");
+        assert_eq!(share(49_999, 1_000_000_000), "0.00");
+        assert_eq!(share(2_000_000_000, 1_000_000_000), "200.00");
+        assert_eq!(share(-15_000_000, 1_000_000_000), "-1.50");
+        // A day of a thousand CPUs.
+        assert_eq!(share(86_400_000_000_000_000, 86_400_000_000_000), "100000.00");
+    }
+}

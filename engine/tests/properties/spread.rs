@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What was used over time and pushed at its end: as if it had been pushed all the while.
+
+use proptest::prelude::*;
+use topstat_engine::abi::{
+    TS_DYNAMIC, topstat_spread_early, topstat_window_add, topstat_window_begin_since, topstat_window_now,
+    topstat_window_spread,
+};
+use topstat_engine::{config, tick_at, ts_config, ts_window, window_value};
+
+const HZ: u32 = 250;
+const NS_PER_JIFFY: u64 = 1_000_000_000 / HZ as u64;
+
+/// A task that is on a CPU, and pushed when it leaves it: an observer in small.
+struct Runner {
+    config: ts_config,
+    window: ts_window,
+    /// Nanoseconds that it has used, by the jiffies in which it did.
+    used: Vec<(u64, u64)>,
+}
+
+impl Runner {
+    fn new(period_ms: u32) -> Self {
+        let config = config(period_ms, 0, TS_DYNAMIC, true, 1, HZ).unwrap();
+        Self { config, window: ts_window::default(), used: vec![] }
+    }
+
+    /// Ran from one jiffy to another. Gives what the push returns.
+    fn ran(&mut self, since: u64, now: u64) -> u64 {
+        let amount = (now - since).max(1) * NS_PER_JIFFY;
+        self.used.extend((since..now).map(|jiffy| (jiffy, NS_PER_JIFFY)));
+        if now == since {
+            self.used.push((now, NS_PER_JIFFY));
+        }
+        let tick = tick_at(&self.config, now);
+        let w = &mut self.window;
+        // SAFETY: the window is whole and initialised.
+        unsafe {
+            if w.slide != tick.slide {
+                topstat_window_begin_since(w, &tick, &self.config, since);
+            }
+            let early = topstat_spread_early(&tick, since, now, amount);
+            if early > 0 {
+                topstat_window_spread(w, &tick, since, early, 0);
+            }
+            topstat_window_add(w, 0, amount - early, tick.fraction);
+            topstat_window_now(w, tick.fraction)
+        }
+    }
+
+    fn value(&self, now: u64) -> u64 {
+        window_value(&self.window, &tick_at(&self.config, now)).expect("nobody writes to the window").value
+    }
+
+    /// What was used in the period before.
+    fn truth(&self, now: u64) -> u64 {
+        let period = 10 * self.config.slide;
+        self.used.iter().filter(|(jiffy, _)| jiffy + period >= now && *jiffy < now).map(|(_, ns)| ns).sum()
+    }
+}
+
+/// The fading slide is taken as evenly used, from its first push to its last: a slide off at worst.
+fn check(runner: &Runner, now: u64) -> Result<(), TestCaseError> {
+    let (value, truth) = (runner.value(now), runner.truth(now));
+    let slide_ns = (runner.config.slide + 2) * NS_PER_JIFFY;
+    prop_assert!(value.abs_diff(truth) <= slide_ns, "value {value}, truth {truth}, at {now}");
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(crate::cases(400))]
+
+    /// A task that runs and sleeps, for any time: its value is what it used in the last period.
+    #[test]
+    fn slices_of_any_length(
+        period in prop_oneof![Just(1000u32), Just(400), Just(10_000)],
+        begin in 1u64 << 20..1 << 40,
+        steps in prop::collection::vec((0u64..700, prop_oneof![0u64..40, 0u64..2000]), 1..40),
+    ) {
+        let mut runner = Runner::new(period);
+        let mut now = begin;
+        for (sleep, run) in steps {
+            now += sleep;
+            check(&runner, now)?;
+            let returned = runner.ran(now, now + run);
+            now += run;
+            check(&runner, now + 1)?;
+            // T5 rests on it: never below what is evaluated then.
+            prop_assert!(returned >= runner.value(now));
+        }
+        // All of it is in the sum, to the nanosecond.
+        let all: u64 = runner.used.iter().map(|(_, ns)| ns).sum();
+        prop_assert_eq!(runner.window.sum[0], all);
+    }
+}
+
+/// A task that never leaves its CPU, looked at now and then: all of the time is its own.
+#[test]
+fn a_spinner_that_is_never_switched_has_all_of_the_period() {
+    for every in [1, 7, 25, 26, 100, 250, 251, 1000, 9999] {
+        let mut runner = Runner::new(1000);
+        let mut now = 1 << 30;
+        for _ in 0..20 {
+            runner.ran(now, now + every);
+            now += every;
+        }
+        if every >= 13 {
+            let period_ns = 1_000_000_000;
+            let value = runner.value(now);
+            assert!(value.abs_diff(period_ns) <= period_ns / 100, "{value} when looked at every {every} jiffies");
+        }
+        // W1: a period and a slide later, nothing.
+        assert_eq!(runner.value(now + 250 + 26), 0);
+    }
+}
+
+/// Two CPUs push to one window, with slices that overlap: both are counted whole.
+#[test]
+fn threads_of_one_process_add_up() {
+    let mut runner = Runner::new(1000);
+    let begin = 1 << 30;
+    for i in 0..40 {
+        runner.ran(begin + i * 60, begin + i * 60 + 60);
+        runner.ran((begin + i * 60).saturating_sub(30), begin + i * 60 + 60);
+    }
+    let now = begin + 40 * 60;
+    let value = runner.value(now);
+    let truth = runner.truth(now);
+    assert!(value.abs_diff(truth) <= truth / 50, "value {value}, truth {truth}");
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the other processes do in the tests of tasks: they use so much of the CPU, have children, and end.
+
+use std::ffi::CString;
+use std::io::Read as _;
+
+use rustix::time::{ClockId, clock_gettime};
+use topstat_live::role::{say, told};
+
+/// Plays a role; false: there is none of that name.
+pub fn play(role: &str, arguments: &[String]) -> bool {
+    let argument = |i: usize| arguments.get(i).map(String::as_str).expect("an argument");
+    match role {
+        "burner" => burner(argument(0)),
+        "family" => family(),
+        "ignorer" => ignorer(),
+        "reaper" => reaper(),
+        "forker" => forker(),
+        "short" => short(),
+        "team" => team(),
+        "caller" => caller(),
+        _ => return false,
+    }
+    true
+}
+
+fn name(comm: &str) {
+    rustix::thread::set_name(&CString::new(comm).expect("a name without zeroes")).expect("set the name");
+}
+
+fn ns_of(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
+}
+
+/// Runs until the thread has used so much of a CPU.
+fn burn(ms: u64) {
+    let end = ns_of(ClockId::ThreadCPUTime) + ms * 1_000_000;
+    while ns_of(ClockId::ThreadCPUTime) < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// What the children have used that were waited for, by getrusage(2).
+fn used_by_children() -> u64 {
+    // SAFETY: all zeroes are a value, and the kernel fills it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage), 0, "getrusage");
+        usage
+    };
+    let ns = |t: libc::timeval| t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_usec.unsigned_abs() * 1000;
+    ns(usage.ru_utime) + ns(usage.ru_stime)
+}
+
+/// Has a child do something and end.
+fn child(work: impl FnOnce()) -> i32 {
+    // SAFETY: this process has one thread, and the child ends without returning.
+    match unsafe { libc::fork() } {
+        0 => {
+            work();
+            // SAFETY: ends the child, with nothing to be undone.
+            unsafe { libc::_exit(0) }
+        }
+        pid if pid > 0 => pid,
+        _ => panic!("fork: {}", std::io::Error::last_os_error()),
+    }
+}
+
+fn wait(pid: i32) {
+    let mut status = 0;
+    // SAFETY: a child of this process.
+    assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid, "waitpid: {}", std::io::Error::last_os_error());
+}
+
+fn ms(line: &str) -> u64 {
+    line.parse().expect("milliseconds")
+}
+
+/// Uses so many milliseconds when told to. Says what it has used so far, by its own clock.
+fn burner(comm: &str) {
+    name(comm);
+    say("ready");
+    while let Some(line) = told() {
+        burn(ms(&line));
+        say(format!("burnt {}", ns_of(ClockId::ProcessCPUTime)));
+    }
+}
+
+/// A child, its child and its grandchild each use so much; each waits for its own.
+fn family() {
+    say("ready");
+    while let Some(line) = told() {
+        let ms = ms(&line);
+        let before = used_by_children();
+        wait(child(|| {
+            burn(ms);
+            wait(child(|| {
+                burn(ms);
+                wait(child(|| burn(ms)));
+            }));
+        }));
+        say(format!("used {}", used_by_children() - before));
+    }
+}
+
+/// A pipe that ends when everybody who had it has ended.
+fn until_all_ended(work: impl FnOnce()) {
+    let (mut end, held) = std::io::pipe().expect("a pipe");
+    work();
+    drop(held);
+    end.read_to_end(&mut Vec::new()).expect("read");
+}
+
+/// Has a child, and does not want to know of its end.
+fn ignorer() {
+    // SAFETY: no handler is installed.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    say("ready");
+    while let Some(line) = told() {
+        let ms = ms(&line);
+        until_all_ended(|| {
+            child(|| burn(ms));
+        });
+        say("done");
+    }
+}
+
+/// A grandchild is handed to this process, for its own parent ends before it.
+fn reaper() {
+    // SAFETY: concerns this process alone.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0, "prctl");
+    say("ready");
+    while let Some(line) = told() {
+        let ms = ms(&line);
+        until_all_ended(|| {
+            let parent = child(|| {
+                child(|| {
+                    // Its parent has ended when this one has another.
+                    let first = std::os::unix::process::parent_id();
+                    while std::os::unix::process::parent_id() == first {
+                        std::thread::yield_now();
+                    }
+                    burn(ms);
+                });
+            });
+            wait(parent);
+        });
+        // SAFETY: the grandchild is this process's child by now.
+        assert!(unsafe { libc::waitpid(-1, std::ptr::null_mut(), 0) } > 0, "the grandchild was handed to another");
+        say("done");
+    }
+}
+
+/// Has so many children, one after the other, that end at once.
+fn forker() {
+    say("ready");
+    while let Some(line) = told() {
+        for _ in 0..line.parse().expect("how many") {
+            wait(child(|| ()));
+        }
+        say("done");
+    }
+}
+
+/// Has a child of a name that uses little and ends: says its pid, and what it used.
+fn short() {
+    say("ready");
+    while let Some(line) = told() {
+        let (comm, ms) = line.split_once(' ').expect("a name, and milliseconds");
+        let before = used_by_children();
+        let pid = child(|| {
+            name(comm);
+            burn(ms.parse().expect("milliseconds"));
+        });
+        wait(pid);
+        say(format!("{pid} {}", used_by_children() - before));
+    }
+}
+
+/// Threads use so much each and end; the process lives on. Says what it has used.
+fn team() {
+    say("ready");
+    while let Some(line) = told() {
+        let ms = ms(&line);
+        std::thread::scope(|scope| {
+            for i in 0..4 {
+                let thread = std::thread::Builder::new().name(format!("ts-worker-{i}"));
+                thread.spawn_scoped(scope, move || burn(ms)).expect("start a thread");
+            }
+        });
+        say(format!("used {}", ns_of(ClockId::ProcessCPUTime)));
+    }
+}
+
+/// Spins in user space and reads from the kernel in turns, and says how long it did each, by the CPU's clock of its own.
+fn caller() {
+    let mut source = std::fs::File::open("/dev/zero").expect("open /dev/zero");
+    let mut buffer = vec![0; 1 << 20];
+    say("ready");
+    while told().is_some() {
+        let (mut user, mut system) = (0, 0);
+        for _ in 0..200 {
+            let begin = ns_of(ClockId::ThreadCPUTime);
+            let mut sum = 0_u64;
+            for i in 0..400_000_u64 {
+                sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(i));
+            }
+            let middle = ns_of(ClockId::ThreadCPUTime);
+            for _ in 0..10 {
+                source.read_exact(&mut buffer).expect("read");
+            }
+            system += ns_of(ClockId::ThreadCPUTime) - middle;
+            user += middle - begin;
+        }
+        say(format!("{user} {system}"));
+    }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The tables of tasks and cgroups, against the kernel's own accounts.
+
+use std::time::Duration;
+
+use topstat_live::cgroup::Group;
+use topstat_live::watch::{ENDLESS_MS, table};
+use topstat_live::{Case, Role, case, harness, note};
+use topstat_model::{Field, Row, Snapshot};
+use topstat_samples::{Options, Source};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(a_spinner_is_as_large_as_the_kernel_says, Root),
+        case!(total_is_time_times_cpus, Root),
+        case!(waits_and_switches_are_the_kernel_s, Root),
+        case!(threads_where_asked_for, Root),
+        case!(a_group_has_what_its_tasks_use, Root, CgroupV2),
+        case!(names_are_escaped, Root),
+    ]
+}
+
+fn load(paths: &[&str], options: &Options) -> Box<dyn Source> {
+    harness::once();
+    let tables: Vec<_> = paths.iter().map(|path| table(path)).collect();
+    topstat_samples::load(&tables, options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn snapshot(source: &mut dyn Source, path: &str) -> Snapshot {
+    let snapshot = source.snapshot(table(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+    assert_eq!(snapshot.check(), Ok(()));
+    snapshot
+}
+
+fn row(snapshot: &Snapshot, column: &str, value: &Field) -> Option<Row> {
+    let column = snapshot.column(column).expect("a column");
+    snapshot.rows.iter().find(|r| r.object[column] == *value).cloned()
+}
+
+fn of(snapshot: &Snapshot, pid: u32) -> u64 {
+    row(snapshot, "pid", &Field::from(pid)).map_or(0, |r| r.value)
+}
+
+/// sum_exec_runtime, run_delay, as the kernel has them.
+fn schedstat(pid: u32) -> (u64, u64) {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("schedstat");
+    let mut words = text.split_whitespace().map(|w| w.parse().expect("a number"));
+    (words.next().expect("run time"), words.next().expect("run delay"))
+}
+
+/// The kernel leaves out what the hypervisor takes: so much more is found.
+const STEAL: f64 = 0.05;
+
+fn settle() {
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+/// While it spins, and may not be switched for long: its row is the second that has just been.
+fn a_spinner_is_as_large_as_the_kernel_says() {
+    let mut spinner = Role::start("burner", &["ts-table"]);
+    spinner.expect("ready");
+    let mut source = load(&["tasks/cpu"], &Options::default());
+    spinner.tell("4000");
+    std::thread::sleep(Duration::from_millis(300));
+    let mut found = Vec::new();
+    for _ in 0..3 {
+        let (before, _) = schedstat(spinner.pid());
+        std::thread::sleep(Duration::from_millis(1000));
+        let truth = schedstat(spinner.pid()).0 - before;
+        let snapshot = snapshot(&mut *source, "tasks/cpu");
+        found.push((of(&snapshot, spinner.pid()) as f64, truth as f64));
+    }
+    note(format!("found and truth, ns: {found:?}"));
+    // The window's grain is a tenth of a second.
+    for (found, truth) in found {
+        assert!((found - truth).abs() <= 0.06e9 + truth * STEAL, "{found} ns, but it was {truth} ns");
+    }
+}
+
+fn total_is_time_times_cpus() {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut source = load(&["tasks/cpu", "cgroups/cpu"], &Options::default());
+    std::thread::sleep(Duration::from_millis(1300));
+    for path in ["tasks/cpu", "cgroups/cpu"] {
+        let snapshot = snapshot(&mut *source, path);
+        let per_cpu = snapshot.total as f64 / cpus as f64;
+        note(format!("{path}: total {} ns on {cpus} CPUs", snapshot.total));
+        // To a jiffy, and to the moment in which one CPU was read after the other.
+        assert!((per_cpu - 1e9).abs() <= 15e6, "{path}: total {} ns on {cpus} CPUs", snapshot.total);
+    }
+}
+
+fn waits_and_switches_are_the_kernel_s() {
+    let mut spinner = Role::start("burner", &["ts-waits"]);
+    spinner.expect("ready");
+    settle();
+    let options = Options { period_ms: ENDLESS_MS, ..Options::default() };
+    let mut source = load(&["tasks/waits", "tasks/switches", "tasks/cpu_total"], &options);
+    let (ran, waited) = schedstat(spinner.pid());
+    let switched = switches(spinner.pid());
+    for _ in 0..50 {
+        spinner.tell("5");
+        spinner.expect("burnt");
+    }
+    settle();
+    let (ran, waited) = (schedstat(spinner.pid()).0 - ran, schedstat(spinner.pid()).1 - waited);
+    let switched = switches(spinner.pid()) - switched;
+    assert_eq!(of(&snapshot(&mut *source, "tasks/switches"), spinner.pid()), switched);
+    assert_eq!(of(&snapshot(&mut *source, "tasks/waits"), spinner.pid()), waited);
+    let found = of(&snapshot(&mut *source, "tasks/cpu_total"), spinner.pid());
+    note(format!("{switched} switches, waited {waited} ns, ran {ran} ns, found {found} ns"));
+    assert!((found as f64 - ran as f64).abs() <= ran as f64 * STEAL, "{found} ns, but it was {ran} ns");
+}
+
+fn switches(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
+    let numbers = text.lines().filter(|l| l.contains("ctxt_switches"));
+    numbers.filter_map(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
+}
+
+fn threads_where_asked_for() {
+    let mut team = Role::start("team", &[]);
+    team.expect("ready");
+    let options = Options { threads: true, period_ms: ENDLESS_MS, ..Options::default() };
+    let mut source = load(&["tasks/cpu"], &options);
+    team.tell("400");
+    std::thread::sleep(Duration::from_millis(400));
+    let snapshot = snapshot(&mut *source, "tasks/cpu");
+    let pid = snapshot.column("pid").expect("a column");
+    let comm = snapshot.column("comm").expect("a column");
+    let tid = snapshot.column("tid").expect("a column");
+    let workers: Vec<_> = snapshot.rows.iter().filter(|r| r.object[pid] == Field::from(team.pid())).collect();
+    let named = workers.iter().filter(|r| r.object[comm].to_string().starts_with("ts-worker-")).count();
+    assert_eq!(named, 4, "{workers:?}");
+    assert!(workers.iter().all(|r| r.object[tid] != Field::None));
+    team.expect("used");
+}
+
+fn a_group_has_what_its_tasks_use() {
+    let mut spinner = Role::start("burner", &["ts-group"]);
+    spinner.expect("ready");
+    let group = Group::new("tasks").expect("make a cgroup");
+    group.take(spinner.pid());
+    let options = Options { period_ms: ENDLESS_MS, ..Options::default() };
+    let mut source = load(&["cgroups/cpu"], &options);
+    let (before, _) = schedstat(spinner.pid());
+    spinner.tell("500");
+    spinner.expect("burnt");
+    settle();
+    let truth = (schedstat(spinner.pid()).0 - before) as f64;
+    let found = row(&snapshot(&mut *source, "cgroups/cpu"), "cgroup", &Field::from(group.path.as_str()));
+    let found = found.expect("a row of the group").value as f64;
+    note(format!("found {found} ns, truth {truth} ns"));
+    assert!((found - truth).abs() <= truth * STEAL, "{found} ns, but it was {truth} ns");
+    spinner.finish();
+}
+
+/// A name may hold anything: what is written to a terminal holds no control characters.
+fn names_are_escaped() {
+    let mut spinner = Role::start("burner", &["\x1b[31m\x07\ttop"]);
+    spinner.expect("ready");
+    let mut source = load(&["tasks/cpu"], &Options::default());
+    spinner.tell("100");
+    spinner.expect("burnt");
+    let snapshot = snapshot(&mut *source, "tasks/cpu");
+    let row = row(&snapshot, "pid", &Field::from(spinner.pid())).expect("its row");
+    let comm = row.object[snapshot.column("comm").expect("a column")].clone();
+    assert_eq!(comm, Field::Text("\x1b[31m\x07\ttop".to_owned()));
+    assert_eq!(comm.to_string(), "\\x1b[31m\\x07\\x09top");
+}

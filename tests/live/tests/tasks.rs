@@ -1,0 +1,503 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The precise account of CPU time, against clocks and accounts of the kernel's own. Other processes run on the host, so
+//! sums are of all, and tasks are told by their pids.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use topstat_live::{Case, Role, case, harness, note};
+use topstat_load::{Config, Limits, Load, Plan};
+use topstat_samples::tasks::{AccountOptions, Accountant, Each, Interval, Precise, Task, Usage};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(a_spinner_has_what_its_own_clock_says, Root),
+        case!(intervals_cut_what_runs_at_their_ends, Root),
+        case!(a_tree_has_what_getrusage_says, Root),
+        case!(a_parent_that_ignores_its_child_gets_its_time, Root),
+        case!(an_orphan_counts_to_whom_it_was_handed, Root),
+        case!(threads_that_end_are_their_process_s, Root),
+        case!(what_lived_for_two_milliseconds_is_there, Root),
+        case!(no_exit_is_missed, Root),
+        case!(all_adds_up_under_make, Root),
+        case!(all_adds_up_in_a_fork_storm, Root),
+        case!(all_adds_up_under_tcp, Root),
+        case!(readers_do_not_disturb_each_other, Root),
+        case!(a_thread_without_an_account_is_unowned, Root),
+        case!(a_pid_used_again_is_another_task, Root),
+        case!(kernel_threads_are_in_the_kernel, Root),
+        case!(user_and_system_of_the_chosen_are_exact, Root),
+        case!(a_thousand_sleepers_cost_nothing, Root),
+    ]
+}
+
+/// What attribution may be off: the account's clock ticks at the tracepoint, the kernel's some instructions before.
+const EXACT: f64 = 0.005;
+/// What sums may be off.
+const SUM: f64 = 0.0001;
+
+fn account() -> Precise {
+    harness::once();
+    let accountant = Accountant::load(&AccountOptions::default()).unwrap_or_else(|e| panic!("{e}"));
+    accountant.reader().unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// The next interval, which adds up.
+fn interval(reader: &mut Precise) -> Interval {
+    interval_of(reader, Each::Process)
+}
+
+fn interval_of(reader: &mut Precise, each: Each) -> Interval {
+    let interval = reader.interval(each).unwrap_or_else(|e| panic!("{e}"));
+    check(&interval);
+    interval
+}
+
+/// What holds in every interval.
+fn check(interval: &Interval) {
+    let totals = interval.totals();
+    assert_eq!(interval.lost.ended_unseen, 0, "{:?}", interval.lost);
+    let off = totals.other_ns.unsigned_abs() as f64 / totals.wall_ns as f64;
+    assert!(off <= SUM, "{} ns of {} are nobody's: {:?}", totals.other_ns, totals.wall_ns, interval.lost);
+    assert!(totals.wall_ns <= interval.wall_ns() * u64::from(totals.cpus.cpu));
+    for cpu in &interval.cpus {
+        let sum =
+            cpu.tasks_ns + cpu.unowned_ns + cpu.idle_ns + cpu.idle_irq_ns + cpu.idle_softirq_ns + cpu.idle_steal_ns;
+        assert_eq!(sum, cpu.wall_ns, "{cpu:?}");
+    }
+    let mut own = Usage::default();
+    let mut shown = Usage::default();
+    for task in &interval.tasks {
+        for usage in [&task.own, &task.children] {
+            let sum = usage.user_ns + usage.system_ns + usage.irq_ns + usage.softirq_ns + usage.steal_ns;
+            assert_eq!(sum, usage.run_ns, "{task:?}");
+        }
+        own += task.own;
+        if task.counts() {
+            shown += task.total();
+        }
+    }
+    // The same sum with the ended among their parents' children, as with themselves.
+    assert_eq!(own, shown);
+    for moved in interval.tasks.iter().filter_map(|t| t.moved_to) {
+        assert!(interval.tasks.iter().any(|t| t.id == moved), "{moved} is not there");
+    }
+}
+
+fn of(interval: &Interval, pid: u32) -> Task {
+    interval.tasks.iter().find(|t| t.pid == pid && t.ended_ns.is_none()).cloned().unwrap_or_default()
+}
+
+/// What the kernel knows: sum_exec_runtime, which leaves out what the hypervisor took.
+fn known(usage: &Usage) -> f64 {
+    (usage.run_ns - usage.steal_ns) as f64
+}
+
+/// sum_exec_runtime of a task that does not run just now.
+fn exec_runtime(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("schedstat");
+    text.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number")
+}
+
+fn close(found: f64, truth: f64, what: &str) {
+    let off = (found - truth).abs() / truth;
+    note(format!("{what}: {found:.0} ns, truth {truth:.0} ns, off by {:.4}%", off * 100.0));
+    assert!(off <= EXACT, "{what}: {found} ns, but it was {truth} ns");
+}
+
+/// Lets a role go to sleep after it has answered: what it does until then counts to it as well.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+fn a_spinner_has_what_its_own_clock_says() {
+    let mut spinner = Role::start("burner", &["ts-spinner"]);
+    spinner.expect("ready");
+    spinner.tell("0");
+    let own_before: f64 = spinner.expect("burnt").parse().unwrap();
+    settle();
+    let before = exec_runtime(spinner.pid());
+    let mut reader = account();
+    spinner.tell("1500");
+    let own: f64 = spinner.expect("burnt").parse().unwrap();
+    settle();
+    let interval = interval(&mut reader);
+    let task = of(&interval, spinner.pid());
+    assert_eq!((task.comm.as_str(), task.ppid), ("ts-spinner", std::process::id()));
+    close(known(&task.own), (exec_runtime(spinner.pid()) - before) as f64, "against sum_exec_runtime");
+    close(known(&task.own), own - own_before, "against clock_gettime");
+    // By ticks: 4 ms each.
+    assert!(task.own.user_ns > task.own.run_ns / 2, "a spinner is in user space: {:?}", task.own);
+}
+
+/// The time until an instant is before it, the time after it after it: a reader that looks every few milliseconds finds
+/// as much as one that looks once.
+fn intervals_cut_what_runs_at_their_ends() {
+    let mut spinner = Role::start("burner", &["ts-cut"]);
+    spinner.expect("ready");
+    settle();
+    let before = exec_runtime(spinner.pid());
+    let mut reader = account();
+    spinner.tell("1000");
+    let mut used = Usage::default();
+    let mut count = 0;
+    let begun = Instant::now();
+    while exec_runtime(spinner.pid()) - before < 1_000_000_000 && begun.elapsed() < Duration::from_secs(15) {
+        let interval = interval(&mut reader);
+        let task = of(&interval, spinner.pid());
+        assert!(task.own.run_ns <= interval.wall_ns(), "more than the time there was: {task:?}");
+        used += task.own;
+        count += 1;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    spinner.expect("burnt");
+    settle();
+    used += of(&interval(&mut reader), spinner.pid()).own;
+    close(known(&used), (exec_runtime(spinner.pid()) - before) as f64, &format!("in {count} intervals"));
+}
+
+fn a_tree_has_what_getrusage_says() {
+    let mut family = Role::start("family", &[]);
+    family.expect("ready");
+    settle();
+    let mut reader = account();
+    family.tell("150");
+    let truth: f64 = family.expect("used").parse().unwrap();
+    settle();
+    let interval = interval(&mut reader);
+    let task = of(&interval, family.pid());
+    close(known(&task.children), truth, "three generations, against getrusage");
+    let ended = interval.tasks.iter().filter(|t| t.ended_ns.is_some() && t.own.run_ns >= 100_000_000);
+    let ended: Vec<_> = ended.filter(|t| t.start_ns >= task.start_ns && t.tgid > 0).collect();
+    assert!(ended.len() >= 3, "each of them is there as well: {ended:?}");
+}
+
+fn a_parent_that_ignores_its_child_gets_its_time() {
+    let mut ignorer = Role::start("ignorer", &[]);
+    ignorer.expect("ready");
+    settle();
+    let mut reader = account();
+    ignorer.tell("200");
+    ignorer.expect("done");
+    settle();
+    let task = of(&interval(&mut reader), ignorer.pid());
+    // The kernel accounts for it nowhere; its own clock said 200 ms, and it began and ended besides.
+    let known = known(&task.children);
+    assert!((200e6..230e6).contains(&known), "{task:?}");
+}
+
+fn an_orphan_counts_to_whom_it_was_handed() {
+    let mut reaper = Role::start("reaper", &[]);
+    reaper.expect("ready");
+    settle();
+    let mut reader = account();
+    reaper.tell("200");
+    reaper.expect("done");
+    settle();
+    let task = of(&interval(&mut reader), reaper.pid());
+    assert!(known(&task.children) >= 200e6, "{task:?}");
+}
+
+fn threads_that_end_are_their_process_s() {
+    let mut team = Role::start("team", &[]);
+    team.expect("ready");
+    let mut reader = account();
+    team.tell("100");
+    let truth: f64 = team.expect("used").parse().unwrap();
+    settle();
+    let interval = interval(&mut reader);
+    let task = of(&interval, team.pid());
+    assert!(task.children.is_zero(), "no process has ended: {task:?}");
+    // It had started up before.
+    assert!(known(&task.own) <= truth * (1.0 + EXACT) && known(&task.own) >= 400e6, "{task:?}, truth {truth}");
+    team.tell("50");
+    team.expect("used");
+    settle();
+    let threads = interval_of(&mut reader, Each::Thread);
+    let workers: Vec<_> = threads.tasks.iter().filter(|t| t.tgid == team.pid() && t.pid != team.pid()).collect();
+    assert_eq!(workers.len(), 4, "{workers:?}");
+    for worker in workers {
+        assert!(worker.comm.starts_with("ts-worker-") && worker.ended_ns.is_some(), "{worker:?}");
+        assert!(known(&worker.own) >= 50e6, "{worker:?}");
+    }
+    assert!(known(&of(&threads, team.pid()).children) >= 200e6);
+}
+
+fn what_lived_for_two_milliseconds_is_there() {
+    let mut parent = Role::start("short", &[]);
+    parent.expect("ready");
+    let mut reader = account();
+    std::thread::sleep(Duration::from_millis(100));
+    parent.tell("ts-mayfly 2");
+    let answer = parent.hear();
+    let (pid, truth) = answer.split_once(' ').unwrap();
+    let (pid, truth): (u32, f64) = (pid.parse().unwrap(), truth.parse().unwrap());
+    std::thread::sleep(Duration::from_millis(100));
+    let interval = interval(&mut reader);
+    let task = interval.tasks.iter().find(|t| t.pid == pid).expect("it is there");
+    assert_eq!((task.comm.as_str(), task.ppid), ("ts-mayfly", parent.pid()));
+    assert!(task.ended_ns.is_some_and(|at| at > interval.begin_ns && at <= interval.end_ns), "{task:?}");
+    // getrusage knows microseconds, and not what it did after it was accounted for.
+    assert!(known(&task.own) >= truth - 10e3 && known(&task.own) <= truth + 1e6, "{task:?}, truth {truth}");
+    let to = interval.tasks.iter().find(|t| Some(t.id) == task.moved_to).expect("its parent");
+    assert_eq!(to.pid, parent.pid());
+    note(format!("lived for {} ns of CPU time, getrusage {truth} ns", task.own.run_ns));
+}
+
+fn no_exit_is_missed() {
+    const EXITS: usize = 20_000;
+    let mut forkers = [Role::start("forker", &[]), Role::start("forker", &[])];
+    let mut reader = account();
+    for forker in &mut forkers {
+        forker.expect("ready");
+        forker.tell(&(EXITS / 2).to_string());
+    }
+    let (mut seen, mut intervals) = (0, 0);
+    let begun = Instant::now();
+    let pids = forkers.each_ref().map(Role::pid);
+    while seen < EXITS && begun.elapsed() < Duration::from_secs(100) {
+        std::thread::sleep(Duration::from_millis(300));
+        let interval = interval(&mut reader);
+        seen += interval.tasks.iter().filter(|t| t.ended_ns.is_some() && pids.contains(&t.ppid)).count();
+        intervals += 1;
+    }
+    let rate = EXITS as f64 / begun.elapsed().as_secs_f64();
+    note(format!("{seen} of {EXITS} exits seen in {intervals} intervals, {rate:.0} a second"));
+    assert_eq!(seen, EXITS);
+}
+
+/// Looks every now and then while something goes on; every interval adds up.
+fn while_it_lasts(mut goes_on: impl FnMut() -> bool) {
+    let mut reader = account();
+    let (mut wall, mut ended, mut other, mut worst) = (0, 0, 0, 0.0_f64);
+    let mut intervals = 0;
+    while goes_on() {
+        std::thread::sleep(Duration::from_millis(250));
+        let totals = interval(&mut reader).totals();
+        wall += totals.wall_ns;
+        ended += totals.ended.run_ns;
+        other += totals.other_ns;
+        worst = worst.max(totals.other_ns.unsigned_abs() as f64 / totals.wall_ns as f64);
+        intervals += 1;
+    }
+    note(format!(
+        "{intervals} intervals, {wall} ns in all, {ended} ns of tasks that ended, {other} ns nobody's; the worst interval \
+         was off by {:.7}%",
+        worst * 100.0
+    ));
+    assert!(intervals > 2, "it was over at once");
+}
+
+fn all_adds_up_under_make() {
+    let Some(folder) = makefile() else {
+        note("make or cc is not installed: nothing was built");
+        return;
+    };
+    let mut make =
+        Command::new("make").args(["-s", "-j5", "-C"]).arg(&folder).stdout(Stdio::null()).spawn().expect("start make");
+    while_it_lasts(|| make.try_wait().expect("wait for make").is_none());
+    let built = make.wait().expect("wait for make").success();
+    std::fs::remove_dir_all(&folder).expect("remove what was built");
+    assert!(built, "make has failed");
+}
+
+/// The engine's C, compiled again and again.
+fn makefile() -> Option<std::path::PathBuf> {
+    let there = |tool: &str| Command::new(tool).arg("--version").output().is_ok_and(|o| o.status.success());
+    if !there("make") || !there("cc") {
+        return None;
+    }
+    let engine = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../engine").canonicalize().ok()?;
+    let folder = std::env::temp_dir().join(format!("topstat-live-make-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("make a folder");
+    let objects: Vec<String> = (0..40).map(|i| format!("shim-{i}.o")).collect();
+    let (include, shim) = (engine.join("include"), engine.join("src/shim.c"));
+    let text = format!(
+        "all: {}\n%.o:\n\tcc -O2 -std=gnu11 -I{} -c {} -o $@\n",
+        objects.join(" "),
+        include.display(),
+        shim.display()
+    );
+    std::fs::write(folder.join("Makefile"), text).expect("write the Makefile");
+    Some(folder)
+}
+
+fn all_adds_up_in_a_fork_storm() {
+    let mut forkers = [Role::start("forker", &[]), Role::start("forker", &[])];
+    for forker in &mut forkers {
+        forker.expect("ready");
+        forker.tell("8000");
+    }
+    let begun = Instant::now();
+    while_it_lasts(|| begun.elapsed() < Duration::from_secs(4));
+}
+
+fn all_adds_up_under_tcp() {
+    let mut load = Load::open(Config { connections: 50, ..Config::default() }).expect("connections");
+    let running = std::thread::spawn(move || {
+        let limits = Limits { time: Duration::from_secs(4), ..topstat_live::limits() };
+        load.run(&Plan::endless(50), &limits).map(|r| r.transactions)
+    });
+    while_it_lasts(|| !running.is_finished());
+    let done = running.join().expect("the load").expect("the load");
+    note(format!("{done} transactions"));
+}
+
+fn readers_do_not_disturb_each_other() {
+    let mut spinner = Role::start("burner", &["ts-read"]);
+    spinner.expect("ready");
+    settle();
+    let before = exec_runtime(spinner.pid());
+    harness::once();
+    let accountant = Accountant::load(&AccountOptions::default()).unwrap();
+    let mut readers: Vec<_> = (0..3).map(|_| accountant.reader().unwrap()).collect();
+    spinner.tell("1000");
+    let pid = spinner.pid();
+    let used: Vec<Usage> = std::thread::scope(|scope| {
+        let threads: Vec<_> = readers
+            .iter_mut()
+            .zip([3, 5, 70])
+            .map(|(reader, pause)| {
+                scope.spawn(move || {
+                    let mut used = Usage::default();
+                    let begun = Instant::now();
+                    while begun.elapsed() < Duration::from_millis(1500) {
+                        std::thread::sleep(Duration::from_millis(pause));
+                        used += of(&interval(reader), pid).own;
+                    }
+                    used
+                })
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().expect("a reader")).collect()
+    });
+    spinner.expect("burnt");
+    settle();
+    let truth = (exec_runtime(pid) - before) as f64;
+    for (reader, mut used) in readers.iter_mut().zip(used) {
+        used += of(&interval(reader), pid).own;
+        close(known(&used), truth, "each of three readers");
+    }
+}
+
+/// As when there was no memory: its storage is taken away.
+fn a_thread_without_an_account_is_unowned() {
+    use libbpf_rs::MapCore as _;
+    let mut spinner = Role::start("burner", &["ts-unowned"]);
+    spinner.expect("ready");
+    let mut reader = account();
+    let ids = topstat_live::attached::Ids::own();
+    let threads = ids.maps.iter().find_map(|id| {
+        let map = libbpf_rs::MapHandle::from_map_id(*id).ok()?;
+        (map.name() == "threads").then_some(map)
+    });
+    let pid = rustix::process::Pid::from_raw(spinner.pid().cast_signed()).expect("a pid");
+    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("pidfd_open");
+    let key = std::os::fd::AsRawFd::as_raw_fd(&pidfd).to_ne_bytes();
+    threads.expect("the map of the account").delete(&key).expect("delete the storage");
+    spinner.tell("300");
+    spinner.expect("burnt");
+    settle();
+    let interval = interval(&mut reader);
+    assert!(of(&interval, spinner.pid()).own.is_zero());
+    let unowned = interval.totals().cpus.unowned_ns;
+    assert!((300_000_000..330_000_000).contains(&unowned), "{unowned} ns are of tasks without an account");
+}
+
+fn a_pid_used_again_is_another_task() {
+    let mut parent = Role::start("short", &[]);
+    parent.expect("ready");
+    let mut reader = account();
+    let mut pids = Vec::new();
+    for comm in ["ts-first", "ts-second"] {
+        if let Some(pid) = pids.first()
+            && std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1_u32).to_string()).is_err()
+        {
+            note("the next pid can't be chosen on this kernel (CONFIG_CHECKPOINT_RESTORE)");
+            return;
+        }
+        parent.tell(&format!("{comm} 10"));
+        pids.push(parent.hear().split(' ').next().unwrap().parse::<u32>().unwrap());
+    }
+    let interval = interval(&mut reader);
+    if pids[0] != pids[1] {
+        note(format!("pid {} was taken by another: {} instead", pids[0], pids[1]));
+        return;
+    }
+    for comm in ["ts-first", "ts-second"] {
+        let task = interval.tasks.iter().find(|t| t.comm == comm).expect("it is there");
+        assert!(task.pid == pids[0] && known(&task.own) >= 10e6, "{task:?}");
+    }
+    assert!(known(&of(&interval, parent.pid()).children) >= 20e6);
+}
+
+fn kernel_threads_are_in_the_kernel() {
+    let mut reader = account();
+    let mut seen = 0;
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(100));
+        for task in interval(&mut reader).tasks.iter().filter(|t| t.kernel && t.own.run_ns > 0) {
+            let text = std::fs::read_to_string(format!("/proc/{}/cmdline", task.pid)).unwrap_or_default();
+            assert!(text.is_empty() && task.own.user_ns == 0, "{task:?}, {text:?}");
+            seen += 1;
+        }
+        if seen > 5 {
+            break;
+        }
+    }
+    assert!(seen > 0, "no kernel thread has run in two seconds");
+}
+
+/// It is in user space for so long, by its own clock, between system calls that do little; and in the kernel for so long.
+fn user_and_system_of_the_chosen_are_exact() {
+    let mut caller = Role::start("caller", &[]);
+    caller.expect("ready");
+    harness::once();
+    let accountant = Accountant::load(&AccountOptions::default()).unwrap();
+    accountant.choose(&[caller.pid()]).unwrap();
+    let mut reader = accountant.reader().unwrap();
+    caller.tell("go");
+    let answer = caller.hear();
+    settle();
+    let (user, system) = answer.split_once(' ').expect("two numbers");
+    let (user, system): (f64, f64) = (user.parse().unwrap(), system.parse().unwrap());
+    let task = of(&interval(&mut reader), caller.pid());
+    note(format!("{:?}, told apart by its own clock: user {user:.0} ns, system {system:.0} ns", task.own));
+    assert!(task.exact);
+    // What its clock took it for is shared out by a few hundred turns.
+    let off = |found: u64, truth: f64| (found as f64 - truth).abs() / truth;
+    assert!(off(task.own.user_ns, user) <= 0.03 && off(task.own.system_ns, system) <= 0.05, "{task:?}");
+    accountant.choose(&[]).unwrap();
+    caller.tell("go");
+    caller.hear();
+    settle();
+    assert!(!of(&interval(&mut reader), caller.pid()).exact);
+}
+
+/// Only what ran is looked at: sleepers are not, however many there are.
+fn a_thousand_sleepers_cost_nothing() {
+    let took = |reader: &mut Precise| {
+        let mut times: Vec<Duration> = (0..20)
+            .map(|_| {
+                std::thread::sleep(Duration::from_millis(20));
+                let begun = Instant::now();
+                interval(reader);
+                begun.elapsed()
+            })
+            .collect();
+        times.sort_unstable();
+        times[times.len() / 2]
+    };
+    let mut reader = account();
+    let without = took(&mut reader);
+    let sleepers: Vec<_> =
+        (0..1000).map(|_| Command::new("sleep").arg("60").spawn().expect("start a sleeper")).collect();
+    std::thread::sleep(Duration::from_millis(300));
+    interval(&mut reader);
+    let with = took(&mut reader);
+    for mut sleeper in sleepers {
+        sleeper.kill().and_then(|()| sleeper.wait().map(drop)).expect("end a sleeper");
+    }
+    note(format!("a snapshot takes {with:?} with a thousand sleepers, {without:?} without"));
+    assert!(with < Duration::from_millis(1), "{with:?}");
+}
