@@ -161,7 +161,8 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 {
 	struct tasks_cpu *c = precise_slot();
 	struct tasks_thread *t = NULL, *n;
-	u64 now, T, start, run, irq = 0, softirq = 0, steal = 0, steal_now;
+	u64 now, T, start, run, irq = 0, softirq = 0, steal = 0, steal_now, me;
+	u32 i;
 
 	if (!c)
 		return 0;
@@ -190,6 +191,12 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 		precise_keep_cpu(c, T);
 	if (prev->pid)
 		t = bpf_task_storage_get(&threads, prev, NULL, 0);
+	me = !prev->pid ? TASKS_ID_IDLE : t && t->id ? t->id : TASKS_ID_UNOWNED;
+	if (ts_unlikely(c->id != me && start < T)) {
+		i = c->moves++ & (TASKS_MOVED - 1);
+		c->moved[i].start = start;
+		c->moved[i].to = me;
+	}
 	if (ts_likely(t && t->id)) {
 		if (ts_unlikely(now > T && t->kept_at != T))
 			precise_keep(t, prev, T, start < T ? T - start : 0);
@@ -214,9 +221,10 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 
 	c->start = now;
 	c->thread = 0;
-	c->id = 0;
+	c->id = TASKS_ID_IDLE;
 	c->running = TASKS_RUNS_IDLE;
 	if (next->pid) {
+		c->id = TASKS_ID_UNOWNED;
 		n = bpf_task_storage_get(&threads, next, NULL, 0);
 		c->running = TASKS_RUNS_UNOWNED;
 		if (n && n->id) {
@@ -274,7 +282,9 @@ int precise_start(struct bpf_raw_tracepoint_args *ctx)
 	c->since = c->start = bpf_ktime_get_ns();
 	c->start_steal = precise_steal(current_task);
 	c->running = TASKS_RUNS_IDLE;
+	c->id = TASKS_ID_IDLE;
 	if (current_task->pid) {
+		c->id = TASKS_ID_UNOWNED;
 		c->running = TASKS_RUNS_UNOWNED;
 		t = bpf_task_storage_get(&threads, current_task, NULL, 0);
 		if (t && t->id) {
