@@ -30,7 +30,9 @@ impl Known {
     fn advance(&mut self, times: &abi::tasks_times, flags: u32) -> (Usage, bool) {
         let before = self.usage;
         let user_ns = (times.own.exact != 0).then_some(times.own.user);
-        let used_in_user = user_ns.zip(self.user_ns).map(|(now, then)| now.saturating_sub(then));
+        // One that was chosen before it ran, and has not been seen yet, has all that it used in its account.
+        let all = (times.own.exact == 1 && before.run_ns == 0).then_some(0);
+        let used_in_user = user_ns.zip(self.user_ns.or(all)).map(|(now, then)| now.saturating_sub(then));
         let mut times = *times;
         times.own.run = times.own.run.saturating_add_signed(self.credit_ns);
         self.usage.advance(&times, flags & abi::TASKS_KERNEL != 0, used_in_user);

@@ -317,14 +317,15 @@ int precise_choose(struct bpf_iter__task *ctx)
 		return 0;
 	tgid = task->tgid;
 	exact = bpf_map_lookup_elem(&chosen, &tgid) != NULL;
-	if (t->own.exact == exact)
+	if (!t->own.exact == !exact)
 		return 0;
 	/* Who waits, waits in the kernel. Who runs is in user space mostly: its next system call, or
 	 * the end of this one, tells. */
 	t->in = task->__state ? TASKS_IN_KERNEL : TASKS_IN_USER;
 	t->mark = precise_net(&t->own);
+	t->own.user = 0;
 	ts_barrier();
-	ts_write(t->own.exact, exact);
+	ts_write(t->own.exact, exact ? t->mark + 1 : 0);
 	return 0;
 }
 

@@ -29,9 +29,6 @@ const SNAPSHOT_TRIES: u32 = 5;
 /// Threads that ended and have been taken down between two snapshots, at most: 40 MB.
 const PENDING_MAX: usize = 1 << 17;
 
-/// Ids of threads are not below this one.
-const FIRST_ID: u64 = 1 << 22;
-
 /// What of a CPU's own time was shown before but is in another account, or the other way round.
 #[derive(Clone, Copy, Default)]
 struct Moved {
@@ -276,10 +273,12 @@ impl Precise {
             let Some(slice) = now.moved.iter().find(|m| before.assumed != 0 && m.start == before.start) else { continue };
             let ns = begin.saturating_sub(before.start).cast_signed();
             for (id, ns) in [(before.assumed, ns), (slice.to, -ns)] {
-                match id as u32 {
-                    abi::TASKS_ID_IDLE if id < FIRST_ID => cpu.idle_ns += ns,
-                    abi::TASKS_ID_UNOWNED if id < FIRST_ID => cpu.unowned_ns += ns,
-                    _ => page.credit(id, ns),
+                if id == u64::from(abi::TASKS_ID_IDLE) {
+                    cpu.idle_ns += ns;
+                } else if id == u64::from(abi::TASKS_ID_UNOWNED) {
+                    cpu.unowned_ns += ns;
+                } else {
+                    page.credit(id, ns);
                 }
             }
         }

@@ -48,7 +48,7 @@ struct tasks_own {
 	u64 softirq;
 	u64 steal;
 	u64 user; /* in user space, since `exact` was set */
-	u64 exact; /* `user` counts: the thread is of a chosen process */
+	u64 exact; /* 1 + the net time when the thread's process was chosen; 0: `user` doesn't count */
 };
 
 /* What the kernel itself accounts for. Differences count. */
