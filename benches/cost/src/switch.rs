@@ -157,7 +157,9 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
     println!("## switch: what a switch takes ({} rounds, interleaved; median, least and most)\n", options.rounds);
-    println!("Timed: by the kernel, beside an empty program at the same switches. CPU time: of two threads on one CPU.\n");
+    println!(
+        "Timed: by the kernel, beside an empty program at the same switches. CPU time: of two threads on one CPU.\n"
+    );
     println!(
         "| way | timed, over an empty program, ns | CPU time to a switch, ns | over an empty program | perf bench sched pipe, \
          µs | more than without |"

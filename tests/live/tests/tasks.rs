@@ -61,7 +61,8 @@ fn check(interval: &Interval) {
     assert!(off <= SUM, "{} ns of {} are nobody's: {:?}", totals.other_ns, totals.wall_ns, interval.lost);
     assert!(totals.wall_ns <= interval.wall_ns() * u64::from(totals.cpus.cpu));
     for cpu in &interval.cpus {
-        let sum = cpu.tasks_ns + cpu.unowned_ns + cpu.idle_ns + cpu.idle_irq_ns + cpu.idle_softirq_ns + cpu.idle_steal_ns;
+        let sum =
+            cpu.tasks_ns + cpu.unowned_ns + cpu.idle_ns + cpu.idle_irq_ns + cpu.idle_softirq_ns + cpu.idle_steal_ns;
         assert_eq!(sum, cpu.wall_ns, "{cpu:?}");
     }
     let mut own = Usage::default();

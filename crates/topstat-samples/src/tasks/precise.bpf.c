@@ -156,13 +156,44 @@ static __noinline int precise_keep_cpu(struct tasks_cpu *c, u64 T)
 	return 0;
 }
 
+/* Somebody else leaves the CPU than was seen to come: see struct tasks_moved. */
+static __noinline int precise_move(struct tasks_cpu *c, struct task_struct *prev, u64 me, u64 now, u64 T)
+{
+	u64 start, ran = now, unowned = 0;
+	u32 i;
+
+	if (!c || !prev)
+		return 0;
+	start = c->start;
+	if (prev->pid && bpf_core_field_exists(prev->sched_info.last_arrival)) {
+		ran = prev->se.cfs_rq->rq->clock - prev->sched_info.last_arrival;
+		if (ran < now - start)
+			unowned = now - start - ran;
+	}
+	if (start < T) {
+		i = c->moves++ & (TASKS_MOVED - 1);
+		c->moved[i].start = start;
+		c->moved[i].unowned = unowned;
+		c->moved[i].to = me;
+	}
+	/* Two slices: the first is nobody's, … */
+	c->running = TASKS_RUNS_UNOWNED;
+	if (now > T && c->kept_at != T && start + unowned > T)
+		precise_keep_cpu(c, T);
+	c->own.unowned += unowned;
+	/* … the second is who leaves. */
+	c->start = start + unowned;
+	c->running = me == TASKS_ID_IDLE ? TASKS_RUNS_IDLE :
+		     me == TASKS_ID_UNOWNED ? TASKS_RUNS_UNOWNED : TASKS_RUNS_THREAD;
+	return 0;
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
 	struct tasks_cpu *c = precise_slot();
 	struct tasks_thread *t = NULL, *n;
 	u64 now, T, start, run, irq = 0, softirq = 0, steal = 0, steal_now, me;
-	u32 i;
 
 	if (!c)
 		return 0;
@@ -174,7 +205,6 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 		c->since = start = c->start = now;
 	if (now < start) /* clocks of two CPUs, after a repair of the kernel's */
 		now = start;
-	run = now - start;
 	steal_now = precise_steal(prev);
 	if (constants.steal) {
 		steal = steal_now - c->start_steal;
@@ -187,16 +217,16 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 		c->start_irq = c->own.irq;
 		c->start_softirq = c->own.softirq;
 	}
-	if (ts_unlikely(now > T && c->kept_at != T))
-		precise_keep_cpu(c, T);
 	if (prev->pid)
 		t = bpf_task_storage_get(&threads, prev, NULL, 0);
 	me = !prev->pid ? TASKS_ID_IDLE : t && t->id ? t->id : TASKS_ID_UNOWNED;
-	if (ts_unlikely(c->id != me && start < T)) {
-		i = c->moves++ & (TASKS_MOVED - 1);
-		c->moved[i].start = start;
-		c->moved[i].to = me;
+	if (ts_unlikely(c->id != me)) {
+		precise_move(c, prev, me, now, T);
+		start = c->start;
 	}
+	run = now - start;
+	if (ts_unlikely(now > T && c->kept_at != T))
+		precise_keep_cpu(c, T);
 	if (ts_likely(t && t->id)) {
 		if (ts_unlikely(now > T && t->kept_at != T))
 			precise_keep(t, prev, T, start < T ? T - start : 0);

@@ -272,10 +272,12 @@ impl Precise {
         for ((cpu, now), before) in moved.iter_mut().zip(&state.cpus).zip(&self.cpus) {
             let Some(slice) = now.moved.iter().find(|m| before.assumed != 0 && m.start == before.start) else { continue };
             let ns = begin.saturating_sub(before.start).cast_signed();
-            for (id, ns) in [(before.assumed, ns), (slice.to, -ns)] {
+            let unowned = ns.min(slice.unowned.cast_signed());
+            let unowned_id = u64::from(abi::TASKS_ID_UNOWNED);
+            for (id, ns) in [(before.assumed, ns), (unowned_id, -unowned), (slice.to, unowned - ns)] {
                 if id == u64::from(abi::TASKS_ID_IDLE) {
                     cpu.idle_ns += ns;
-                } else if id == u64::from(abi::TASKS_ID_UNOWNED) {
+                } else if id == unowned_id {
                     cpu.unowned_ns += ns;
                 } else {
                     page.credit(id, ns);

@@ -133,12 +133,14 @@ enum tasks_running {
 /*
  * A slice that ended as another one's than it had begun as: a switch in between was not seen
  * (there are kernels that don't trace those of some threads), or its thread got its account in
- * the midst. All of it counts to who left the CPU. A reader whose instant was in it has taken the
- * part before it for `from`'s, and must not count it a second time.
+ * the midst. Who left the CPU gets what it ran for by the kernel's account, and the first part of
+ * the slice is nobody's. A reader whose instant was in the slice has taken all of it until then for
+ * that of who it had begun as, and must not count it a second time.
  */
 struct tasks_moved {
 	u64 start; /* of the slice */
-	u64 to;
+	u64 unowned; /* how much of its beginning is nobody's */
+	u64 to; /* whose the rest is */
 };
 /* Only slices across an instant are kept: one for each reader, mostly. */
 #define TASKS_MOVED 8
