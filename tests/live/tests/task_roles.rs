@@ -36,8 +36,12 @@ fn ns_of(clock: ClockId) -> u64 {
 /// Runs until the thread has used so much of a CPU.
 fn burn(ms: u64) {
     let end = ns_of(ClockId::ThreadCPUTime) + ms * 1_000_000;
+    let mut sum = 0_u64;
     while ns_of(ClockId::ThreadCPUTime) < end {
-        std::hint::spin_loop();
+        // In user space mostly.
+        for i in 0..5000 {
+            sum = std::hint::black_box(sum.wrapping_add(i));
+        }
     }
 }
 
@@ -135,9 +139,9 @@ fn reaper() {
         let ms = ms(&line);
         until_all_ended(|| {
             let parent = child(|| {
+                let first = std::process::id();
                 child(|| {
                     // Its parent has ended when this one has another.
-                    let first = std::os::unix::process::parent_id();
                     while std::os::unix::process::parent_id() == first {
                         std::thread::yield_now();
                     }
@@ -200,10 +204,10 @@ fn caller() {
     say("ready");
     while told().is_some() {
         let (mut user, mut system) = (0, 0);
-        for _ in 0..200 {
+        for _ in 0..50 {
             let begin = ns_of(ClockId::ThreadCPUTime);
             let mut sum = 0_u64;
-            for i in 0..400_000_u64 {
+            for i in 0..200_000_u64 {
                 sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(i));
             }
             let middle = ns_of(ClockId::ThreadCPUTime);

@@ -124,11 +124,13 @@ struct signal_struct {
 
 struct sched_info {
 	unsigned long long run_delay;
+	unsigned long long last_arrival;
 } CORE;
 
 struct sighand_struct;
 
 struct rq {
+	u64 clock;
 	u64 prev_steal_time_rq;
 } CORE;
 

@@ -214,16 +214,35 @@ static __always_inline void top_charge_group(struct task_struct *task, struct ta
 	ts_bank_leave(bank, claimed);
 }
 
+/* What the thread has waited for a CPU since it was last asked. The kernel adds to its account
+ * when the thread comes onto a CPU, and when it is moved from one queue to another. */
+static __always_inline u64 top_waited(struct task_struct *task)
+{
+	struct tasks_waited *w;
+	u64 all, since;
+
+	if (!settings.config[TASKS_TASKS][TASKS_WAITS].enabled)
+		return 0;
+	if (!task->pid)
+		return 0;
+	w = bpf_task_storage_get(&waited, task, NULL, 0);
+	if (!w)
+		return 0;
+	all = task->sched_info.run_delay;
+	since = all - w->seen;
+	w->seen = all;
+	return since;
+}
+
 /*
  * Push what `task`, which is on this CPU, has used since it came or since it was last pushed. A
  * task that is never switched is pushed by every snapshot, so that nothing that runs is missed.
  */
-static __always_inline void top_charge(struct task_struct *task, struct task_struct *next, u32 switches)
+static __always_inline void top_charge(struct task_struct *task, u32 switches)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 	struct tasks_runner *r = bpf_map_lookup_elem(&runners, &cpu);
 	struct top_amounts a = { .switches = switches };
-	u64 wait;
 
 	if (!r)
 		return;
@@ -231,17 +250,14 @@ static __always_inline void top_charge(struct task_struct *task, struct task_str
 	a.now_jiffies = bpf_jiffies64();
 	a.since_ns = r->start_ns;
 	a.since_jiffies = r->start_jiffies;
-	wait = task->sched_info.run_delay;
 	if (ts_likely(a.since_ns && a.now_ns > a.since_ns)) {
 		a.used_ns = a.now_ns - a.since_ns;
-		a.waited_ns = wait - r->wait;
+		a.waited_ns = top_waited(task);
 		top_charge_task(task, r, cpu, &a);
 		top_charge_group(task, r, cpu, &a);
 	}
 	r->start_ns = a.now_ns;
 	r->start_jiffies = a.now_jiffies;
-	/* What it has waited for this time is added when it has come onto the CPU. */
-	r->wait = next == task ? wait : next->sched_info.run_delay;
 }
 
 #endif /* TOPSTAT_TASKS_CHARGE_H */

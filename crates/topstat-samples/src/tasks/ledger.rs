@@ -20,6 +20,9 @@ struct Known {
     usage: Usage,
     /// What it had used in user space, where that is known exactly.
     user_ns: Option<u64>,
+    /// What was shown of it but is in another one's account, less what is in its own but was shown of another one
+    /// (see `struct tasks_moved`).
+    credit_ns: i64,
 }
 
 impl Known {
@@ -27,8 +30,12 @@ impl Known {
     fn advance(&mut self, times: &abi::tasks_times, flags: u32) -> (Usage, bool) {
         let before = self.usage;
         let user_ns = (times.own.exact != 0).then_some(times.own.user);
-        let used_in_user = user_ns.zip(self.user_ns).map(|(now, then)| now.saturating_sub(then));
-        self.usage.advance(times, flags & abi::TASKS_KERNEL != 0, used_in_user);
+        // One that was chosen before it ran, and has not been seen yet, has all that it used in its account.
+        let all = (times.own.exact == 1 && before.run_ns == 0).then_some(0);
+        let used_in_user = user_ns.zip(self.user_ns.or(all)).map(|(now, then)| now.saturating_sub(then));
+        let mut times = *times;
+        times.own.run = times.own.run.saturating_add_signed(self.credit_ns);
+        self.usage.advance(&times, flags & abi::TASKS_KERNEL != 0, used_in_user);
         self.user_ns = user_ns;
         (self.usage.since(&before), used_in_user.is_some())
     }
@@ -119,6 +126,11 @@ impl Page<'_> {
             let (pid, ppid, start_ns) = (dead.who.tgid, dead.who.ppid, dead.who.start);
             entry.parent = Parent { id: id_of(pid, start_ns), pid, ppid, start_ns, comm: text(&dead.who.comm) };
         }
+    }
+
+    /// So much of a thread's time that was shown before is in another one's account (or, below 0, the other way round).
+    pub fn credit(&mut self, id: u64, ns: i64) {
+        self.ledger.threads.entry(id).or_default().credit_ns += ns;
     }
 
     /// Forgets the threads that are not among those given, after all were looked at.

@@ -156,12 +156,44 @@ static __noinline int precise_keep_cpu(struct tasks_cpu *c, u64 T)
 	return 0;
 }
 
+/* Somebody else leaves the CPU than was seen to come: see struct tasks_moved. */
+static __noinline int precise_move(struct tasks_cpu *c, struct task_struct *prev, u64 me, u64 now, u64 T)
+{
+	u64 start, ran = now, unowned = 0;
+	u32 i;
+
+	if (!c || !prev)
+		return 0;
+	start = c->start;
+	if (prev->pid && bpf_core_field_exists(prev->sched_info.last_arrival)) {
+		ran = prev->se.cfs_rq->rq->clock - prev->sched_info.last_arrival;
+		if (ran < now - start)
+			unowned = now - start - ran;
+	}
+	if (start < T) {
+		i = c->moves++ & (TASKS_MOVED - 1);
+		c->moved[i].start = start;
+		c->moved[i].unowned = unowned;
+		c->moved[i].to = me;
+	}
+	/* Two slices: the first is nobody's, … */
+	c->running = TASKS_RUNS_UNOWNED;
+	if (now > T && c->kept_at != T && start + unowned > T)
+		precise_keep_cpu(c, T);
+	c->own.unowned += unowned;
+	/* … the second is who leaves. */
+	c->start = start + unowned;
+	c->running = me == TASKS_ID_IDLE ? TASKS_RUNS_IDLE :
+		     me == TASKS_ID_UNOWNED ? TASKS_RUNS_UNOWNED : TASKS_RUNS_THREAD;
+	return 0;
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
 	struct tasks_cpu *c = precise_slot();
 	struct tasks_thread *t = NULL, *n;
-	u64 now, T, start, run, irq = 0, softirq = 0, steal = 0, steal_now;
+	u64 now, T, start, run, irq = 0, softirq = 0, steal = 0, steal_now, me;
 
 	if (!c)
 		return 0;
@@ -173,7 +205,6 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 		c->since = start = c->start = now;
 	if (now < start) /* clocks of two CPUs, after a repair of the kernel's */
 		now = start;
-	run = now - start;
 	steal_now = precise_steal(prev);
 	if (constants.steal) {
 		steal = steal_now - c->start_steal;
@@ -186,10 +217,16 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 		c->start_irq = c->own.irq;
 		c->start_softirq = c->own.softirq;
 	}
-	if (ts_unlikely(now > T && c->kept_at != T))
-		precise_keep_cpu(c, T);
 	if (prev->pid)
 		t = bpf_task_storage_get(&threads, prev, NULL, 0);
+	me = !prev->pid ? TASKS_ID_IDLE : t && t->id ? t->id : TASKS_ID_UNOWNED;
+	if (ts_unlikely(c->id != me)) {
+		precise_move(c, prev, me, now, T);
+		start = c->start;
+	}
+	run = now - start;
+	if (ts_unlikely(now > T && c->kept_at != T))
+		precise_keep_cpu(c, T);
 	if (ts_likely(t && t->id)) {
 		if (ts_unlikely(now > T && t->kept_at != T))
 			precise_keep(t, prev, T, start < T ? T - start : 0);
@@ -214,9 +251,10 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 
 	c->start = now;
 	c->thread = 0;
-	c->id = 0;
+	c->id = TASKS_ID_IDLE;
 	c->running = TASKS_RUNS_IDLE;
 	if (next->pid) {
+		c->id = TASKS_ID_UNOWNED;
 		n = bpf_task_storage_get(&threads, next, NULL, 0);
 		c->running = TASKS_RUNS_UNOWNED;
 		if (n && n->id) {
@@ -274,7 +312,9 @@ int precise_start(struct bpf_raw_tracepoint_args *ctx)
 	c->since = c->start = bpf_ktime_get_ns();
 	c->start_steal = precise_steal(current_task);
 	c->running = TASKS_RUNS_IDLE;
+	c->id = TASKS_ID_IDLE;
 	if (current_task->pid) {
+		c->id = TASKS_ID_UNOWNED;
 		c->running = TASKS_RUNS_UNOWNED;
 		t = bpf_task_storage_get(&threads, current_task, NULL, 0);
 		if (t && t->id) {
@@ -307,14 +347,15 @@ int precise_choose(struct bpf_iter__task *ctx)
 		return 0;
 	tgid = task->tgid;
 	exact = bpf_map_lookup_elem(&chosen, &tgid) != NULL;
-	if (t->own.exact == exact)
+	if (!t->own.exact == !exact)
 		return 0;
 	/* Who waits, waits in the kernel. Who runs is in user space mostly: its next system call, or
 	 * the end of this one, tells. */
 	t->in = task->__state ? TASKS_IN_KERNEL : TASKS_IN_USER;
 	t->mark = precise_net(&t->own);
+	t->own.user = 0;
 	ts_barrier();
-	ts_write(t->own.exact, exact);
+	ts_write(t->own.exact, exact ? t->mark + 1 : 0);
 	return 0;
 }
 

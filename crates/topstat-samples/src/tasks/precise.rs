@@ -29,6 +29,13 @@ const SNAPSHOT_TRIES: u32 = 5;
 /// Threads that ended and have been taken down between two snapshots, at most: 40 MB.
 const PENDING_MAX: usize = 1 << 17;
 
+/// What of a CPU's own time was shown before but is in another account, or the other way round.
+#[derive(Clone, Copy, Default)]
+struct Moved {
+    idle_ns: i64,
+    unowned_ns: i64,
+}
+
 /// A reader of the precise account. Readers don't disturb each other, and each has intervals of its own.
 pub struct Precise {
     accountant: Arc<Accountant>,
@@ -111,6 +118,7 @@ impl Precise {
     /// Takes down which threads have ended. To be called every second or so where intervals are long: the kernel keeps
     /// only so many. It costs a few nanoseconds, and some more for each thread that has ended.
     pub fn poll(&mut self) {
+        let mut patience = BUSY_TRIES;
         let end = self.dead_end();
         let kept = u64::from(self.accountant.constants.dead_mask);
         if end.saturating_sub(self.dead_read) > kept {
@@ -123,7 +131,13 @@ impl Precise {
             let index = (number & kept) as usize;
             let offset = offset_of!(abi::tasks_dead, number);
             match self.accountant.dead.read::<u64>(index, offset) {
-                found if found < number => break, // is being written
+                // Is being written; those behind it may have ended before.
+                found if found < number && patience > 0 => {
+                    patience -= 1;
+                    std::thread::yield_now();
+                    continue;
+                }
+                found if found < number => break,
                 found if found > number => self.lose(1),
                 _ => {
                     let dead: abi::tasks_dead = self.accountant.dead.read(index, 0);
@@ -254,6 +268,22 @@ impl Precise {
     fn settle(&mut self, each: Each, state: State) -> Interval {
         let (begin, end) = (self.instant, state.head.instant);
         let mut page = self.ledger.page(each);
+        let mut moved = vec![Moved::default(); state.cpus.len()];
+        for ((cpu, now), before) in moved.iter_mut().zip(&state.cpus).zip(&self.cpus) {
+            let Some(slice) = now.moved.iter().find(|m| before.assumed != 0 && m.start == before.start) else { continue };
+            let ns = begin.saturating_sub(before.start).cast_signed();
+            let unowned = ns.min(slice.unowned.cast_signed());
+            let unowned_id = u64::from(abi::TASKS_ID_UNOWNED);
+            for (id, ns) in [(before.assumed, ns), (unowned_id, -unowned), (slice.to, unowned - ns)] {
+                if id == u64::from(abi::TASKS_ID_IDLE) {
+                    cpu.idle_ns += ns;
+                } else if id == unowned_id {
+                    cpu.unowned_ns += ns;
+                } else {
+                    page.credit(id, ns);
+                }
+            }
+        }
         // Those that have ended first: what is known of their end is all there is to know.
         let (ended, later): (Vec<_>, Vec<_>) = self.pending.drain(..).partition(|d| d.died <= end);
         for dead in ended.iter().filter(|d| d.died > begin) {
@@ -271,7 +301,7 @@ impl Precise {
         let tasks = page.finish();
         let cpus = (0..).zip(&state.cpus).filter(|(_, c)| c.since > 0).map(|(cpu, now)| {
             let before = self.cpus.get(cpu as usize).filter(|c| c.since > 0).copied();
-            self::cpu(cpu, now, before.as_ref(), begin, end)
+            self::cpu(cpu, now, before.as_ref(), begin, end, moved[cpu as usize])
         });
         let interval = Interval {
             time: state.time,
@@ -304,13 +334,14 @@ fn cpu(
     before: Option<&abi::tasks_cpu_row>,
     begin: u64,
     end: u64,
+    moved: Moved,
 ) -> Cpu {
     let zero = abi::tasks_cpu_own { steal: now.own.steal, ..Default::default() };
     let then = before.map_or(&zero, |b| &b.own);
     let since = |now: u64, then: u64| now.saturating_sub(then);
     let wall_ns = end.saturating_sub(begin.max(now.since));
-    let idle_all_ns = since(now.own.idle, then.idle);
-    let unowned_ns = since(now.own.unowned, then.unowned);
+    let idle_all_ns = since(now.own.idle.saturating_add_signed(moved.idle_ns), then.idle);
+    let unowned_ns = since(now.own.unowned.saturating_add_signed(moved.unowned_ns), then.unowned);
     // The parts of idle were read a moment later than the whole.
     let mut left = idle_all_ns;
     let mut take = |part: u64| {

@@ -124,13 +124,16 @@ __noinline int precise_cpu(u32 cpu)
 			continue;
 		precise_fence(s);
 		row->since = c->since;
-		row->thread = row->id = 0;
+		row->thread = row->id = row->assumed = 0;
 		row->start = c->start;
+		__builtin_memcpy(row->moved, c->moved, sizeof(row->moved));
 		before = c->start < T ? T - c->start : 0;
 		if (c->kept_at == T) {
 			row->own = c->kept;
 		} else {
 			row->own = c->own;
+			if (c->start < T)
+				row->assumed = c->id;
 			if (c->running == TASKS_RUNS_IDLE) {
 				row->own.idle += before;
 				row->own.idle_irq += c->own.irq - c->start_irq;

@@ -102,7 +102,7 @@ int top_snapshot(struct bpf_raw_tracepoint_args *ctx)
 		return ENOENT;
 	if (!read_only && cpu == bpf_get_smp_processor_id()) {
 		task = bpf_get_current_task_btf();
-		top_charge(task, task, 0);
+		top_charge(task, 0);
 	}
 	c = &settings.config[ts_bound(sample, TASKS_SAMPLES - 1)][ts_bound(table, TASKS_TABLES - 1)];
 	if (!now)

@@ -48,7 +48,7 @@ struct tasks_own {
 	u64 softirq;
 	u64 steal;
 	u64 user; /* in user space, since `exact` was set */
-	u64 exact; /* `user` counts: the thread is of a chosen process */
+	u64 exact; /* 1 + the net time when the thread's process was chosen; 0: `user` doesn't count */
 };
 
 /* What the kernel itself accounts for. Differences count. */
@@ -126,6 +126,25 @@ enum tasks_running {
 	TASKS_RUNS_THREAD,
 };
 
+/* Stand for an id of what runs where it is no thread with an account. */
+#define TASKS_ID_IDLE 1
+#define TASKS_ID_UNOWNED 2
+
+/*
+ * A slice that ended as another one's than it had begun as: a switch in between was not seen
+ * (there are kernels that don't trace those of some threads), or its thread got its account in
+ * the midst. Who left the CPU gets what it ran for by the kernel's account, and the first part of
+ * the slice is nobody's. A reader whose instant was in the slice has taken all of it until then for
+ * that of who it had begun as, and must not count it a second time.
+ */
+struct tasks_moved {
+	u64 start; /* of the slice */
+	u64 unowned; /* how much of its beginning is nobody's */
+	u64 to; /* whose the rest is */
+};
+/* Only slices across an instant are kept: one for each reader, mostly. */
+#define TASKS_MOVED 8
+
 /* A CPU's slot; only that CPU writes it. */
 struct tasks_cpu {
 	u64 seq; /* A3 */
@@ -145,7 +164,9 @@ struct tasks_cpu {
 	struct tasks_cpu_own own;
 	u64 kept_at;
 	struct tasks_cpu_own kept;
-	u64 pad[6];
+	u64 moves;
+	struct tasks_moved moved[TASKS_MOVED];
+	u64 pad[5];
 } __attribute__((aligned(64)));
 
 struct tasks_control {
@@ -199,6 +220,8 @@ struct tasks_cpu_row {
 	u64 irq; /* of what runs, since its start */
 	u64 softirq;
 	u64 start_steal;
+	u64 assumed; /* the id of what runs since `start`, if that was taken for the truth; or 0 */
+	struct tasks_moved moved[TASKS_MOVED];
 };
 
 /* What a call of a reader's program has found, and the snapshot it belongs to. */
@@ -280,6 +303,11 @@ struct tasks_object {
 	u64 pad_end[8]; /* see ts_mark_index() */
 };
 
+/* A thread's own part of it. */
+struct tasks_waited {
+	u64 seen; /* of the time that it has waited, what was pushed */
+};
+
 struct tasks_group {
 	u64 id; /* of the cgroup, with TASKS_GROUP_V1 if it is of a v1 hierarchy */
 	u64 self;
@@ -295,10 +323,8 @@ struct tasks_group {
 struct tasks_runner {
 	u64 start_ns; /* 0: nothing was seen of this CPU yet */
 	u64 start_jiffies;
-	u64 wait; /* what it had waited before it began to wait for this slice */
-	u64 pad;
 	struct ts_count idle_total;
-	u64 pad1;
+	u64 pad[3];
 	struct ts_window idle[TASKS_SAMPLES]; /* of TASKS_CPU */
 	u64 pad_end[8];
 };

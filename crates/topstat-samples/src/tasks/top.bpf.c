@@ -19,8 +19,12 @@ static __always_inline u64 top_id(struct task_struct *task)
 
 static __always_inline void top_begin(struct task_struct *task)
 {
+	struct tasks_waited *w;
 	struct tasks_object *o;
 
+	w = bpf_task_storage_get(&waited, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (w && !w->seen)
+		w->seen = task->sched_info.run_delay;
 	if (!constants.by_thread && task->pid != task->tgid)
 		return;
 	o = bpf_task_storage_get(&objects, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -38,7 +42,7 @@ TS_GATE("tp_btf/sched_switch", top_switch)
 SEC("tp_btf/sched_switch")
 int BPF_PROG(top_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	top_charge(prev, next, 1);
+	top_charge(prev, 1);
 	return 0;
 }
 

@@ -33,6 +33,14 @@ struct {
 	__type(value, struct tasks_object);
 } objects SEC(".maps");
 
+/* Of every thread, whatever the objects are. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct tasks_waited);
+} waited SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, TASKS_GROUPS);
