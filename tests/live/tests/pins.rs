@@ -153,10 +153,11 @@ fn killed_at_random_moments() {
     let mut tally = Tally::new();
     let mut amid = 0;
     for round in 0..KILLS {
-        let build = if round % 5 < 3 { "other" } else { ["one", "two"][(round / 5 % 2) as usize] };
+        // One that nobody has pinned yet, where programs are to be replaced.
+        let build = if round % 5 < 3 { "other".to_owned() } else { round.to_string() };
         tally.during(|| {
             let was_whole = nest.family().join("build").is_symlink();
-            let mut role = Role::start("adopter", &[nest.dir.to_str().unwrap(), build]);
+            let mut role = Role::start("adopter", &[nest.dir.to_str().unwrap(), &build]);
             match round % 5 {
                 0..3 => {
                     role.expect("");
@@ -167,9 +168,9 @@ fn killed_at_random_moments() {
                     // The name of the build is gone while programs are replaced.
                     let replacing = || !nest.family().join("build").is_symlink();
                     if was_whole {
-                        spin(takes * 20, replacing);
+                        spin(takes * 5, replacing);
                     }
-                    std::thread::sleep(random.below(Duration::from_millis(2)));
+                    spin(random.below(Duration::from_micros(300)), || false);
                 }
             }
             role.kill();
