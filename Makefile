@@ -6,9 +6,11 @@ DESTDIR ?=
 # What `make run` runs.
 ARGS ?= top tcp_v4/conns_pps
 # What `make bench` measures, one after the other: make bench BENCH='push read'
-BENCH ?= push overhead read memory exact
+BENCH ?= push overhead read memory exact tree refresh icount accuracy
 # Options for each of them: make bench BENCH=push BENCHFLAGS='--rounds 3'
 BENCHFLAGS ?=
+# How long `make soak` takes.
+SECONDS ?= 3600
 # Options for cargo: make test CARGOFLAGS=-j1
 CARGOFLAGS ?=
 
@@ -16,12 +18,12 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOPSTAT := $(TARGET)/release/topstat
 VM := $(TARGET)/release/topstat-vm
-# What `make vm` runs, and on which kernel: 5.10, 6.1, 6.12, 6.18, newest; all of them if none is named.
+# What `make vm` runs, and on which kernel: 5.10, 6.1, 6.12, 6.18, newest. Without both it is the live tests, on all.
 KERNEL ?=
-CMD ?= $(TOPSTAT) check
+CMD ?=
 # Loading eBPF programs takes root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
-SHELL_SCRIPTS := .ci/run $(wildcard scripts/*)
+SHELL_SCRIPTS := .ci/run $(wildcard scripts/* tests/vm/guest/*.sh)
 
 # A toolchain of rustup's, where a shell that did not log in does not find it.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -31,7 +33,7 @@ export CARGO CARGOFLAGS
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: setup
 setup: ## Install what building, testing and linting need (Debian; elsewhere say what is missing)
@@ -50,6 +52,7 @@ run: ## Install what is missing, build, and show the hottest connections of this
 .PHONY: test
 test: ## Install what is missing and run every test; as root also those that need the kernel
 	@scripts/setup build test
+	@scripts/setup vm || echo "tests on other kernels will be skipped: see above"
 	@scripts/test
 
 .PHONY: lint
@@ -70,28 +73,69 @@ lint-setup:
 
 .PHONY: bench
 bench: ## Measure what topstat costs, for the README; wants root and a quiet machine
-	@scripts/setup build test
-	$(CARGO) build --release --locked -p topstat-bench $(CARGOFLAGS)
+	@scripts/setup build test bench vm
+	$(CARGO) build --release --locked -p topstat -p topstat-bench $(CARGOFLAGS)
 	@set -e; for what in $(BENCH); do $(AS_ROOT) $(TARGET)/release/topstat-bench $$what $(BENCHFLAGS); echo; done
 
+.PHONY: bench-icount
+bench-icount: ## The part of `make bench` that runs in virtual machines: instructions and accuracy, beside tcptop
+	@$(MAKE) --no-print-directory bench BENCH='icount accuracy'
+
+.PHONY: soak
+soak: ## Keep a daemon under load, readers, settings and kills for an hour (SECONDS=600): does anything grow?
+	@scripts/setup build test
+	@$(AS_ROOT) env TOPSTAT_SOAK_SECONDS=$(SECONDS) $(CARGO) test --locked -p topstat-live $(CARGOFLAGS) -- soak::
+
 .PHONY: vm
-vm: build ## Run a command on other kernels: make vm KERNEL=6.12 CMD='target/release/topstat check' (all kernels without KERNEL)
-	$(CARGO) build --release --locked -p topstat-vm $(CARGOFLAGS)
-	@missing=$$(dpkg-query -W -f '$${db:Status-Status} $${Package}\n' $$($(VM) deps) 2>&1 | grep -v '^installed' || true); \
-		[ -z "$$missing" ] || $(AS_ROOT) apt-get install -y $$($(VM) deps)
-	$(AS_ROOT) $(VM) $(if $(KERNEL),run --kernel $(KERNEL),matrix) -- sh -c '$(CMD)'
+vm: ## Tests on all other kernels; or any command: make vm KERNEL=6.12 CMD='target/release/topstat check'
+	@scripts/setup build vm
+ifeq ($(KERNEL)$(CMD),)
+	@AS_ROOT='$(AS_ROOT)' scripts/vm-tests --also 6.1:slub --also 6.1:debug
+else
+	$(CARGO) build --release --locked -p topstat -p topstat-vm $(CARGOFLAGS)
+	$(AS_ROOT) $(VM) $(if $(KERNEL),run --kernel $(KERNEL),matrix) -- sh -c '$(or $(CMD),$(TOPSTAT) check)'
+endif
 
 .PHONY: vm-test
 vm-test: ## Test the runner of other kernels itself, with real guests
+	@scripts/setup build vm
 	$(CARGO) test --locked -p topstat-vm $(CARGOFLAGS) -- --include-ignored --test-threads 1
 
+# Where things go; DESTDIR comes before each.
+BINDIR := $(PREFIX)/bin
+DOCDIR := $(PREFIX)/share/doc/topstat
+MANDIR := $(PREFIX)/share/man
+BASHDIR := $(PREFIX)/share/bash-completion/completions
+ZSHDIR := $(PREFIX)/share/zsh/site-functions
+FISHDIR := $(PREFIX)/share/fish/vendor_completions.d
+UNITDIR := $(PREFIX)/lib/systemd/system
+TMPFILESDIR := $(PREFIX)/lib/tmpfiles.d
+
 .PHONY: install
-install: ## Install the program and its licences below PREFIX (/usr/local), after `make build`
+install: ## Install the program with its manual, completions and unit below PREFIX (/usr/local), after `make build`
 	@test -x $(TOPSTAT) || { echo "make: $(TOPSTAT) is missing; run 'make build' first" >&2; exit 1; }
-	install -D -m 755 $(TOPSTAT) $(DESTDIR)$(PREFIX)/bin/topstat
-	install -d $(DESTDIR)$(PREFIX)/share/doc/topstat/LICENSES
-	install -m 644 README.md CHANGELOG.md LICENSE.md $(DESTDIR)$(PREFIX)/share/doc/topstat
-	install -m 644 LICENSES/*.txt $(DESTDIR)$(PREFIX)/share/doc/topstat/LICENSES
+	install -D -m 755 $(TOPSTAT) $(DESTDIR)$(BINDIR)/topstat
+	install -d $(DESTDIR)$(DOCDIR)/LICENSES
+	install -m 644 README.md CHANGELOG.md LICENSE.md docs/daemon.md dist/topstat.toml $(DESTDIR)$(DOCDIR)
+	install -m 644 LICENSES/*.txt $(DESTDIR)$(DOCDIR)/LICENSES
+	install -d $(DESTDIR)$(BASHDIR) $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(FISHDIR)
+	$(TOPSTAT) completions bash >$(DESTDIR)$(BASHDIR)/topstat
+	$(TOPSTAT) completions zsh >$(DESTDIR)$(ZSHDIR)/_topstat
+	$(TOPSTAT) completions fish >$(DESTDIR)$(FISHDIR)/topstat.fish
+	@# The pages are those of the program that is installed: it writes them itself.
+	pages=$$(mktemp -d) && trap 'rm -r "$$pages"' EXIT && $(TOPSTAT) man "$$pages" >/dev/null && for page in "$$pages"/*; do \
+		install -D -m 644 "$$page" "$(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}" || exit 1; done
+	install -d $(DESTDIR)$(UNITDIR)
+	sed 's|@BINDIR@|$(BINDIR)|' dist/topstat.service.in >$(DESTDIR)$(UNITDIR)/topstat.service
+	install -D -m 644 dist/topstat.tmpfiles.conf $(DESTDIR)$(TMPFILESDIR)/topstat.conf
+
+.PHONY: uninstall
+uninstall: ## Remove what `make install` has put there; the configuration and what is pinned stay (docs/daemon.md)
+	rm -f $(DESTDIR)$(BINDIR)/topstat $(DESTDIR)$(BASHDIR)/topstat $(DESTDIR)$(ZSHDIR)/_topstat
+	rm -f $(DESTDIR)$(FISHDIR)/topstat.fish $(DESTDIR)$(UNITDIR)/topstat.service $(DESTDIR)$(TMPFILESDIR)/topstat.conf
+	rm -f $(DESTDIR)$(MANDIR)/man1/topstat.1 $(DESTDIR)$(MANDIR)/man[18]/topstat-*.[18]
+	rm -f $(DESTDIR)$(MANDIR)/man5/topstat.toml.5
+	rm -rf $(DESTDIR)$(DOCDIR)
 
 .PHONY: clean
 clean: ## Remove what was built

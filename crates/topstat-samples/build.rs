@@ -3,27 +3,25 @@
 //! crate. Every folder `src/<family>` that holds a `*.bpf.c` is a family of samples; it has a
 //! header `<family>.h` and a `mod.rs` with a `FAMILY`. Nothing has to be entered anywhere.
 
+mod clang;
+
 use std::env;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use bindgen::callbacks::{DeriveTrait, ImplementsTrait, ParseCallbacks};
 use libbpf_cargo::SkeletonBuilder;
-
-/// The oldest clang that compiles the programs as they are meant: atomics that return what
-/// was there need BPF's third instruction set.
-const CLANG_MIN: u32 = 14;
 
 fn main() -> Result<()> {
     let src = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("src");
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let engine = src.join("../../../engine/include").canonicalize().context("engine/include is missing")?;
-    let clang = find_clang()?;
-    let flags = flags(&engine)?;
+    let clang = clang::find()?;
+    let flags = clang::flags(&engine)?;
     println!("cargo:rerun-if-changed=src");
+    println!("cargo:rerun-if-changed=clang.rs");
     println!("cargo:rerun-if-changed={}", engine.display());
     println!("cargo:rerun-if-env-changed=CLANG");
 
@@ -37,68 +35,41 @@ fn main() -> Result<()> {
         let name = family.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let family_out = out.join(&name);
         fs::create_dir_all(&family_out)?;
+        let plain = [flags.as_slice(), &["-DTOPSTAT_PLAIN".to_owned()]].concat();
+        let has_plain = family.join("fallbacks.bpf.h").exists();
         for program in programs {
-            let stem = program.file_name().unwrap_or_default().to_string_lossy().replace(".bpf.c", ".bpf.o");
-            SkeletonBuilder::new()
-                .source(&program)
-                .obj(family_out.join(stem))
-                .clang(&clang)
-                .clang_args(&flags)
-                .build()
-                .with_context(|| format!("cannot compile {}", program.display()))?;
+            let flavours = [(".bpf.o", &flags), (".plain.bpf.o", &plain)];
+            for (ending, flags) in flavours.into_iter().take(if has_plain { 2 } else { 1 }) {
+                let object = program.file_name().unwrap_or_default().to_string_lossy().replace(".bpf.c", ending);
+                SkeletonBuilder::new()
+                    .source(&program)
+                    .obj(family_out.join(object))
+                    .clang(&clang)
+                    .clang_args(flags)
+                    .build()
+                    .with_context(|| format!("cannot compile {}", program.display()))?;
+            }
         }
         bindings(&family.join(format!("{name}.h")), &engine, &family_out.join("abi.rs"))?;
+        layout(&family.join(format!("{name}.h")), &engine, &family_out.join("layout.txt"))?;
         writeln!(list, "#[path = {:?}]\npub mod {name};", family.join("mod.rs"))?;
         names.push(name);
     }
     let members: String = names.iter().map(|n| format!("&{n}::FAMILY, ")).collect();
+    let layouts: String = names
+        .iter()
+        .map(|n| format!("(\"{n}\", include_str!(concat!(env!(\"OUT_DIR\"), \"/{n}/layout.txt\"))), "))
+        .collect();
+    writeln!(
+        list,
+        "/// The layout of what each of them has in maps.\n#[cfg(test)]\npub static LAYOUTS: &[(&str, &str)] = &[{layouts}];"
+    )?;
     writeln!(
         list,
         "/// All families, by the names of their folders.\npub static FAMILIES: &[&dyn Family] = &[{members}];"
     )?;
     fs::write(out.join("families.rs"), list)?;
     Ok(())
-}
-
-/// `CLANG`, or the newest of those installed.
-fn find_clang() -> Result<PathBuf> {
-    if let Some(clang) = env::var_os("CLANG") {
-        return Ok(clang.into());
-    }
-    let versioned = (CLANG_MIN..=30).rev().map(|v| format!("clang-{v}"));
-    for clang in versioned.chain(["clang".to_owned()]) {
-        if Command::new(&clang).arg("--version").output().is_ok_and(|o| o.status.success()) {
-            return Ok(clang.into());
-        }
-    }
-    bail!("clang is not installed (version {CLANG_MIN} or later); on Debian: apt-get install clang-19")
-}
-
-fn flags(engine: &Path) -> Result<Vec<String>> {
-    let arch = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
-        "x86_64" => "x86",
-        "aarch64" => "arm64",
-        "riscv64" => "riscv",
-        "s390x" => "s390",
-        "powerpc64" => "powerpc",
-        other => bail!("no eBPF programs for architecture {other} yet"),
-    };
-    let mut flags = vec![
-        format!("-I{}", engine.display()),
-        format!("-D__TARGET_ARCH_{arch}"),
-        "-mcpu=v3".to_owned(),
-        "-Wall".to_owned(),
-        "-Wextra".to_owned(),
-        "-Werror".to_owned(),
-        "-Wno-unused-parameter".to_owned(),
-    ];
-    // Debian keeps <asm/types.h>, which <linux/bpf.h> includes, in the host's own folder.
-    let target = env::var("CARGO_CFG_TARGET_ARCH")?;
-    let multiarch = PathBuf::from(format!("/usr/include/{target}-linux-gnu"));
-    if multiarch.exists() {
-        flags.push(format!("-I{}", multiarch.display()));
-    }
-    Ok(flags)
 }
 
 /// The engine's types are plain, so those that hold them are.
@@ -133,6 +104,53 @@ fn bindings(header: &Path, engine: &Path, out: &Path) -> Result<()> {
         .with_context(|| format!("cannot generate the Rust side of {}", header.display()))?
         .write_to_file(out)?;
     Ok(())
+}
+
+/// What of a header is the layout of maps, a line for each size, offset and number: a test compares it with what it was
+/// when the family's ABI was last given another number.
+fn layout(header: &Path, engine: &Path, out: &Path) -> Result<()> {
+    // What only sections of readers, arguments, records and the benchmark consist of is never pinned.
+    let passing = ["_row", "_section", "_section_args", "_refill", "_found", "_bench", "_value", "_view"];
+    let bindings = bindgen::Builder::default()
+        .header(header.to_string_lossy())
+        .clang_arg(format!("-I{}", engine.display()))
+        .allowlist_file(header.to_string_lossy())
+        .allowlist_file(format!("{}/.*", engine.display()))
+        .default_enum_style(bindgen::EnumVariation::Consts)
+        .prepend_enum_name(false)
+        .use_core()
+        .generate()
+        .with_context(|| format!("cannot lay out {}", header.display()))?
+        .to_string();
+    let mut lines = std::collections::BTreeSet::new();
+    for line in bindings.lines().map(str::trim) {
+        // ["Offset of field: inet_object::id"][core::mem::offset_of!(inet_object, id) - 0usize];
+        if let Some((what, rest)) = line.strip_prefix("[\"").and_then(|l| l.split_once("\"]["))
+            && let Some((_, number)) = rest.rsplit_once(" - ")
+        {
+            let name = what.rsplit(' ').next().unwrap_or_default();
+            let structure = name.split("::").next().unwrap_or_default();
+            if !passing.iter().any(|p| structure.ends_with(p)) {
+                lines.insert(format!("{name} {} {}", kind(what), number.trim_end_matches("usize];")));
+            }
+        } else if let Some((name, rest)) = line.strip_prefix("pub const ").and_then(|l| l.split_once(':'))
+            && name.starts_with(|c: char| c.is_ascii_uppercase())
+            && let Some((_, value)) = rest.split_once(" = ")
+        {
+            lines.insert(format!("{name} = {}", value.trim_end_matches(';')));
+        }
+    }
+    fs::write(out, lines.into_iter().fold(String::new(), |all, line| all + &line + "\n"))?;
+    Ok(())
+}
+
+/// Of a line that bindgen checks a layout by.
+fn kind(what: &str) -> &'static str {
+    match what.split(' ').next() {
+        Some("Size") => "size",
+        Some("Alignment") => "alignment",
+        _ => "at",
+    }
 }
 
 fn folders(src: &Path) -> Result<Vec<PathBuf>> {

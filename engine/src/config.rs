@@ -103,6 +103,7 @@ pub fn config(
         delay_ms,
         switches: TS_SWITCH_ALL | TS_SWITCH_SYNC,
         quiet: u32::from(units > 0),
+        raised_ms: 0,
         pad: 0,
     })
 }

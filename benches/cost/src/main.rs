@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What topstat costs. Every figure stands beside the other side of its comparison, measured in
+//! What topstat costs, and whether it is right. Every figure stands beside the other side of its comparison, measured in
 //! the same run, in interleaved rounds; medians are quoted, with their spread.
 
+mod accuracy;
 mod holders;
+mod icount;
 mod overhead;
 mod push;
+mod refresh;
 mod scale;
 mod stats;
 mod switch;
+mod tree;
+mod verified;
 
 use clap::{Parser, Subcommand};
 
@@ -32,9 +37,31 @@ enum What {
     Exact(scale::Options),
     /// What a switch from task to task takes, with and without topstat.
     Switch(switch::Options),
+    /// CPU time of showing the tasks once more, beside top, pidstat, htop and atop.
+    Refresh(refresh::Options),
+    /// What a request and its response take in instructions, on other kernels, beside tcptop.
+    Icount(icount::Options),
+    /// Recall of the true top and bytes right, beside tcptop on the same load, in a guest.
+    Accuracy(accuracy::Options),
+    /// In a guest: the load, and who watches it.
+    #[command(hide = true)]
+    AccuracyGuest(accuracy::Size),
+    /// In a guest: counts instructions.
+    #[command(hide = true)]
+    IcountGuest(icount::guest::Guest),
+    /// Instructions that this kernel's verifier processes for each eBPF program.
+    Verified,
     /// Holds sockets open for another one's measurement.
     #[command(hide = true)]
     Hold(holders::Hold),
+    /// Makes sleeping processes for another one's measurement.
+    #[command(hide = true)]
+    Sleep(refresh::Sleep),
+    /// What the daemon's file tree takes: to set and get, to read a snapshot, to serve many; and to do nothing.
+    Tree(tree::Options),
+    /// Is the program itself, for another one's measurement.
+    #[command(hide = true)]
+    Topstat(tree::Topstat),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -45,6 +72,15 @@ fn main() -> anyhow::Result<()> {
         What::Memory(options) => scale::memory(&options),
         What::Exact(options) => scale::exact(&options),
         What::Switch(options) => switch::run(&options),
+        What::Refresh(options) => refresh::run(&options),
+        What::Tree(options) => tree::run(&options),
+        What::Topstat(topstat) => tree::topstat(topstat),
+        What::Accuracy(options) => accuracy::run(&options),
+        What::AccuracyGuest(size) => accuracy::guest(&size),
+        What::Icount(options) => icount::run(&options),
+        What::IcountGuest(guest) => icount::guest::run(&guest),
+        What::Verified => verified::run(),
         What::Hold(hold) => holders::hold(&hold),
+        What::Sleep(sleep) => refresh::sleepers(&sleep),
     }
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What this kernel and this user allow.
 
+use crate::bpf::{self, Verified};
 use crate::families::FAMILIES;
+use crate::{Error, Options, TableInfo};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +48,22 @@ const NEEDED: [(&str, u32); 4] = [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_NE
 pub(crate) fn missing_capabilities() -> Option<Vec<&'static str>> {
     let status = procfs::process::Process::myself().and_then(|p| p.status()).ok()?;
     Some(NEEDED.iter().filter(|(_, bit)| status.capeff >> bit & 1 == 0).map(|(name, _)| *name).collect())
+}
+
+/// Loads every program as for all tables (which attaches it for a moment), and gives how many instructions the verifier
+/// went through for each.
+///
+/// # Errors
+/// As [`crate::load`], for the first family of samples that does not load.
+pub fn verify() -> Result<Vec<Verified>, Error> {
+    let mut done = Ok(());
+    let verified = bpf::record(|| {
+        done = FAMILIES.iter().try_for_each(|family| {
+            let tables: Vec<&TableInfo> = family.samples().iter().flat_map(|sample| sample.tables).collect();
+            family.load(&tables, &Options::default()).map(drop)
+        });
+    });
+    done.map(|()| verified)
 }
 
 /// Looks at everything that the samples need, the common things first. Loads every program

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What can go wrong, in words that say what failed, on what, why, and what to do.
 
+use std::path::PathBuf;
+
 /// An error of loading or reading a sample.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -24,6 +26,30 @@ pub enum Error {
         what: String,
         /// The kernel's answer.
         why: String,
+    },
+    /// Nothing can be pinned there, or what is pinned there can't be used.
+    #[error("cannot use {} for pinned state: {why}; {advice}", path.display())]
+    Pins {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+        /// What to do.
+        advice: String,
+    },
+    /// What is pinned is of a topstat whose structures are not this one's.
+    #[error(
+        "cannot use what is pinned in {}: it is of ABI {found}, this topstat is of ABI {own}; use the version \
+         that pinned it, or remove it with 'topstat unload', which ends its statistics",
+        path.display()
+    )]
+    OtherAbi {
+        /// Where.
+        path: PathBuf,
+        /// Its ABI.
+        found: u32,
+        /// This program's.
+        own: u32,
     },
     /// The table is not among those that were loaded.
     #[error("table {0} is not loaded")]

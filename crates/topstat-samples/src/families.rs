@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::pinned::{Adopted, Pins};
 use crate::{Check, Error, Options, SampleInfo, Source, State, TableInfo};
 
 /// Samples that share their eBPF programs.
@@ -25,6 +26,21 @@ pub trait Family: Sync {
     /// See [`crate::load`].
     fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error>;
 
+    /// The version of its structures: what is pinned of another one can't be used.
+    fn abi(&self) -> u32;
+
+    /// Opens what is pinned of it: see [`pinned::open`](crate::pinned::open).
+    ///
+    /// # Errors
+    /// As there.
+    fn open(&self, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error>;
+
+    /// Adopts what is pinned of it, or loads and pins it: see [`pinned::adopt`](crate::pinned::adopt).
+    ///
+    /// # Errors
+    /// As there.
+    fn adopt(&self, pins: &Pins, tables: &[&TableInfo], options: &Options) -> Result<(Arc<dyn State>, Adopted), Error>;
+
     /// Looks at what the family needs of the kernel, beyond what all need.
     fn check(&self) -> Vec<Check>;
 }
@@ -34,4 +50,42 @@ include!(concat!(env!("OUT_DIR"), "/families.rs"));
 /// The family that a sample belongs to.
 pub fn of(sample: &str) -> Option<&'static dyn Family> {
     FAMILIES.iter().copied().find(|f| f.samples().iter().any(|s| s.name == sample))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::{FAMILIES, LAYOUTS};
+
+    /// What is pinned is read by builds to come. Each family's layout is kept in `src/<family>/abi-<number>.txt`; with
+    /// `UPDATE_GOLDEN=1` the file of a number that has none yet is written.
+    #[test]
+    fn a_layout_that_differs_has_another_abi() {
+        for (family, layout) in LAYOUTS {
+            let abi = FAMILIES.iter().find(|f| f.name() == *family).expect("each has a layout").abi();
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/{family}/abi-{abi}.txt"));
+            if std::env::var_os("UPDATE_GOLDEN").is_some() && !file.exists() {
+                fs::write(&file, layout).expect("write it");
+            }
+            let kept = fs::read_to_string(&file).unwrap_or_else(|e| {
+                panic!("{}: {e}; UPDATE_GOLDEN=1 writes it, once the ABI has its final layout", file.display())
+            });
+            let differs: Vec<_> = layout
+                .lines()
+                .filter(|l| !kept.lines().any(|k| k == *l))
+                .map(|l| format!("+ {l}"))
+                .chain(kept.lines().filter(|k| !layout.lines().any(|l| l == *k)).map(|k| format!("- {k}")))
+                .collect();
+            assert!(
+                differs.is_empty(),
+                "the layout of {family} is not that of its ABI {abi}: what is pinned would be misread. Raise the ABI in \
+                 {family}.h, remove {}, and have the new one written by UPDATE_GOLDEN=1. If no release has had ABI {abi}, \
+                 only the last two.\n{}",
+                file.display(),
+                differs.join("\n")
+            );
+        }
+    }
 }

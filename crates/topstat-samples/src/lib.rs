@@ -10,13 +10,17 @@ mod bpf;
 mod catalogue;
 mod cgroup;
 mod check;
+pub mod cost;
 mod error;
 mod families;
+mod hooks;
+pub mod pinned;
 mod ranking;
 mod state;
 
+pub use bpf::Verified;
 pub use catalogue::{SampleInfo, TableInfo, find, samples};
-pub use check::{Check, Outcome, check};
+pub use check::{Check, Outcome, check, verify};
 pub use error::Error;
 #[cfg(feature = "bench")]
 pub use families::inet::bench;

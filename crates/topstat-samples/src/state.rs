@@ -22,12 +22,21 @@ pub struct TableSettings {
     pub period_ms: u32,
     /// An object is ordered at most once per delay, 0 to 3,600,000 ms.
     pub delay_ms: u32,
+    /// The delay that a budget asks for ([`State::raise`]); 0: none. [`State::set`] leaves it as it is.
+    pub raised_ms: u32,
+}
+
+impl TableSettings {
+    /// How often an object is ordered at most: the longer of the user's delay and the budget's.
+    pub fn order_ms(&self) -> u32 {
+        self.delay_ms.max(self.raised_ms)
+    }
 }
 
 impl Default for TableSettings {
     fn default() -> Self {
         let Options { period_ms, delay_ms, .. } = Options::default();
-        Self { enabled: true, sample_enabled: true, root_enabled: true, sync: true, period_ms, delay_ms }
+        Self { enabled: true, sample_enabled: true, root_enabled: true, sync: true, period_ms, delay_ms, raised_ms: 0 }
     }
 }
 
@@ -63,11 +72,28 @@ pub trait State: Send + Sync {
     /// When a setting is out of its range; nothing has changed then.
     fn set(&self, table: &TableInfo, settings: &TableSettings) -> Result<(), Error>;
 
+    /// Has a table order its objects less often than its user asks for, without losing what that was: the longer delay
+    /// holds. 0 gives the user's delay back.
+    ///
+    /// # Errors
+    /// As [`State::set`].
+    fn raise(&self, table: &TableInfo, delay_ms: u32) -> Result<(), Error>;
+
     /// A reader of its own: readers don't disturb each other. Its snapshots list the rows of every CPU, too.
     ///
     /// # Errors
     /// When the kernel refuses the programs that read.
     fn reader(self: Arc<Self>) -> Result<Box<dyn Source>, Error>;
+
+    /// The sum of all that was ever pushed to a table since its family was loaded, of all CPUs: packets, bytes … It is
+    /// read from memory, while pushes go on.
+    ///
+    /// # Errors
+    /// When the table is not one of the family.
+    fn pushed(&self, table: &TableInfo) -> Result<u64, Error>;
+
+    /// How many objects of a sample there are now; 0 for one that is not the family's.
+    fn objects(&self, sample: &SampleInfo) -> u64;
 
     /// The programs that are attached.
     fn programs(&self) -> Vec<Program>;

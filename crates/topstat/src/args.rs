@@ -2,6 +2,7 @@
 //! The command line as it is parsed: syntax only. What it means is validated by the plan of each command.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
@@ -10,6 +11,7 @@ use clap_complete::Shell;
 use topstat_model::typeset::escape;
 use topstat_samples::{DEFAULT_TOP, MAX_TOP};
 
+use crate::daemon::{self, config::Config};
 use crate::error::Error;
 use crate::time;
 
@@ -43,6 +45,8 @@ EXAMPLES
   topstat top udp/conns_pps --port 53            DNS
   topstat top tcp/conns_pps --cgroup /system.slice/nginx.service
   topstat top tcp_v4/conns_bytes 60 -o json >> top.jsonl
+  topstat daemon                                 statistics that outlive the tools that show them
+  topstat set tcp_v4/conns_pps/period 5s         a setting of the daemon's tables
   topstat ls                                     which samples and tables there are
   topstat check                                  what this kernel and this user allow
 
@@ -55,8 +59,13 @@ EXIT CODES
 pub enum Command {
     Top(TopArgs),
     Ls(LsArgs),
+    Get(GetArgs),
+    Set(SetArgs),
+    Daemon(DaemonArgs),
+    Unload(UnloadArgs),
     Check(CheckArgs),
     Completions(CompletionsArgs),
+    Man(ManArgs),
 }
 
 /// Show the top of a table.
@@ -65,8 +74,9 @@ pub enum Command {
 /// as JSON or CSV, it is one snapshot without an INTERVAL, and without end with an INTERVAL and no COUNT. Snapshots are
 /// taken on an absolute schedule, which does not drift.
 ///
-/// What the table needs is loaded for as long as the command runs. The first rows come after one full period of a
-/// dynamic table, and after one INTERVAL (or a second) of a static one.
+/// Where a daemon has pinned the table, that one is shown, at once. Else what the table needs is loaded for as long as
+/// the command runs; the first rows then come after one full period of a dynamic table, and after one INTERVAL (or a
+/// second) of a static one.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = TOP_EXAMPLES)]
 pub struct TopArgs {
@@ -118,17 +128,61 @@ pub struct TopArgs {
     #[arg(long, value_name = "N", value_parser = rows, help_heading = TABLE)]
     pub top: Option<u32>,
 
-    /// Period of a dynamic table: milliseconds, or a time with a unit
-    #[arg(long, value_name = "TIME", value_parser = time::period, default_value = "1s", help_heading = TABLE)]
-    pub period: u32,
+    /// Period of a dynamic table: milliseconds, or a time with a unit [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = time::period, help_heading = TABLE)]
+    pub period: Option<u32>,
 
-    /// Order a connection at most once per this time, which costs less: milliseconds, or a time with a unit
-    #[arg(long, value_name = "TIME", value_parser = time::delay, default_value = "0", help_heading = TABLE)]
-    pub delay: u32,
+    /// Order a connection at most once per this time, which costs less: milliseconds, or a time with a unit [default:
+    /// 0]
+    #[arg(long, value_name = "TIME", value_parser = time::delay, help_heading = TABLE)]
+    pub delay: Option<u32>,
+
+    /// Load a table of one's own, also where a daemon has one; what is set above is never the daemon's
+    #[arg(long, help_heading = TABLE)]
+    pub private: bool,
+
+    #[command(flatten)]
+    pub mount: Mount,
+
+    #[command(flatten)]
+    pub pins: Pins,
+}
+
+/// Where the state of the daemon is pinned.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Pins {
+    /// Where the daemon pins its state [default: as it is configured, or /sys/fs/bpf/topstat]
+    #[arg(id = "pins", long, value_name = "DIR", help_heading = DAEMON)]
+    dir: Option<PathBuf>,
+}
+
+impl Pins {
+    /// The directory. A configuration that is wrong is the daemon's to complain about.
+    pub fn dir(&self) -> PathBuf {
+        let configured = || Config::find(None).ok()?.0.pins;
+        self.dir.clone().or_else(configured).unwrap_or_else(|| daemon::DEFAULT_PINS.into())
+    }
+}
+
+/// Where the tree of the daemon is mounted.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Mount {
+    /// Where the daemon mounts its tree [default: as it is configured, or /run/topstat]
+    #[arg(id = "mount", long, value_name = "DIR", help_heading = DAEMON)]
+    dir: Option<PathBuf>,
+}
+
+impl Mount {
+    /// The directory, as [`Pins::dir`].
+    pub fn dir(&self) -> PathBuf {
+        let configured = || Config::find(None).ok()?.0.mount;
+        self.dir.clone().or_else(configured).unwrap_or_else(|| daemon::DEFAULT_MOUNT.into())
+    }
 }
 
 const FILTERS: &str = "Filters";
 const TABLE: &str = "Table";
+const DAEMON: &str = "Daemon";
 
 const TOP_EXAMPLES: &str = "\
 FILTERS
@@ -153,6 +207,120 @@ pub struct LsArgs {
     /// How to write it; json is one document per sample and line
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     pub output: ListFormat,
+
+    #[command(flatten)]
+    pub pins: Pins,
+}
+
+/// Show what is set, or any other file of the daemon's tree
+///
+/// Works on the tree where it is mounted, and else on what is pinned.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = GET_EXAMPLES)]
+pub struct GetArgs {
+    /// Of which file; of a directory, all settings below it [default: all]
+    #[arg(value_name = "PATH", default_value = "", hide_default_value = true)]
+    pub path: String,
+
+    #[command(flatten)]
+    pub mount: Mount,
+
+    #[command(flatten)]
+    pub pins: Pins,
+}
+
+const GET_EXAMPLES: &str = "\
+EXAMPLES
+  topstat get                                    all settings, a path and a value in each line
+  topstat get tcp_v4/conns_pps                   those of a table
+  topstat get tcp_v4/conns_pps/period            one: its value
+  topstat get tcp_v4/conns_pps/stat              any file of the tree";
+
+/// Set something, from the next push on
+///
+/// Works on the tree where it is mounted, and else on what is pinned.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = SET_EXAMPLES)]
+pub struct SetArgs {
+    /// What to set
+    #[arg(value_name = "PATH")]
+    pub path: String,
+
+    /// To what: 0 or 1; of period and delay milliseconds, or a time with a unit
+    #[arg(value_name = "VALUE", allow_hyphen_values = true)]
+    pub value: String,
+
+    #[command(flatten)]
+    pub mount: Mount,
+
+    #[command(flatten)]
+    pub pins: Pins,
+}
+
+const SET_EXAMPLES: &str = "\
+SETTINGS
+  enabled   0, 1: whether pushes count; of a table, of a sample, of all. All three must be 1.
+            What is off keeps its objects, and resumes
+  period    1 to 3600000 ms: over which time a dynamic table sums
+  delay     0 to 3600000 ms: an object is ordered at most once per delay, which costs less
+  sync      0, 1: whether a snapshot is taken on each CPU itself
+
+EXAMPLES
+  topstat set tcp_v4/conns_pps/period 5s
+  topstat set tcp_v4/conns_pps/delay 100
+  topstat set tcp_v4/enabled 0
+  topstat set enabled 1";
+
+/// Load, pin and serve: statistics that go on while the tools that show them come and go
+///
+/// Runs in the foreground and logs to stderr. SIGTERM and SIGINT end it, SIGHUP reads its configuration again. What it
+/// has loaded is pinned, and goes on counting without it.
+#[derive(Debug, clap::Args)]
+pub struct DaemonArgs {
+    /// The configuration [default: /etc/topstat/topstat.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Only say whether the configuration is right, and what is wrong with it
+    #[arg(long)]
+    pub check_config: bool,
+
+    /// Where the file tree is mounted [default: /run/topstat]
+    #[arg(long, value_name = "DIR")]
+    pub mount: Option<PathBuf>,
+
+    /// Where programs, links and maps are pinned [default: /sys/fs/bpf/topstat]
+    #[arg(long, value_name = "DIR")]
+    pub pins: Option<PathBuf>,
+
+    /// Raise delays while the programs take more of each CPU than this: a share such as 1%, or off [default: off]
+    #[arg(long, value_name = "SHARE", value_parser = daemon::budget::Share::budget)]
+    pub overhead_budget: Option<Budget>,
+
+    /// What is logged: this and what is worse [default: info]
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub log_level: Option<daemon::logging::Level>,
+
+    /// What keeps a second daemon away
+    #[arg(long, value_name = "FILE", default_value = daemon::DEFAULT_PID_FILE)]
+    pub pid_file: PathBuf,
+
+    /// Remove all that is pinned at the end: counting ends with the daemon
+    #[arg(long)]
+    pub unload: bool,
+}
+
+/// Remove all that a daemon has pinned: counting ends, and what was counted is gone
+///
+/// The daemon must have ended. What was removed goes to the standard output, a path in each line.
+#[derive(Debug, clap::Args)]
+pub struct UnloadArgs {
+    #[command(flatten)]
+    pub pins: Pins,
+
+    /// What a daemon that runs has locked
+    #[arg(long, value_name = "FILE", default_value = daemon::DEFAULT_PID_FILE, help_heading = DAEMON)]
+    pub pid_file: PathBuf,
 }
 
 /// Say what this kernel and this user allow, and what to do about it
@@ -173,6 +341,19 @@ pub struct CompletionsArgs {
     #[arg(value_enum, value_name = "SHELL")]
     pub shell: Shell,
 }
+
+/// Write the manual pages
+///
+/// One for each command, and that of the daemon's configuration; their names go to the standard output.
+#[derive(Debug, clap::Args)]
+pub struct ManArgs {
+    /// Where to write them; it is made if it is not there
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+}
+
+/// A budget of the daemon's, or that there is none.
+pub type Budget = Option<daemon::budget::Share>;
 
 /// How `top` writes snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -243,8 +424,11 @@ impl TopArgs {
             cgroup: vec![],
             port: vec![],
             top: None,
-            period: 1000,
-            delay: 0,
+            period: None,
+            delay: None,
+            private: false,
+            mount: Mount { dir: None },
+            pins: Pins { dir: None },
         }
     }
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::console::Console;
+use crate::daemon::mount::NoTree;
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,12 @@ pub enum Error {
     /// A sample could not be loaded or read.
     #[error(transparent)]
     Sample(#[from] topstat_samples::Error),
+    /// The daemon's configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] crate::daemon::config::Error),
+    /// The daemon cannot run, or none does that is needed.
+    #[error("{0}")]
+    Daemon(String),
     /// The output did not take what was written.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
@@ -50,19 +57,25 @@ pub enum Error {
     },
 }
 
+impl From<NoTree> for Error {
+    fn from(error: NoTree) -> Self {
+        Self::Daemon(error.to_string())
+    }
+}
+
 impl Error {
     /// How the program ends after this.
     pub fn exit(&self) -> Exit {
         match self {
             Self::Parse(error) if !error.use_stderr() => Exit::Done,
-            Self::Parse(_) | Self::Usage(_) => Exit::Usage,
+            Self::Parse(_) | Self::Usage(_) | Self::Config(_) => Exit::Usage,
             Self::Sample(topstat_samples::Error::Option(_)) => Exit::Usage,
             Self::Output(error) => match error.kind() {
                 // Nobody reads any more, or the user wants the program to end: both are normal ends.
                 io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted => Exit::Done,
                 _ => Exit::Failed,
             },
-            Self::Sample(_) | Self::System { .. } => Exit::Failed,
+            Self::Sample(_) | Self::Daemon(_) | Self::System { .. } => Exit::Failed,
         }
     }
 

@@ -14,6 +14,7 @@ mod args;
 mod backend;
 mod commands;
 mod console;
+mod daemon;
 mod error;
 mod resolve;
 mod style;

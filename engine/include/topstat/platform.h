@@ -17,8 +17,9 @@
  *   ts_bound(i, mask)      i & mask, in a form the eBPF verifier believes
  *   ts_times(i, size)      i * size, with `size` constant when the program is loaded,
  *                          likewise
- *   ts_launder(p, v)       v, by way of memory, so that the verifier forgets what it
- *                          knew of it and finds each round of a loop like the last
+ *   ts_launder(p, v)       v, by way of memory that nobody else writes just then, so
+ *                          that the verifier forgets what it knew of it, and finds
+ *                          each round of a loop like the last
  *   ts_precise()           the nanosecond clock, for slides too short for jiffies
  *   ts_peek(dst, n, addr)  copy n bytes from an address that may be stale;
  *                          0, or non-zero when there is no such memory
@@ -42,21 +43,20 @@
 #if defined(TS_NO_FETCHING_ATOMICS)
 /*
  * Before 5.12 (kernel commit 5ffa25502b5a) eBPF can add atomically but can't
- * read what was there. A plain flag still excludes whatever interrupts its
- * holder (softirq over process context) since that ends before the holder goes
- * on; only two preempted tasks could both take it.
+ * read what was there. Compare and swap is then up to whoever compiles the
+ * engine so: it takes a map to have locks in. A plain flag still excludes
+ * whatever interrupts its holder, for that ends before the holder goes on; and
+ * as long as there are no such atomics, programs are not preempted (before
+ * 5.11, 74d862b682f5).
  */
-TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)
-{
-	if (ts_read(*p) != old)
-		return 0;
-	ts_write(*p, new_value);
-	return 1;
-}
+static int ts_cas(u64 *p, u64 old, u64 new_value);
 
 TS_INLINE int ts_claim(u64 *p)
 {
-	return ts_cas(p, 0, 1);
+	if (ts_read(*p))
+		return 0;
+	ts_write(*p, 1);
+	return 1;
 }
 #else
 TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)

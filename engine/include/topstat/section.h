@@ -106,9 +106,7 @@ TS_INLINE u64 ts_section_row(struct ts_section *s, struct ts_table *t, u32 slot,
 /* The row has been described: it counts, if the same object is there still. */
 TS_INLINE void ts_section_keep(struct ts_section *s, const struct ts_row *row, u64 obj, ts_view view)
 {
-	u64 id = 0;
-
-	if (!ts_peek(&id, sizeof(id), obj + ts_view_id(view)) && id == row->id)
+	if (ts_id_now(obj, view) == row->id)
 		s->rows++;
 }
 

@@ -79,7 +79,8 @@ struct ts_config {
 	u32 delay_ms;
 	u32 switches; /* of enum ts_switch; `enabled` is the first three together */
 	u32 quiet; /* every table of the sample that is on has a delay */
-	u64 pad;
+	u32 raised_ms; /* the delay that a budget asks for; `delay` is the longer one */
+	u32 pad;
 };
 
 enum ts_switch {
@@ -93,7 +94,11 @@ enum ts_switch {
 /* Before the settings of a family's tables: ts_config[samples][TS_BANK_TABLES]. */
 struct ts_settings {
 	u32 generation; /* another one whenever a setting was changed; written last */
-	u32 pad[15];
+	/* Of readers, who may be killed at any time: odd while one has all objects of a table ordered
+	 * again, since nothing can be proven meanwhile (T5); and the table: sample * TS_BANK_TABLES + table. */
+	u32 refills;
+	u32 refilling;
+	u32 pad[13];
 };
 
 /* What a family's tables were made for; its constants begin with it. */
@@ -434,6 +439,21 @@ TS_INLINE void ts_miss_begin(struct ts_table *t, const struct ts_tick *tick)
 }
 
 /*
+ * The id that the object at this address has now; 0: it is gone, or there is none. Where an object's
+ * end can't be written into it, whoever owns it may define how to tell.
+ */
+#ifndef ts_id_now
+#define ts_id_now ts_peek_id
+#endif
+
+TS_INLINE u64 ts_peek_id(u64 obj, ts_view view)
+{
+	u64 id = 0;
+
+	return ts_peek(&id, sizeof(id), obj + ts_view_id(view)) ? 0 : id;
+}
+
+/*
  * Look at the object in the slot again: its value at the table's moment, into *v, by
  * way of a copy in *w.
  */
@@ -447,7 +467,7 @@ TS_INLINE int ts_evaluate(struct ts_table *t, const struct ts_tick *tick, u32 sl
 			  struct ts_window *w, struct ts_value *v)
 {
 	struct ts_entry *e = ts_entry(t, slot, ts_view_mask(view));
-	u64 id = 0;
+	u64 id;
 	long err;
 
 	v->value = v->part[0] = v->part[1] = 0;
@@ -456,7 +476,8 @@ TS_INLINE int ts_evaluate(struct ts_table *t, const struct ts_tick *tick, u32 sl
 	else
 		err = ts_peek(w, sizeof(struct ts_window), e->obj + ts_view_window(view));
 	/* The id after the copy: if it is the same object now, it was then. */
-	if (err || ts_peek(&id, sizeof(id), e->obj + ts_view_id(view)) || !id || id != e->id)
+	id = err ? 0 : ts_id_now(e->obj, view);
+	if (!id || id != e->id)
 		return TS_LOOK_GONE;
 	if (ts_view_type(view) == TS_STATIC) {
 		v->part[0] = w->sum[0];

@@ -26,8 +26,12 @@ pub enum Need {
     CgroupV2,
     /// A v1 hierarchy that topstat asks, in which this process is not at the root, while it is in v2.
     CgroupV1,
+    /// A kernel that mounts FUSE.
+    Fuse,
     /// `net.core.optmem_max` of a network namespace's own.
     OptmemPerNetns,
+    /// systemd-analyze, which knows what units may say.
+    SystemdAnalyze,
 }
 
 impl Need {
@@ -40,7 +44,12 @@ impl Need {
             Need::Ipv6 => std::net::UdpSocket::bind("[::1]:0").err().map(|e| format!("needs IPv6 on loopback: {e}")),
             Need::CgroupV2 => cgroup::v2_missing(),
             Need::CgroupV1 => cgroup::v1_missing(),
+            Need::Fuse => std::fs::File::open("/dev/fuse").err().map(|e| format!("needs FUSE: /dev/fuse: {e}")),
             Need::OptmemPerNetns => netns::optmem_missing(),
+            Need::SystemdAnalyze => {
+                let asked = std::process::Command::new("systemd-analyze").arg("--version").output();
+                asked.err().map(|e| format!("needs systemd-analyze: {e}"))
+            }
         }
     }
 }

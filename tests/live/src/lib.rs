@@ -5,15 +5,23 @@
 #![warn(missing_docs)]
 
 pub mod attached;
+pub mod busy;
 pub mod cgroup;
+pub mod daemon;
 pub mod drops;
 pub mod harness;
+pub mod nest;
 pub mod netns;
+pub mod pace;
 pub mod role;
+pub mod tally;
 pub mod truth;
 pub mod watch;
 
+pub use busy::Busy;
+pub use daemon::Daemon;
 pub use harness::{Case, Need, note};
+pub use nest::Nest;
 pub use netns::Netns;
 pub use role::Role;
 pub use truth::{Counts, End, Key};
@@ -23,9 +31,10 @@ use std::time::{Duration, Instant};
 
 use topstat_load::Limits;
 
-/// Asks again and again until the answer is yes, for at most as long as given. Gives the last answer.
+/// Asks again and again until the answer is yes, for at most as long as given (on a slow host, longer). Gives the last
+/// answer.
 pub fn eventually(patience: Duration, mut ask: impl FnMut() -> bool) -> bool {
-    let begun = Instant::now();
+    let (begun, patience) = (Instant::now(), pace::patience(patience));
     loop {
         if ask() {
             return true;
@@ -46,5 +55,11 @@ pub fn two_cpus() -> Option<(usize, usize)> {
 
 /// The usual limits, for a busy host: a datagram that is late is not lost.
 pub fn limits() -> Limits {
-    Limits { loss_timeout: Duration::from_secs(15), drain: Duration::from_secs(20), ..Limits::default() }
+    let usual = Limits::default();
+    Limits {
+        time: pace::patience(usual.time),
+        loss_timeout: pace::patience(Duration::from_secs(15)),
+        drain: pace::patience(Duration::from_secs(20)),
+        ..usual
+    }
 }

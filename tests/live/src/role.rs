@@ -25,6 +25,18 @@ pub fn own() -> Option<(String, Vec<String>)> {
     Some((std::env::var(ROLE).ok()?, std::env::args().skip(1).collect()))
 }
 
+/// What starts this program in a role, for whom [`Role`] is not enough.
+pub fn command(role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
+    command.env(ROLE, role);
+    command
+}
+
+/// Says that a process is one of the tests'.
+pub fn started(pid: u32) {
+    STARTED.lock().unwrap_or_else(PoisonError::into_inner).push(pid);
+}
+
 /// A process in a role, which is told by lines what to do and answers by lines. Killed when dropped.
 pub struct Role {
     child: Child,
@@ -35,15 +47,13 @@ pub struct Role {
 impl Role {
     /// Starts one.
     pub fn start(role: &str, arguments: &[&str]) -> Self {
-        let program = std::env::current_exe().expect("the path of this program");
-        let mut child = Command::new(program)
+        let mut child = command(role)
             .args(arguments)
-            .env(ROLE, role)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("start another process");
-        STARTED.lock().unwrap_or_else(PoisonError::into_inner).push(child.id());
+        started(child.id());
         let stdin = child.stdin.take();
         let answers = listen(child.stdout.take().expect("its output"));
         Self { child, stdin, answers }
@@ -62,7 +72,7 @@ impl Role {
 
     /// Its next line.
     pub fn hear(&mut self) -> String {
-        match self.answers.recv_timeout(PATIENCE) {
+        match self.answers.recv_timeout(crate::pace::patience(PATIENCE)) {
             Ok(line) => line,
             Err(e) => panic!("the process {} says nothing ({e})", self.pid()),
         }

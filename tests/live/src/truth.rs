@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use topstat_load::{Conn, Load, TcpInfo};
 
+use crate::pace;
+
 /// A socket, by its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
@@ -137,7 +139,7 @@ pub fn settled(load: &Load) -> Truth {
         if now == before {
             return now;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "the connections do not come to rest");
+        assert!(begun.elapsed() < pace::patience(Duration::from_secs(20)), "the connections do not come to rest");
         before = now;
     }
 }

@@ -45,6 +45,11 @@ impl Watch {
         Self { source }
     }
 
+    /// Watches what is loaded already.
+    pub fn of(source: Box<dyn Source>) -> Self {
+        Self { source }
+    }
+
     /// Takes a snapshot that is proven, if need be by looking at all objects.
     pub fn snapshot(&mut self, path: &str) -> View {
         View::of(self.source.snapshot(table(path)).unwrap_or_else(|e| panic!("{path}: {e}")))

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use topstat_live::watch::{endless, everything};
-use topstat_live::{Case, Key, View, Watch, case, eventually, limits, note};
+use topstat_live::{Case, Key, View, Watch, case, eventually, limits, note, pace};
 use topstat_load::{Config, Family, Limits, Load, Plan, Proto};
 use topstat_samples::Options;
 
@@ -33,12 +33,15 @@ const TABLES: [&str; 7] = [
     "udp_v4/conns_bytes",
 ];
 
+/// Longer than any work takes, so that it is the work that ends a load.
+const ENDLESS: Duration = Duration::from_secs(3600);
+
 /// Runs a load until the work is done.
-fn under<T>(config: Config, churn: f64, work: impl FnOnce() -> T) -> T {
+pub fn under<T>(config: Config, churn: f64, work: impl FnOnce() -> T) -> T {
     let connections = config.connections;
     let mut load = Load::open(config).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
-    let limits = Limits { churn, stop: Some(Arc::clone(&stop)), ..limits() };
+    let limits = Limits { churn, stop: Some(Arc::clone(&stop)), time: ENDLESS, ..limits() };
     struct Stop(Arc<AtomicBool>);
     impl Drop for Stop {
         fn drop(&mut self) {
@@ -62,7 +65,7 @@ fn thousands_of_snapshots_under_load() {
     let (mut taken, mut grown, mut static_total) = (0, 0, 0);
     let tcp = Config { connections: 300, ..Config::default() };
     let udp = Config { proto: Proto::Udp, connections: 50, ..Config::default() };
-    under(tcp, 200.0, || {
+    under(tcp, pace::rate(200.0), || {
         under(udp, 0.0, || {
             let begun = Instant::now();
             while begun.elapsed() < TIME {
@@ -79,7 +82,7 @@ fn thousands_of_snapshots_under_load() {
             }
         });
     });
-    assert!(taken > 2000 && grown > 100, "{taken} snapshots, {grown} of them new");
+    assert!(taken > pace::work(2000, 1) && grown > pace::work(100, 1), "{taken} snapshots, {grown} of them new");
     let lost = watch.peek("tcp_v4/conns_pps").snapshot.lost;
     assert_eq!(lost.no_memory, 0, "there was memory enough: {lost:?}");
     note(format!("{taken} snapshots under load, all additive; lost {lost:?}"));
@@ -128,7 +131,12 @@ fn carried(family: Family, options: &Options) {
     for attempt in 1..=ATTEMPTS {
         let mut watch = Watch::load(&[bytes], options);
         let mut load = Load::open(Config { connections: CONNECTIONS, family, ..Config::default() }).unwrap();
-        let limits = Limits { churn: 100.0, time: Duration::from_secs(2), rate: Some(20_000.0), ..limits() };
+        let limits = Limits {
+            churn: pace::rate(100.0),
+            time: Duration::from_secs(2),
+            rate: Some(pace::rate(20_000.0)),
+            ..limits()
+        };
         let report = load.run(&Plan::endless(CONNECTIONS), &limits).unwrap();
         assert_eq!((report.failed, report.unfinished), (0, 0));
         let carried = 2 * (report.bytes_sent + report.bytes_received);

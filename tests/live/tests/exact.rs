@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use topstat_live::truth::{self, key};
 use topstat_live::watch::endless;
-use topstat_live::{Case, End, Key, View, Watch, case, eventually, harness, limits, note, two_cpus};
+use topstat_live::{Case, End, Key, View, Watch, case, eventually, harness, limits, note, pace, two_cpus};
 use topstat_load::{Config, Dist, EndedBy, Limits, Load, Plan, Proto, RunReport, UdpServer};
 
 pub fn cases() -> Vec<Case> {
@@ -27,8 +27,8 @@ const BYTES: &str = "tcp_v4/conns_bytes";
 /// A few sockets have nearly all; and nearly all have the same, with ties across the border of the top.
 fn loads(connections: usize) -> [(&'static str, Dist); 2] {
     [
-        ("skewed", Dist::Zipf { exponent: 1.0, max: 40 * (connections as u64).isqrt() }),
-        ("nearly flat", Dist::Flat { low: 20, high: 26 }),
+        ("skewed", Dist::Zipf { exponent: 1.0, max: pace::work(40, 10) * (connections as u64).isqrt() }),
+        ("nearly flat", Dist::Flat { low: pace::work(20, 2), high: pace::work(20, 2) + 6 }),
     ]
 }
 
@@ -163,10 +163,15 @@ fn with_churn() {
         let mut watch = Watch::load(&[PPS, BPS, BYTES], &endless());
         let mut load = Load::open(apart(Config { connections: CONNECTIONS, ..Config::default() })).unwrap();
         let plan = Plan::from_dist(&dist, CONNECTIONS).unwrap().repeat(true);
-        let limits = Limits { time: Duration::from_secs(3), churn: 300.0, rate: Some(20_000.0), ..limits() };
+        let limits = Limits {
+            time: Duration::from_secs(3),
+            churn: pace::rate(300.0),
+            rate: Some(pace::rate(20_000.0)),
+            ..limits()
+        };
         let report = load.run(&plan, &limits).unwrap();
         assert_eq!((report.ended_by, report.failed, report.unfinished), (EndedBy::Time, 0, 0));
-        assert!(report.churned > 300, "only {} connections were replaced", report.churned);
+        assert!(report.churned > pace::work(300, 1), "only {} connections were replaced", report.churned);
         let open: HashMap<Key, u64> = report
             .connections
             .iter()

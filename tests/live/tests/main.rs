@@ -5,15 +5,23 @@
 //! are told by their addresses.
 
 mod additive;
+mod cost;
 mod exact;
 mod networks;
 mod owners;
+mod pins;
+mod pins_faults;
 mod right;
 mod roles;
 mod rolling;
+mod service;
+mod soak;
+mod storm;
 mod task_roles;
 mod task_tables;
 mod tasks;
+mod tree;
+mod tree_faults;
 mod trouble;
 
 use std::process::ExitCode;
@@ -32,6 +40,14 @@ fn main() -> ExitCode {
         ("trouble", trouble::cases()),
         ("tasks", tasks::cases()),
         ("task_tables", task_tables::cases()),
+        ("service", service::cases()),
+        ("cost", cost::cases()),
+        ("soak", soak::cases()),
+        ("tree", tree::cases()),
+        ("tree_faults", tree_faults::cases()),
+        ("pins", pins::cases()),
+        ("pins_faults", pins_faults::cases()),
+        ("storm", storm::cases()),
     ]);
     println!(
         "snapshots taken and checked: {}",

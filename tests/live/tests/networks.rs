@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use topstat_live::netns::{self, Bridged, LEFT, RIGHT};
 use topstat_live::truth::{self, Truth, key};
 use topstat_live::watch::everything;
-use topstat_live::{Case, Counts, End, Watch, case, drops, limits, note};
+use topstat_live::{Case, Counts, End, Watch, case, drops, limits, note, pace};
 use topstat_load::{Config, Limits, Load, Mode, Plan, Proto, UdpServer};
 
 use crate::right::assert_right;
@@ -46,8 +46,8 @@ fn across_a_bridge() {
     let mut watch = Watch::load(&[PPS, BYTES], &everything());
     for (title, mode, size, turns, gso) in [
         ("small", Mode::Rr, 64, 100, true),
-        ("large, whole", Mode::Bulk, 300_000, 60, true),
-        ("large, cut by the sender", Mode::Bulk, 300_000, 30, false),
+        ("large, whole", Mode::Bulk, 300_000, pace::work(60, 10), true),
+        ("large, cut by the sender", Mode::Bulk, 300_000, pace::work(30, 5), false),
     ] {
         if !gso {
             // Whatever TCP queues is cut before it reaches the cable.
@@ -118,7 +118,7 @@ fn retransmits_are_those_of_tcp_info() {
     let mut load = Load::open(across(&net, config)).unwrap();
     let before = truth::settled(&load);
     let mut watch = Watch::load(&[PPS, BYTES, RETRANS], &everything());
-    let limits = Limits { time: std::time::Duration::from_secs(10), ..limits() };
+    let limits = Limits { time: pace::patience(std::time::Duration::from_secs(10)), ..limits() };
     load.run(&Plan::new(vec![50; 20]), &limits).unwrap();
     let truth = truth::difference(&before, &truth::settled(&load));
     let again = sum(&truth, |c| c.total_retrans);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use topstat_live::truth::{self, Truth, key};
 use topstat_live::watch::everything;
-use topstat_live::{Case, Counts, End, Key, View, Watch, case, limits, note};
+use topstat_live::{Case, Counts, End, Key, View, Watch, case, limits, note, pace};
 use topstat_load::{Config, Family, Load, Mode, Plan, Proto, UdpServer};
 
 pub fn cases() -> Vec<Case> {
@@ -80,7 +80,9 @@ fn connections(count: usize, family: Family) {
         let mut watch = Watch::load(&[pps, bytes], &everything());
         assert!(begin == truth::read(&load), "the connections were to be at rest");
         let batch = first..(first + BATCH).min(count);
-        let plan = (0..count).map(|i| if batch.contains(&i) { 50 + i as u64 % 50 } else { 0 }).collect();
+        let plan = (0..count)
+            .map(|i| if batch.contains(&i) { pace::work(50, 5) + i as u64 % pace::work(50, 5) } else { 0 })
+            .collect();
         let report = load.run(&Plan::new(plan), &limits()).unwrap();
         assert_eq!((report.failed, report.unfinished, report.skipped), (0, 0, 0));
         let end = truth::settled(&load);
@@ -122,7 +124,7 @@ fn bulk() {
     let mut load = Load::open(config).unwrap();
     let begin = truth::settled(&load);
     let mut watch = Watch::load(&[PPS, BYTES], &everything());
-    load.run(&Plan::new(vec![200; 8]), &limits()).unwrap();
+    load.run(&Plan::new(vec![pace::work(200, 20); 8]), &limits()).unwrap();
     let truth = truth::difference(&begin, &truth::settled(&load));
     let (pps, bytes) = (watch.snapshot(PPS), watch.snapshot(BYTES));
     assert_right(&pps, &bytes, &truth);

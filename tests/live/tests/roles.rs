@@ -6,12 +6,16 @@ use std::ffi::CString;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _};
-use std::process::ExitCode;
+use std::path::Path;
+use std::process::{ExitCode, Stdio};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use topstat_live::nest::inet;
 use topstat_live::role::{Role, say, told};
-use topstat_live::watch::table;
+use topstat_live::tally::TABLES;
+use topstat_live::watch::{everything, table};
 use topstat_samples::Options;
+use topstat_samples::pinned::{self, Pins};
 
 /// Plays a role.
 pub fn play(role: &str, arguments: &[String]) -> ExitCode {
@@ -26,6 +30,12 @@ pub fn play(role: &str, arguments: &[String]) -> ExitCode {
         "self-talk" => self_talk(argument(0), arguments.get(1).map(String::as_str)),
         "unprivileged" => unprivileged(argument(0)),
         "watcher" => watcher(),
+        "topstat" => return topstat(arguments),
+        "no-fuse" => no_fuse(),
+        "spinner" => spinner(argument(0), argument(1)),
+        "unmounted" => unmounted(),
+        "unprivileged-pins" => unprivileged_pins(argument(0), argument(1)),
+        "adopter" => adopter(argument(0), argument(1)),
         other => assert!(crate::task_roles::play(other, arguments), "there is no role {other}"),
     }
     ExitCode::SUCCESS
@@ -156,14 +166,16 @@ fn self_talk(comm: &str, netns: Option<&str>) {
     told();
 }
 
+fn become_nobody() {
+    let (uid, gid) = (rustix::process::Uid::from_raw(65534), rustix::process::Gid::from_raw(65534));
+    rustix::thread::set_thread_gid(gid).expect("become a group of no privilege");
+    rustix::thread::set_thread_uid(uid).expect("become a user of no privilege");
+}
+
 /// Tries to load without a privilege, and says what comes of it and what it holds of eBPF afterwards.
 fn unprivileged(what: &str) {
     match what {
-        "user" => {
-            let (uid, gid) = (rustix::process::Uid::from_raw(65534), rustix::process::Gid::from_raw(65534));
-            rustix::thread::set_thread_gid(gid).expect("become a group of no privilege");
-            rustix::thread::set_thread_uid(uid).expect("become a user of no privilege");
-        }
+        "user" => become_nobody(),
         "capabilities" => {
             use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
             let none = CapabilitySet::empty();
@@ -185,4 +197,107 @@ fn watcher() {
     let _source = topstat_samples::load(&[table("tcp_v4/conns_pps")], &Options::default()).expect("load");
     say("watching");
     told();
+}
+
+/// The program itself, with these arguments.
+fn topstat(arguments: &[String]) -> ExitCode {
+    let line = std::iter::once("topstat").chain(arguments.iter().map(String::as_str)).map(Into::into);
+    topstat::run(line, &mut topstat::Kernel, &mut topstat::SystemConsole::default()).into()
+}
+
+/// Takes a CPU as a real-time process that never waits, for so many milliseconds.
+fn spinner(cpu: &str, ms: &str) {
+    let mut cpus = rustix::thread::CpuSet::new();
+    cpus.set(cpu.parse().expect("a CPU"));
+    rustix::thread::sched_setaffinity(None, &cpus).expect("stay on the CPU");
+    // SAFETY: the structure is plain, and lives as long as the call.
+    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &libc::sched_param { sched_priority: 10 }) };
+    if done != 0 {
+        return say(format!("refused {}", std::io::Error::last_os_error()));
+    }
+    say("spinning");
+    let begun = std::time::Instant::now();
+    while begun.elapsed().as_millis() < ms.parse().expect("a time") {
+        std::hint::spin_loop();
+    }
+    say("done");
+}
+
+/// Runs the daemon where there is no `/dev/fuse`: in a mount namespace of its own, with another `/dev`.
+fn no_fuse() {
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    let options = told().expect("where its things are");
+    // SAFETY: this thread alone, before there is any other.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("a mount namespace");
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("keep mounts to oneself");
+    mount("none", "/dev", "tmpfs", MountFlags::empty(), None).expect("another /dev");
+    std::fs::write("/dev/null", "").expect("what stands for /dev/null");
+    let mut daemon = topstat_live::role::command("topstat")
+        .arg("daemon")
+        .args(options.split(' '))
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start the daemon");
+    let lines = std::io::BufRead::lines(std::io::BufReader::new(daemon.stderr.take().expect("its log")));
+    let said = lines.map_while(Result::ok).find(|line| line.contains("FUSE")).unwrap_or_default();
+    let running = daemon.try_wait().expect("ask for its end").is_none();
+    say(if running { "running" } else { "ended" });
+    say(said);
+    let places: Vec<&str> = options.split(' ').take(4).collect();
+    let run = |arguments: &[&str]| {
+        let output = topstat_live::role::command("topstat").args(arguments).args(&places).stdin(Stdio::null()).output();
+        output.map(|output| String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().to_owned())
+    };
+    say(format!("set {}", run(&["set", "tcp_v4/conns_pps/period", "2s"]).expect("set")));
+    say(format!("get {}", run(&["get", "tcp_v4/conns_pps/period"]).expect("get")));
+    let pid = i32::try_from(daemon.id()).ok().and_then(rustix::process::Pid::from_raw).expect("a pid");
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    say(format!("ended {:?}", daemon.wait().expect("its end").code()));
+    told();
+}
+
+/// Adopts what is pinned, or loads and pins it, says which, and reads it again and again until it is killed.
+fn adopter(dir: &str, build: &str) {
+    let pins = Pins::at(Path::new(dir)).as_build(build);
+    let tables = TABLES.map(table);
+    let (state, adopted) = pinned::adopt(&pins, inet(), &tables, &everything()).expect("adopt");
+    say(format!("{adopted:?}"));
+    let mut source = state.reader().expect("read");
+    loop {
+        for table in tables {
+            source.snapshot(table).and_then(|_| source.refill(table)).expect("take a snapshot");
+        }
+    }
+}
+
+/// Adopts where nobody has mounted the BPF file system.
+fn unmounted() {
+    use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
+    // SAFETY: this process has one thread, and shares nothing.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("a mount namespace");
+    let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+    mount_change("/", private).expect("keep mounts to itself");
+    while topstat_live::nest::mounted() {
+        unmount("/sys/fs/bpf", UnmountFlags::DETACH).expect("unmount");
+    }
+    let nest = topstat_live::Nest::new("unmounted");
+    let found = pinned::open(&nest.pins, inet()).expect("open");
+    say(if found.is_none() { "None" } else { "Some" });
+    let (_, adopted) = nest.adopt(&TABLES, &everything());
+    say(format!("{adopted:?} {}", if topstat_live::nest::mounted() { "mounted" } else { "not mounted" }));
+    say(format!("{:?}", nest.adopt(&TABLES, &everything()).1));
+}
+
+/// Tries to get at what is pinned without a privilege.
+fn unprivileged_pins(dir: &str, what: &str) {
+    become_nobody();
+    let pins = Pins::at(Path::new(dir));
+    let error = match what {
+        "open" => pinned::open(&pins, inet()).err(),
+        "adopt" => pinned::adopt(&pins, inet(), &TABLES.map(table), &everything()).err(),
+        "remove" => pinned::remove(&pins).err(),
+        _ => pinned::status(&pins).err(),
+    };
+    say(format!("refused {}", error.map_or("nothing".to_owned(), |e| e.to_string().replace('\n', " "))));
 }

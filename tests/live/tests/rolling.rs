@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use topstat_live::{Case, Key, View, Watch, case, limits, note};
+use topstat_live::{Case, Key, View, Watch, case, limits, note, pace};
 use topstat_load::{Config, Limits, Load, Order, Plan, Proto, UdpServer};
 use topstat_samples::Options;
 
@@ -112,11 +112,11 @@ fn steady(period_ms: u32, rate: f64, run: Duration) {
 }
 
 fn a_steady_flow_is_its_rate() {
-    steady(1000, 2000.0, Duration::from_secs(5));
+    steady(1000, pace::rate(2000.0), Duration::from_secs(5));
 }
 
 fn a_steady_flow_in_a_short_period() {
-    steady(400, 4000.0, Duration::from_secs(3));
+    steady(400, pace::rate(4000.0), Duration::from_secs(3));
 }
 
 /// All of a burst is shown until a period after it began, exactly, and none of it a period and a slide after it ended.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use topstat_live::attached::{Ids, pinned};
 use topstat_live::truth::{self, key};
 use topstat_live::watch::{endless, everything, table};
-use topstat_live::{Case, End, Key, Netns, Role, Watch, case, eventually, harness, limits, note};
+use topstat_live::{Case, End, Key, Netns, Role, Watch, case, eventually, harness, limits, note, pace};
 use topstat_load::{Config, Dist, Family, Limits, Load, Plan, Proto, UdpServer};
 use topstat_samples::Options;
 
@@ -161,7 +161,7 @@ fn short_and_long_periods() {
         let mut watch = Watch::load(&[PPS], &Options { period_ms, ..Options::default() });
         let mut sums = Vec::new();
         let report = std::thread::scope(|scope| {
-            let limits = Limits { rate: Some(rate), time: Duration::from_millis(1200), ..limits() };
+            let limits = Limits { rate: Some(pace::rate(rate)), time: Duration::from_millis(1200), ..limits() };
             let load = &mut load;
             let running = scope.spawn(move || load.run(&Plan::endless(4), &limits).unwrap());
             let begun = Instant::now();
@@ -203,7 +203,7 @@ fn a_delay_loses_nothing() {
     let mut load = Load::open(config).unwrap();
     let before = truth::settled(&load);
     let mut watch = Watch::load(&[PPS, BYTES], &Options { delay_ms: 100, ..endless() });
-    let plan = Plan::from_dist(&Dist::Zipf { exponent: 0.7, max: 3000 }, CONNECTIONS).unwrap();
+    let plan = Plan::from_dist(&Dist::Zipf { exponent: 0.7, max: pace::work(3000, 500) }, CONNECTIONS).unwrap();
     load.run(&plan, &limits()).unwrap();
     let truth = truth::difference(&before, &truth::settled(&load));
     for (path, of) in [

@@ -1,5 +1,6 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
+# shellcheck shell=dash
 # First stage of a guest, in its initramfs: puts a tmpfs over the host's root (shared read-only) and goes there.
 
 die() {

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
+# shellcheck shell=dash
 # Second stage of a guest, process 1 on its final root: mounts what a system has, runs the commands, reboots
 # (which ends QEMU). Everything here comes from a busybox on a tmpfs: the host's root may be any.
 #
@@ -7,6 +8,8 @@
 bb=/run/topstat-vm/busybox
 share=/run/topstat-vm/share
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+cgroup='' modules='' config='' settle=0 mode='' commands='' tty_size=''
+# shellcheck disable=SC1091 # written for each guest: it sets these
 . $share/settings
 
 mnt() { # type, folder, options: what the kernel lacks is no failure
@@ -62,6 +65,14 @@ ulimit -n 1048576
 ulimit -c 0
 $bb ifconfig lo 127.0.0.1 up
 $bb hostname topstat-vm
+# On a busy host a guest stands still for longer than TCP waits for an acknowledgement (200 ms), and would send again
+# what is not lost. On loopback nothing is: wait longer there. (Busybox's ip has no such option; the host's may be missing.)
+set_to 0 /proc/sys/net/ipv4/tcp_early_retrans
+for to in 127.0.0.0/8 127.0.0.1; do
+    ip route change local $to dev lo table local proto kernel scope host src 127.0.0.1 rto_min 20s 2>/dev/null
+done
+ip -6 route add local ::1 dev lo table local rto_min 20s 2>/dev/null &&
+    ip -6 route del local ::1 dev lo table local metric 0 2>/dev/null
 
 finish() {
     : >$share/done
@@ -80,25 +91,27 @@ $bb cut -d' ' -f1 /proc/uptime >$share/ready.new
 $bb mv $share/ready.new $share/ready
 
 if [ "$mode" = shell ]; then
-    . $share/0.sh # sets the environment
+    # shellcheck disable=SC1091 # it sets the environment
+    . $share/0.sh
+    # shellcheck disable=SC2086 # words, not one
     [ -z "$tty_size" ] || $bb stty $tty_size </dev/ttyS0
     echo "topstat-vm: $($bb uname -r), changes are lost at exit" >/dev/ttyS0
-    $bb setsid -c ${SHELL:-/bin/sh} -i </dev/ttyS0 >/dev/ttyS0 2>&1
+    $bb setsid -c "${SHELL:-/bin/sh}" -i </dev/ttyS0 >/dev/ttyS0 2>&1
     finish
 fi
 
 state=$(kernel_state)
 for n in $commands; do
     echo "topstat-vm: begin $n" >/dev/kmsg
-    : >$share/$n.begin
+    : >"$share/$n.begin"
     # The host's shell: busybox would prefer its own programs to those of the same name.
-    /bin/sh $share/$n.sh </dev/null >$share/$n.out 2>$share/$n.err
+    /bin/sh "$share/$n.sh" </dev/null >"$share/$n.out" 2>"$share/$n.err"
     code=$?
     # What the command left running would disturb the next.
     kill -9 -1 2>/dev/null
     echo "topstat-vm: end $n" >/dev/kmsg
-    echo $code >$share/$n.code
-    $bb mv $share/$n.code $share/$n.exit
+    echo $code >"$share/$n.code"
+    $bb mv "$share/$n.code" "$share/$n.exit"
     [ "$(kernel_state)" = "$state" ] || break
 done
 finish

@@ -3,8 +3,10 @@
 
 use std::path::PathBuf;
 
+use clap::ValueEnum as _;
 use clap::{Args, Parser, Subcommand};
 use topstat_vm::kernel::Series;
+use topstat_vm::matrix::{Cell, cell};
 use topstat_vm::qemu::{Cgroup, Tier};
 
 /// Runs commands on other kernels: Debian's, booted by QEMU, with this host's root shared read-only
@@ -125,6 +127,9 @@ pub struct MatrixArgs {
     /// Which tiers; debug has one kernel only
     #[arg(long, value_enum, value_delimiter = ',', default_value = "stock")]
     pub tiers: Vec<Tier>,
+    /// One more kernel and tier, as 6.1:slub; may be given several times
+    #[arg(long, value_name = "KERNEL:TIER", value_parser = parse_cell)]
+    pub also: Vec<Cell>,
     /// A shell command line; may be given several times
     #[arg(long = "cmd", value_name = "LINE")]
     pub shell_commands: Vec<String>,
@@ -148,4 +153,10 @@ pub struct MatrixArgs {
     /// A command, run in the current folder
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,
+}
+
+fn parse_cell(text: &str) -> Result<Cell, String> {
+    let (series, tier) = text.split_once(':').ok_or("a kernel and a tier, as 6.1:slub")?;
+    let (series, tier) = (Series::from_str(series, false)?, Tier::from_str(tier, false)?);
+    cell(Some(series), tier).map_err(|error| error.to_string())
 }

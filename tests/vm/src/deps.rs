@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The programs that guests need, and the Debian packages that have them: the one list that `make` installs from.
+//! The programs that guests need, and the Debian packages that have them: `scripts/setup vm` installs
+//! them, which a test here sees to.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -145,5 +146,14 @@ mod tests {
         assert!(boot.contains(&"qemu-system-x86") && boot.contains(&"busybox-static"));
         assert!(debug.starts_with(&boot));
         assert!(debug.contains(&"dwarves"));
+    }
+
+    #[test]
+    fn setup_installs_what_is_needed() {
+        let setup = include_str!("../../../scripts/setup");
+        let vm = setup.split("check_vm()").nth(1).and_then(|rest| rest.split("\n}").next()).unwrap();
+        for package in packages(true) {
+            assert!(vm.contains(&format!(" {package} ")), "scripts/setup vm does not install {package}");
+        }
     }
 }

@@ -81,8 +81,9 @@ impl Job {
     }
 
     /// What a shell in the guest reads.
-    fn script(&self) -> Result<String> {
-        let mut script = String::new();
+    fn script(&self, tier: Tier) -> Result<String> {
+        // The command's own variables come after it: they may say otherwise.
+        let mut script = format!("export TOPSTAT_SLOWDOWN={}\n", tier.slowdown());
         for (name, value) in &self.env {
             script += &format!("export {name}={}\n", quote(value)?);
         }
@@ -257,7 +258,7 @@ impl<'a> Guest<'a> {
     /// Boots, and gives the terminal to a shell in `job`'s folder.
     pub fn shell(&self, job: &Job, tty_size: &str) -> Result<()> {
         self.add_settings(&format!("mode=shell\ntty_size={}\n", quote(tty_size)?))?;
-        fs::write(self.share().join("0.sh"), job.script()?)?;
+        fs::write(self.share().join("0.sh"), job.script(self.machine.tier)?)?;
         let (mut qemu, _servers) = self.start(true)?;
         let status = qemu.0.wait().context("cannot wait for qemu")?;
         ensure!(status.success(), "qemu failed ({status})");
@@ -273,7 +274,7 @@ impl<'a> Guest<'a> {
         output: &mut dyn FnMut(usize, Stream, &[u8]),
     ) -> Result<Seen> {
         for &index in indices {
-            fs::write(self.share().join(format!("{index}.sh")), jobs[index].script()?)?;
+            fs::write(self.share().join(format!("{index}.sh")), jobs[index].script(self.machine.tier)?)?;
         }
         let list = indices.iter().map(usize::to_string).collect::<Vec<_>>().join(" ");
         self.add_settings(&format!("mode=run\ncommands={}\n", quote(&list)?))?;
@@ -368,8 +369,8 @@ mod tests {
             cwd: "/a b".into(),
             env: vec![("NAME".into(), "x;y".into())],
         };
-        let script = job.script().unwrap();
-        assert!(script.starts_with("export NAME='x;y'\n"), "{script}");
+        let script = job.script(Tier::Stock).unwrap();
+        assert!(script.contains("\nexport NAME='x;y'\n"), "{script}");
         assert!(script.contains("cd '/a b' || exit 125\n"), "{script}");
         let shown = Command::new("sh").args(["-c", &script.replace("/a b", "/")]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&shown.stdout), "it's $HOME\n");

@@ -148,6 +148,41 @@ pub fn fetch(cache: &Cache, series: Series, update: bool) -> Result<Kernel> {
     fetch_locked(cache, series, update).with_context(|| format!("cannot fetch the kernel {series}"))
 }
 
+/// Puts the headers of a cached kernel where its modules are, as `build` and `source`: programs that compile against
+/// the running kernel (bcc) look for them there. Does nothing where they are.
+pub fn fetch_headers(cache: &Cache, kernel: &Kernel) -> Result<()> {
+    let modules = kernel.modules().with_context(|| format!("{} has no modules", kernel.release))?;
+    let (build, source) = (modules.join("build"), modules.join("source"));
+    if build.is_dir() {
+        return Ok(());
+    }
+    let _lock = cache.lock(Work::Fetch)?;
+    if build.is_dir() {
+        return Ok(());
+    }
+    let apt = Apt::open(cache.apt(), false)?;
+    let name = format!("linux-headers-{}", kernel.release);
+    let mut found = apt.show(&name)?;
+    found.retain(|package| package.version == kernel.version);
+    let package = found.pop().ok_or_else(|| Unavailable(format!("no suite has {name} {}", kernel.version)))?;
+    // What all architectures have in common is a package of its own.
+    let common = package.exact_depends.iter().find(|(name, _)| name.ends_with("-common"));
+    let (common, _) = common.with_context(|| format!("{name} depends on no common headers: its layout is unknown"))?;
+    let scratch = cache.scratch()?;
+    for package in [&name, common] {
+        apt.unpack(package, &kernel.version, scratch.path())?;
+    }
+    // The links that the package brings would name folders of the host.
+    for (package, target) in [(common, &source), (&name, &build)] {
+        if target.is_symlink() {
+            fs::remove_file(target)?;
+        }
+        let from = scratch.path().join("usr/src").join(package);
+        fs::rename(&from, target).with_context(|| format!("cannot move {} to {}", from.display(), target.display()))?;
+    }
+    Ok(())
+}
+
 fn fetch_locked(cache: &Cache, series: Series, update: bool) -> Result<Kernel> {
     let apt = Apt::open(cache.apt(), update)?;
     let image = resolve(&apt, series)?;

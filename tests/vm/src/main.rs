@@ -14,7 +14,7 @@ use topstat_vm::cache::Cache;
 use topstat_vm::guest::{Guest, Job};
 use topstat_vm::kernel::{self, Kernel, Series};
 use topstat_vm::klog::AllowList;
-use topstat_vm::matrix::{self, Cell, Matrix};
+use topstat_vm::matrix::{self, Matrix, cell};
 use topstat_vm::qemu::{Machine, Tier};
 use topstat_vm::session::{self, Outcome, Plan};
 use topstat_vm::watch::Stream;
@@ -69,18 +69,6 @@ fn dispatch(cli: &Cli) -> Result<i32> {
 
 fn machine(args: &MachineArgs, tier: Tier) -> Machine {
     Machine { tier, cpus: args.cpus, memory_mib: args.memory, append: args.append.clone() }
-}
-
-fn cell(series: Option<Series>, tier: Tier) -> Result<Cell> {
-    let series = match (series, tier) {
-        (Some(series), Tier::Debug) if series != debug::SERIES => {
-            bail!("the debug tier has no kernel {series}: it is built from {} only; leave --kernel out", debug::SERIES)
-        }
-        (Some(series), _) => series,
-        (None, Tier::Debug) => debug::SERIES,
-        (None, _) => Series::V6_12,
-    };
-    Ok(Cell { series, tier })
 }
 
 fn allow_list(file: Option<&std::path::Path>) -> Result<AllowList> {
@@ -157,7 +145,8 @@ fn shell(cache: &Cache, args: &ShellArgs) -> Result<i32> {
 fn run_matrix(cache: &Cache, args: &MatrixArgs, require: bool) -> Result<i32> {
     let tools = deps::tools()?;
     let series = if args.kernels.is_empty() { Series::ALL.to_vec() } else { args.kernels.clone() };
-    let cells = matrix::cells(&series, &args.tiers);
+    let mut cells = matrix::cells(&series, &args.tiers);
+    matrix::add(&mut cells, &args.also);
     let (mut jobs, mut labels) = (Vec::new(), Vec::new());
     for line in &args.shell_commands {
         jobs.push(Job::new(vec!["/bin/sh".to_owned(), "-c".to_owned(), line.clone()], &args.machine.env)?);

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::cache::Cache;
 use crate::deps::Tools;
@@ -43,8 +43,31 @@ pub fn cells(series: &[Series], tiers: &[Tier]) -> Vec<Cell> {
             }
         }
     }
-    cells.sort_by_key(|cell| std::cmp::Reverse(cell.tier.patience()));
+    add(&mut cells, &[]);
     cells
+}
+
+/// Adds cells that are not there yet, each at its place.
+pub fn add(cells: &mut Vec<Cell>, more: &[Cell]) {
+    for cell in more {
+        if !cells.contains(cell) {
+            cells.push(*cell);
+        }
+    }
+    cells.sort_by_key(|cell| std::cmp::Reverse(cell.tier.patience()));
+}
+
+/// The kernel that was asked for, or the tier's usual one.
+pub fn cell(series: Option<Series>, tier: Tier) -> Result<Cell> {
+    let series = match (series, tier) {
+        (Some(series), Tier::Debug) if series != debug::SERIES => {
+            bail!("the debug tier has no kernel {series}: it is built from {} only; leave --kernel out", debug::SERIES)
+        }
+        (Some(series), _) => series,
+        (None, Tier::Debug) => debug::SERIES,
+        (None, _) => Series::V6_12,
+    };
+    Ok(Cell { series, tier })
 }
 
 /// The kernel of a cell: from the cache, fetched or built.
@@ -163,5 +186,14 @@ mod tests {
         assert_eq!(cells.len(), 11);
         assert_eq!(cells[0], Cell { series: debug::SERIES, tier: Tier::Debug });
         assert_eq!(cells[10].tier, Tier::Stock);
+    }
+
+    #[test]
+    fn more_cells_take_their_places_once() {
+        let slub = Cell { series: Series::V6_1, tier: Tier::Slub };
+        let mut all = cells(&[Series::V6_1], &[Tier::Stock]);
+        add(&mut all, &[slub, slub]);
+        assert_eq!(all, [slub, Cell { series: Series::V6_1, tier: Tier::Stock }]);
+        assert!(cell(Some(Series::V6_12), Tier::Debug).is_err());
     }
 }

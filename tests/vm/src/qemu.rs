@@ -43,6 +43,18 @@ impl Tier {
     }
 }
 
+impl Tier {
+    /// About how many times slower than its host a guest is at what tests do, which is mostly the kernel's work; commands
+    /// get it as `TOPSTAT_SLOWDOWN`.
+    pub fn slowdown(self) -> u32 {
+        match self {
+            Self::Stock | Self::Icount => 16,
+            Self::Slub => 20,
+            Self::Debug => 60,
+        }
+    }
+}
+
 impl std::fmt::Display for Tier {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(self.name())

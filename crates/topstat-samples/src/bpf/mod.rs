@@ -11,6 +11,10 @@ use memmap2::{MmapOptions, MmapRaw};
 
 use crate::Error;
 
+mod verified;
+
+pub use verified::{Verified, record};
+
 /// What libbpf said last; it is the kernel's reason when a program does not load.
 static LIBBPF_SAYS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const LIBBPF_LINES: usize = 40;
@@ -21,8 +25,13 @@ fn listen() {
         libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| {
             let mut said = LIBBPF_SAYS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             said.extend(text.lines().map(str::to_owned));
-            let excess = said.len().saturating_sub(LIBBPF_LINES);
-            said.drain(..excess);
+            let mut excess = said.len().saturating_sub(LIBBPF_LINES);
+            // What libbpf says itself stays; of what it passes on from the verifier, the end.
+            said.retain(|line| {
+                let drop = excess > 0 && !line.starts_with("libbpf: ");
+                excess -= usize::from(drop);
+                !drop
+            });
         })));
     });
 }
@@ -40,9 +49,12 @@ fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
     Error::Kernel { what: what.into(), why }
 }
 
-/// Of all that libbpf said, the program it is about and what the verifier found last.
+/// Of all that libbpf said, the program it is about and what the verifier found last; where it is not about a program,
+/// what it said first.
 fn reason(said: &[String]) -> Option<String> {
-    let failed = said.iter().find(|l| l.contains("BPF program load failed"))?;
+    let Some(failed) = said.iter().find(|l| l.contains("BPF program load failed")) else {
+        return said.first().map(|l| l.trim_start_matches("libbpf: ").trim().to_owned());
+    };
     let failed = failed.trim_start_matches("libbpf: ").split(':').next().unwrap_or_default();
     let end = said.iter().position(|l| l.starts_with("processed ")).unwrap_or(said.len());
     let found = said[..end].iter().rfind(|l| !l.trim().is_empty() && !l.starts_with("libbpf: "));
@@ -63,8 +75,13 @@ pub fn open(name: &str, bytes: &[u8]) -> Result<OpenObject, Error> {
 }
 
 /// Creates the maps and has the kernel verify the programs.
-pub fn load(name: &str, object: OpenObject) -> Result<Object, Error> {
-    object.load().map_err(|e| kernel(format!("load the eBPF programs of {name}"), &e))
+pub fn load(name: &str, mut object: OpenObject) -> Result<Object, Error> {
+    let logs = verified::Logs::ask(name, &mut object);
+    let object = object.load().map_err(|e| kernel(format!("load the eBPF programs of {name}"), &e))?;
+    if let Some(logs) = logs {
+        logs.take();
+    }
+    Ok(object)
 }
 
 /// Sets the size of a map before it is created.
@@ -101,6 +118,16 @@ pub fn reuse(object: &mut OpenObject, map: &str, with: &MapHandle) -> Result<(),
     open.reuse_fd(with.as_fd()).map_err(|e| kernel(format!("share the map {map}"), &e))
 }
 
+/// Has a program not be loaded.
+pub fn leave_out(object: &mut OpenObject, program: &str) -> Result<(), Error> {
+    let mut found = object
+        .progs_mut()
+        .find(|p| p.name() == program)
+        .ok_or_else(|| kernel(format!("leave out the program {program}"), &"not there"))?;
+    found.set_autoload(false);
+    Ok(())
+}
+
 /// A program of a loaded object, by its name.
 pub fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, Error> {
     object
@@ -124,7 +151,8 @@ pub fn map(object: &Object, name: &str) -> Result<MapHandle, Error> {
 /// The type must be `repr(C)`, without padding that matters, pointers or invalid patterns.
 pub unsafe trait Plain: Copy {}
 
-fn as_bytes<T: Plain>(value: &T) -> &[u8] {
+/// Its bytes, as the kernel takes them.
+pub fn as_bytes<T: Plain>(value: &T) -> &[u8] {
     // SAFETY: the value is plain data, and the slice covers just it.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
 }
@@ -202,6 +230,11 @@ mod tests {
         .map(str::to_owned)
         .to_vec();
         assert_eq!(reason(&said).as_deref(), Some("prog 'inet_ingress': R1 invalid mem access 'scalar'"));
-        assert_eq!(reason(&["libbpf: something else".to_owned()]), None);
+        let of_a_map = ["libbpf: Error in bpf_create_map_xattr(banks): Cannot allocate memory(-12)".to_owned()];
+        assert_eq!(
+            reason(&of_a_map).as_deref(),
+            Some("Error in bpf_create_map_xattr(banks): Cannot allocate memory(-12)")
+        );
+        assert_eq!(reason(&[]), None);
     }
 }

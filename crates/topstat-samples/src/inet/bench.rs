@@ -6,13 +6,12 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use libbpf_rs::{Object, ProgramInput};
 
-use super::abi;
-use super::{Inet, observer};
+use super::fallbacks::Flavour;
+use super::{Inet, abi};
 use crate::bpf::{self, Shared, program};
-use crate::ranking::{Ranking, bank_size};
+use crate::ranking::{Ranking, bank_size, load};
 use crate::{Error, Options, State as _, TableInfo, TableSettings};
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inet/bench.bpf.o"));
 /// Ports that flows have on each address; `BENCH_PORTS` in `bench.bpf.c`.
 const PORTS: u32 = 16384;
 /// The most flows at once.
@@ -60,8 +59,8 @@ impl Bench {
     /// # Errors
     /// As [`crate::load`].
     pub fn new(tables: &[&TableInfo], options: &Options) -> Result<Self, Error> {
-        let observer = observer::load(tables, options)?;
-        let mut object = bpf::open("bench", OBJECT)?;
+        let observer = load(tables, options)?;
+        let mut object = bpf::open("bench", Flavour::of_kernel().bench())?;
         observer.maps().share(&mut object)?;
         let object = bpf::load("bench", object)?;
         let parameters = Shared::new(&bpf::map(&object, ".data.bench")?)?;

@@ -83,7 +83,7 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 		else if (sample == INET_UDP_V4 || sample == INET_UDP_V6)
 			o->sure = 1;
 	}
-	if (o->dead) {
+	if (o->dead || inet_is_over(sk, sample)) {
 		inet_unobjected(skb, sample, part, 0);
 		return NULL;
 	}
@@ -95,10 +95,37 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 	return o;
 }
 
+/* Segments of the socket are sent again. */
+static __noinline int inet_push_resent(struct inet_object *o, u32 segments)
+{
+	u32 sample, table = INET_RETRANS;
+	struct ts_config *c;
+	struct ts_bank *bank;
+	int claimed;
+
+	if (!o)
+		return 0;
+	sample = o->sample;
+	if (sample >= INET_SAMPLES)
+		return 0;
+	c = settings.config[sample];
+	if (!c[table].enabled)
+		return 0;
+	bank = inet_bank(bpf_get_smp_processor_id(), sample);
+	if (!bank)
+		return 0;
+	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, bpf_jiffies64());
+	claimed = ts_bank_enter(bank);
+	ts_push(inet_table(bank, table), &bank->tick[table], &c[table], inet_view(table), claimed, o->self, o->id,
+		&o->window[table], INET_TX, segments);
+	ts_bank_leave(bank, claimed);
+	return 0;
+}
+
 /* Count one packet of the socket: what both hooks do. Always 1: let it pass. */
 static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *sk, u32 part)
 {
-	u32 sample, packets, bytes;
+	u32 sample, packets, bytes, resent;
 	struct inet_object *o;
 	struct ts_config *c;
 	struct ts_bank *bank;
@@ -109,8 +136,8 @@ static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *s
 	if (!sk)
 		return 1;
 	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
-	if (ts_unlikely(!o || o->self != (u64)o || !o->id ||
-			(part == INET_TX && !o->sure))) {
+	if (ts_unlikely(!o || o->self != (u64)o || !o->id || (part == INET_TX && !o->sure) ||
+			inet_is_over(sk, o->sample))) {
 		o = inet_object_make(skb, part);
 		if (!o)
 			return 1;
@@ -118,6 +145,9 @@ static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *s
 	sample = o->sample;
 	if (sample >= INET_SAMPLES)
 		return 1;
+	resent = part == INET_TX ? inet_resent_since(o, sk) : 0;
+	if (ts_unlikely(resent))
+		inet_push_resent(o, resent);
 	bank = inet_bank(bpf_get_smp_processor_id(), sample);
 	if (!bank)
 		return 1;
@@ -126,7 +156,8 @@ static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *s
 	self = o->self;
 	packets = skb->gso_segs;
 	packets = packets ? packets : 1;
-	bytes = inet_payload(skb, sample);
+	packets = inet_any(packets);
+	bytes = inet_any(inet_payload(skb, sample));
 
 	now = bpf_jiffies64();
 	generation = settings.all.generation;

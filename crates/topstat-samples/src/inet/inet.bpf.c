@@ -60,82 +60,8 @@ int inet_release(struct bpf_sock *sk)
 	return 1;
 }
 
-SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(inet_state, struct sock *sk, int from, int to)
-{
-	struct inet_object *o;
-
-	if (to != TCP_CLOSE && from != TCP_CLOSE)
-		return 0;
-	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
-	if (!o || o->self != (u64)o)
-		return 0;
-	if (to == TCP_CLOSE)
-		inet_object_end(o);
-	else if (o->dead) /* the socket is used for another connection, which begins at 0 */
-		inet_object_reset(o);
-	return 0;
-}
-
-SEC("tp_btf/tcp_retransmit_skb")
-int BPF_PROG(inet_retransmit, struct sock *sk, struct sk_buff *skb)
-{
-	struct tcp_skb_cb *cb = (void *)skb->cb;
-	struct inet_object *o;
-	struct ts_config *c;
-	struct ts_bank *bank;
-	u32 sample, segments;
-	int claimed;
-
-	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
-	if (!o || o->self != (u64)o || !o->id)
-		return 0;
-	sample = o->sample;
-	if (sample >= INET_SAMPLES)
-		return 0;
-	c = &settings.config[sample][INET_RETRANS];
-	if (!c->enabled)
-		return 0;
-	bank = inet_bank(bpf_get_smp_processor_id(), sample);
-	if (!bank)
-		return 0;
-	segments = BPF_CORE_READ(cb, tcp_gso_segs);
-	ts_bank_to(bank, constants.shape.table_stride, settings.config[sample], settings.all.generation, bpf_jiffies64());
-	claimed = ts_bank_enter(bank);
-	ts_push(inet_table(bank, INET_RETRANS), &bank->tick[INET_RETRANS], c, inet_view(INET_RETRANS), claimed,
-		o->self, o->id, &o->window[INET_RETRANS], INET_TX, segments ? segments : 1);
-	ts_bank_leave(bank, claimed);
-	return 0;
-}
-
-/* Once the hooks are attached: sockets that were there already, and whose they are. A
- * socket of several processes is the first one's. */
-SEC("iter/task_file")
-int inet_adopt(struct bpf_iter__task_file *ctx)
-{
-	struct task_struct *task = ctx->task;
-	struct file *file = ctx->file;
-	struct inet_object *o;
-	struct socket *socket;
-	struct sock *sk;
-	u16 family, protocol;
-
-	if (!task || !file)
-		return 0;
-	socket = bpf_sock_from_file(file);
-	if (!socket)
-		return 0;
-	sk = socket->sk;
-	if (!sk)
-		return 0;
-	family = sk->__sk_common.skc_family;
-	protocol = sk->sk_protocol;
-	if ((family != AF_INET && family != AF_INET6) || (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP))
-		return 0;
-	o = bpf_sk_storage_get(&objects, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
-	if (!o)
-		return 0;
-	if (!o->owner.pid)
-		inet_owner(o, task);
-	return 0;
-}
+#ifdef TOPSTAT_PLAIN
+#include "untraced.bpf.h"
+#else
+#include "traced.bpf.h"
+#endif

@@ -63,7 +63,16 @@ struct inet_object {
 	struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
 	u64 sock; /* address of the socket */
 	struct inet_owner owner;
-	u64 pad_end[2]; /* see ts_mark_index() */
+	u32 resent; /* of the connection's count of segments sent again, what was pushed; see fallbacks.bpf.h */
+	u32 pad_end[3]; /* see ts_mark_index() */
+};
+
+/* A socket that is there already: a descriptor of its own process's. See fallbacks.rs. */
+struct inet_found {
+	struct inet_owner owner;
+	u64 inode; /* of the descriptor's file */
+	u32 fd;
+	u32 pad;
 };
 
 /* Another one whenever a structure changes that is pinned: the constants, the settings, a

@@ -17,7 +17,7 @@ int inet_roll(u32 bank_index);
 #define ts_roll_apart(bank, stride, c, generation, now) \
 	inet_roll(ts_bank_table(bank, 0, stride)->where >> 8)
 
-#include "inet.h"
+#include "fallbacks.bpf.h"
 
 /* A section of its own, so that its place is known. */
 const volatile struct inet_constants constants SEC(".rodata.constants") = {

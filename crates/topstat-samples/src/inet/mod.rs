@@ -7,6 +7,7 @@
 mod abi;
 #[cfg(feature = "bench")]
 pub mod bench;
+mod fallbacks;
 mod hooks;
 mod observer;
 mod rows;
@@ -18,7 +19,10 @@ use std::sync::Arc;
 use topstat_model::{Column, Field};
 
 use crate::cgroup::Paths;
-use crate::ranking::Ranked;
+use crate::hooks::{Hook, Observer};
+use crate::pinned::{Adopted, Pins};
+use crate::ranking::{self, Ranked};
+use fallbacks::Flavour;
 use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo};
 
 /// The family of the socket samples.
@@ -37,11 +41,28 @@ impl Family for Inet {
     }
 
     fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
-        Arc::new(observer::load(tables, options)?).read(options.cpu_rows)
+        Arc::new(ranking::load::<Self>(tables, options)?).read(options.cpu_rows)
     }
 
     fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error> {
-        Ok(Arc::new(observer::load(tables, options)?))
+        Ok(Arc::new(ranking::load::<Self>(tables, options)?))
+    }
+
+    fn abi(&self) -> u32 {
+        Self::ABI
+    }
+
+    fn open(&self, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
+        ranking::open::<Self>(pins)
+    }
+
+    fn adopt(
+        &self,
+        pins: &Pins,
+        tables: &[&TableInfo],
+        options: &Options,
+    ) -> Result<(Arc<dyn State>, Adopted), Error> {
+        ranking::adopt::<Self>(pins, tables, options)
     }
 
     fn check(&self) -> Vec<Check> {
@@ -53,13 +74,26 @@ impl Ranked for Inet {
     const NAME: &'static str = "inet";
     const SAMPLES: &'static [SampleInfo] = tables::SAMPLES;
     const ABI: u32 = abi::INET_ABI;
-    const SNAPSHOT_OBJECT: &'static [u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inet/snapshot.bpf.o"));
+    const SNAPSHOT_OBJECT: &'static [u8] = Flavour::Full.snapshot();
     const SNAPSHOT: &'static str = "inet_snapshot";
     const SECTION_HEAD: usize = size_of::<abi::inet_section>();
     const REFILL: &'static str = "inet_refill";
     const PARTS: &'static [&'static str] = &["rx", "tx"];
+    const HOOKS: &'static [Hook] = hooks::ALL;
     type Row = abi::inet_row;
     type Describer = Paths;
+
+    fn observer(top: u32, _threads: bool) -> Result<Observer, Error> {
+        observer::observer(top)
+    }
+
+    fn explain(error: Error) -> Error {
+        observer::explain(error)
+    }
+
+    fn snapshot_object() -> &'static [u8] {
+        Flavour::of_kernel().snapshot()
+    }
 
     fn columns(_sample: u32) -> Vec<Column> {
         rows::columns()

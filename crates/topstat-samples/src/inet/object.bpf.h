@@ -21,9 +21,8 @@ static __always_inline u32 inet_v1_index(void)
  * Take down the task's process as the socket's user: the name is the process's (its
  * leader's), not the thread's.
  */
-static __always_inline void inet_owner(struct inet_object *o, struct task_struct *task)
+static __always_inline void inet_owner_of(struct inet_owner *owner, struct task_struct *task)
 {
-	struct inet_owner *owner = &o->owner;
 	struct css_set *css;
 	struct cgroup_subsys_state *subsys;
 
@@ -37,6 +36,11 @@ static __always_inline void inet_owner(struct inet_object *o, struct task_struct
 		bpf_probe_read_kernel(&subsys, sizeof(subsys), &css->subsys[i]);
 		owner->cgroup_v1 = BPF_CORE_READ(subsys, cgroup, kn, id);
 	}
+}
+
+static __always_inline void inet_owner(struct inet_object *o, struct task_struct *task)
+{
+	inet_owner_of(&o->owner, task);
 	o->sure = 1;
 }
 
@@ -45,6 +49,7 @@ static __always_inline void inet_object_reset(struct inet_object *o)
 {
 	o->dead = 0;
 	o->quiet = 0;
+	o->resent = 0;
 	__builtin_memset(&o->window, 0, sizeof(o->window));
 	__builtin_memset(&o->bytes, 0, sizeof(o->bytes));
 }
@@ -53,7 +58,7 @@ static __always_inline void inet_object_reset(struct inet_object *o)
  * The storage is new, or a copy of the listener's: make it an object of its own. False
  * when another CPU is doing so just now.
  */
-static __always_inline int inet_object_init(struct inet_object *o, void *sk)
+static __always_inline int inet_object_init(struct inet_object *o, struct bpf_sock *sk)
 {
 	u64 self = ts_read(o->self);
 
@@ -64,31 +69,39 @@ static __always_inline int inet_object_init(struct inet_object *o, void *sk)
 		o->sure = 0;
 		inet_object_reset(o);
 	}
+	inet_resent_begin(o, sk, self);
 	o->sock = (u64)sk;
 	ts_barrier();
 	ts_write(o->self, (u64)o);
 	return 1;
 }
 
-/* The socket is closed: its object leaves all tables; its pushes stay in the totals. */
-static __always_inline void inet_object_end(struct inet_object *o)
+/* The object at this address is gone: this CPU's tables forget it at once. */
+static __always_inline void inet_forget(u64 obj, u32 sample)
 {
-	u32 sample = o->sample, table;
 	struct ts_bank *bank;
-	u64 id = o->id;
+	u32 table;
 
-	o->dead = 1;
-	if (o->self != (u64)o || !id || sample >= INET_SAMPLES)
-		return;
-	if (!ts_cas(&o->id, id, 0))
-		return;
 	ts_add(&census[sample & (INET_SAMPLES - 1)].ended, 1);
 	bank = inet_bank(bpf_get_smp_processor_id(), sample);
 	if (!bank || !ts_bank_enter(bank))
 		return;
 	for (table = 0; table < INET_TABLES; table++)
-		ts_forget(inet_table(bank, table), o->self, constants.shape.entries_mask);
+		ts_forget(inet_table(bank, table), obj, constants.shape.entries_mask);
 	ts_bank_leave(bank, 1);
+}
+
+/* The socket is closed: its object leaves all tables; its pushes stay in the totals. */
+static __always_inline void inet_object_end(struct inet_object *o)
+{
+	u32 sample = o->sample;
+	u64 id = o->id;
+
+	o->dead = 1;
+	if (o->self != (u64)o || !id || sample >= INET_SAMPLES)
+		return;
+	if (ts_cas(&o->id, id, 0))
+		inet_forget(o->self, sample);
 }
 
 #endif /* TOPSTAT_INET_OBJECT_H */

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Loads the programs that push.
+//! The programs that push.
 
 use libbpf_rs::OpenObject;
 
-use super::{Inet, abi, hooks};
+use super::fallbacks::{Flavour, lacking};
+use super::{Inet, abi};
 use crate::bpf;
 use crate::cgroup::{self, V1Controller};
-use crate::ranking::{Banks, Maps, Ranked as _, Ranking, bank_size, possible_cpus, set_up, shape};
-use crate::{Check, DEFAULT_TOP, Error, Options, Outcome, TableInfo};
+use crate::hooks::Observer;
+use crate::ranking::{bank_size, possible_cpus, shape};
+use crate::{Check, DEFAULT_TOP, Error, Outcome};
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inet/inet.bpf.o"));
 const SAMPLE: &str = "tcp_v4, tcp_v6, udp_v4, udp_v6";
 
 /// The programs, with constants and maps for so many rows, ready to be loaded.
 fn open(top: u32, cpus: u32) -> Result<OpenObject, Error> {
-    let mut object = bpf::open("inet", OBJECT)?;
+    let mut object = bpf::open("inet", Flavour::of_kernel().observer())?;
     let shape = shape::<Inet>(top)?;
     let v1_controller = match cgroup::v1_controller() {
         None => abi::INET_V1_NONE,
@@ -27,24 +28,20 @@ fn open(top: u32, cpus: u32) -> Result<OpenObject, Error> {
     Ok(object)
 }
 
-/// Loads and attaches, with the given tables on and all others off. Dropping the state detaches.
-pub fn load(tables: &[&TableInfo], options: &Options) -> Result<Ranking<Inet>, Error> {
-    let cgroup = cgroup::root().map_err(|e| Error::Unsupported {
-        sample: SAMPLE,
-        reason: format!("no cgroup v2 hierarchy ({e})"),
-        advice: "mount one: mount -t cgroup2 none /sys/fs/cgroup/unified".to_owned(),
-    })?;
-    let object = bpf::load(SAMPLE, open(options.top, possible_cpus()?)?).map_err(explain)?;
-    let maps = Maps::of::<Inet>(&object)?;
-    Banks::new(&maps.banks, Inet::SAMPLES.len(), maps.shape()?.entries_mask + 1)?.init();
-    // Set before anything is attached: no push finds tables without settings.
-    set_up::<Inet>(&maps, tables, options)?;
-    let (programs, attached) = hooks::attach(object, cgroup)?;
-    Ranking::new(maps, programs, attached)
+/// The programs that push, for tables of so many rows.
+pub fn observer(top: u32) -> Result<Observer, Error> {
+    let flavour = Flavour::of_kernel();
+    Ok(Observer {
+        bytes: flavour.observer(),
+        object: open(top, possible_cpus()?)?,
+        hooks: flavour.hooks(),
+        begin: flavour.adopts(),
+        begin_before: flavour.adopts_before(),
+    })
 }
 
 /// Puts the usual reasons why programs don't load into words.
-fn explain(error: Error) -> Error {
+pub fn explain(error: Error) -> Error {
     let Error::Kernel { what, why } = error else { return error };
     let unsupported = |reason: &str, advice: &str| Error::Unsupported {
         sample: SAMPLE,
@@ -85,14 +82,7 @@ pub fn check() -> Vec<Check> {
     }
     let verified = open(DEFAULT_TOP, 1).and_then(|object| bpf::load(SAMPLE, object));
     checks.push(match verified {
-        Ok(_) => Check {
-            name: format!("samples {SAMPLE}"),
-            outcome: Outcome::Ok,
-            found: "hooks: cgroup ingress and egress, sock_create and sock_release; \
-                    tracepoints inet_sock_set_state, tcp_retransmit_skb; socket storage"
-                .to_owned(),
-            advice: String::new(),
-        },
+        Ok(_) => verified_check(),
         Err(e) => Check {
             name: format!("samples {SAMPLE}"),
             outcome: Outcome::Missing,
@@ -101,4 +91,17 @@ pub fn check() -> Vec<Check> {
         },
     });
     checks
+}
+
+/// The kernel takes the programs: which, and what is otherwise than elsewhere.
+fn verified_check() -> Check {
+    let hooks: Vec<_> = Flavour::of_kernel().hooks().iter().map(|hook| hook.name).collect();
+    let found = format!("hooks: {}; socket storage", hooks.join(", "));
+    let lacks: Vec<_> = lacking().iter().map(|f| format!("without {}: {}", f.name, f.without)).collect();
+    let name = format!("samples {SAMPLE}");
+    if lacks.is_empty() {
+        return Check { name, outcome: Outcome::Ok, found, advice: String::new() };
+    }
+    let found = format!("{found}; {}", lacks.join("; "));
+    Check { name, outcome: Outcome::Degraded, found, advice: "a kernel of 5.12 or later has all of it".to_owned() }
 }

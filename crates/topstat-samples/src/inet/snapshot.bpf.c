@@ -4,6 +4,7 @@
  * observer keeps. Each reader loads its own, with a section of its own to write to, so
  * readers don't know of each other, and nothing is drained.
  */
+#define INET_READER /* see fallbacks.bpf.h */
 #include "apart.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";

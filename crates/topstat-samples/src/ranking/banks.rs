@@ -74,6 +74,17 @@ impl Banks {
         self.memory.read::<u64>(bank, sum) != 0 || self.memory.read::<u64>(bank, sum + size_of::<u64>()) != 0
     }
 
+    /// All that was ever pushed, on all CPUs, both parts.
+    pub fn pushed(&self, sample: u32, table: u32) -> u64 {
+        let sum = table_offset(self.entries, table) + offset_of!(ts_table, total) + offset_of!(ts_window, sum);
+        let of = |cpu| {
+            let bank = self.bank(cpu, sample);
+            let part = |part: usize| self.memory.read::<u64>(bank, sum + part * size_of::<u64>());
+            part(0).wrapping_add(part(1))
+        };
+        (0..self.cpus()).map(of).fold(0, u64::wrapping_add)
+    }
+
     /// What was pushed on a CPU, at the snapshot's instant. To be read after the rows, so that it
     /// is never less than they are. `None`: the table has gone on too far, begin anew.
     pub fn total(&self, cpu: u32, sample: u32, table: u32, kind: TableType, tick: &ts_tick) -> Option<u64> {

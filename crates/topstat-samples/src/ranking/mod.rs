@@ -6,7 +6,9 @@
 
 mod abi;
 mod banks;
+mod load;
 mod merge;
+mod pins;
 mod reader;
 mod settings;
 
@@ -14,7 +16,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::mem::size_of;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Object, OpenObject};
@@ -22,9 +24,12 @@ use topstat_model::{Column, Field};
 
 pub use abi::Row;
 pub use banks::{Banks, bank_size};
+pub use load::{Loaded, load};
+pub use pins::{adopt, open};
 pub use settings::Settings;
 
 use crate::bpf::{self, Shared};
+use crate::hooks::{Hook, Observer};
 use crate::{Error, Options, Program, SampleInfo, Source, State, TableInfo, TableSettings};
 pub use abi::{Head, ts_tick};
 use abi::{ts_census, ts_shape};
@@ -48,6 +53,8 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     const REFILL: &'static str;
     /// Maps of its state besides those that all families have, by what their names end with.
     const FURTHER: &'static [&'static str] = &[];
+    /// Every place where its programs may be attached; which of them are, an [`Observer`] says.
+    const HOOKS: &'static [Hook];
     /// What the names of its values' parts are: `rx`, `tx`.
     const PARTS: &'static [&'static str];
     /// A row of a section: `ts_row`, and what describes the object.
@@ -57,6 +64,20 @@ pub trait Ranked: Send + Sync + Sized + 'static {
 
     /// The columns that describe an object of a sample.
     fn columns(sample: u32) -> Vec<Column>;
+    /// Its programs that push, for tables of so many rows, of threads where that makes a difference: those that this
+    /// kernel takes.
+    ///
+    /// # Errors
+    /// When so many rows can't be kept.
+    fn observer(top: u32, threads: bool) -> Result<Observer, Error>;
+    /// Puts the usual reasons why they don't load into words.
+    fn explain(error: Error) -> Error {
+        error
+    }
+    /// The programs that read, for this kernel, where there are more than one.
+    fn snapshot_object() -> &'static [u8] {
+        Self::SNAPSHOT_OBJECT
+    }
     /// See [`Ranked::Describer`].
     fn describer() -> Self::Describer;
     /// The fields of a row, in the order of the columns.
@@ -99,6 +120,11 @@ impl Maps {
     /// By what their names end with, in eBPF objects, and of what they are.
     const NAMES: [&'static str; 5] = ["banks", ".data.settings", ".data.census", ".rodata.constants", "objects"];
 
+    /// The names of all that a family has.
+    pub fn names<F: Ranked>() -> impl Iterator<Item = &'static str> {
+        Self::NAMES.into_iter().chain(F::FURTHER.iter().copied())
+    }
+
     /// Those of a loaded object.
     pub fn of<F: Ranked>(object: &Object) -> Result<Self, Error> {
         Self::from::<F>(|name| bpf::map(object, name))
@@ -135,19 +161,52 @@ impl Maps {
 
     /// What the tables were made for.
     pub fn shape(&self) -> Result<ts_shape, Error> {
-        let failed = |why: &dyn std::fmt::Display| Error::Kernel {
-            what: "read the constants of the loaded programs".to_owned(),
-            why: why.to_string(),
-        };
-        let bytes = self
-            .constants
-            .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(|e| failed(&e))?
-            .filter(|bytes| bytes.len() >= size_of::<ts_shape>())
-            .ok_or_else(|| failed(&"they are too short"))?;
-        // SAFETY: long enough, as just checked, and any bytes are a shape.
-        Ok(unsafe { bytes.as_ptr().cast::<ts_shape>().read_unaligned() })
+        shape_in(&self.constants)
     }
+}
+
+impl Maps {
+    /// Whether they are as large as what is read from them.
+    fn check<F: Ranked>(&self, entries: u32) -> Result<(), Error> {
+        let samples = F::SAMPLES.len();
+        let bank = bank_size(entries);
+        let needed = [
+            ("banks", &self.banks, bank, bank),
+            (".data.settings", &self.settings, Settings::size(samples), usize::MAX),
+            (".data.census", &self.census, samples * size_of::<ts_census>(), usize::MAX),
+        ];
+        for (name, map, least, most) in needed {
+            let size = map.value_size() as usize;
+            if size < least || size > most || (name == "banks" && !(map.max_entries() as usize).is_multiple_of(samples))
+            {
+                return Err(Error::Kernel {
+                    what: format!("use the map {name} of {}", F::NAME),
+                    why: format!("{} values of {size} bytes are not what it should hold", map.max_entries()),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What these constants begin with.
+fn shape_in(constants: &MapHandle) -> Result<ts_shape, Error> {
+    let failed = |why: &dyn std::fmt::Display| Error::Kernel {
+        what: "read the constants of the loaded programs".to_owned(),
+        why: why.to_string(),
+    };
+    let bytes = constants
+        .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|e| failed(&e))?
+        .filter(|bytes| bytes.len() >= size_of::<ts_shape>())
+        .ok_or_else(|| failed(&"they are too short"))?;
+    // SAFETY: long enough, as just checked, and any bytes are a shape.
+    Ok(unsafe { bytes.as_ptr().cast::<ts_shape>().read_unaligned() })
+}
+
+/// How many rows the tables keep that have these constants.
+pub fn top_of(constants: &MapHandle) -> Option<u32> {
+    shape_in(constants).ok().map(|shape| shape.top)
 }
 
 /// What a family's constants begin with, for tables of so many rows.
@@ -177,11 +236,17 @@ pub struct Ranking<F: Ranked> {
 }
 
 impl<F: Ranked> Ranking<F> {
-    /// The state that is in these maps. Dropping it drops `attached`.
+    /// The state that is in these maps. Dropping it drops `attached`. Others who set it, too, hold a lock on `shared`
+    /// meanwhile.
     ///
     /// # Errors
-    /// When the maps are of another ABI, or can't be mapped.
-    pub fn new(maps: Maps, programs: Vec<Program>, attached: impl Any + Send + Sync) -> Result<Self, Error> {
+    /// When the maps are of another ABI or of the wrong size, or can't be mapped.
+    pub fn new(
+        maps: Maps,
+        programs: Vec<Program>,
+        shared: Option<OwnedFd>,
+        attached: impl Any + Send + Sync,
+    ) -> Result<Self, Error> {
         let shape = maps.shape()?;
         if shape.abi != F::ABI {
             return Err(Error::Kernel {
@@ -189,8 +254,9 @@ impl<F: Ranked> Ranking<F> {
                 why: format!("they are of ABI {}, this program is of ABI {}", shape.abi, F::ABI),
             });
         }
+        maps.check::<F>(shape.entries_mask + 1)?;
         let banks = Banks::new(&maps.banks, F::SAMPLES.len(), shape.entries_mask + 1)?;
-        let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES);
+        let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, shared);
         let census = Shared::new(&maps.census)?;
         let top = shape.top;
         Ok(Self { maps, banks, census, settings, top, programs, _attached: Box::new(attached), family: PhantomData })
@@ -202,7 +268,7 @@ impl<F: Ranked> Ranking<F> {
     }
 
     /// Objects of a sample that are there now.
-    fn objects(&self, sample: u32) -> u64 {
+    fn census(&self, sample: u32) -> u64 {
         let census: ts_census = self.census.read(0, sample as usize * size_of::<ts_census>());
         census.begun.saturating_sub(census.ended)
     }
@@ -210,6 +276,24 @@ impl<F: Ranked> Ranking<F> {
     /// Reads its tables: see [`State::reader`].
     pub fn read(self: Arc<Self>, cpu_rows: bool) -> Result<Box<dyn Source>, Error> {
         Ok(Box::new(reader::Reader::new(self, cpu_rows)?))
+    }
+
+    /// While there was a delay, objects may have grown unseen.
+    fn changed(&self, sample: u32, number: u32, (before, after): (TableSettings, TableSettings)) {
+        if before.order_ms() > 0 && after.order_ms() == 0 {
+            self.banks.distrust(sample, number);
+        }
+    }
+
+    /// After somebody who used the state may have been killed amid anything: nothing is proven until it is looked at
+    /// again, and settings count as they are.
+    pub fn mistrust(&self) -> Result<(), Error> {
+        self.settings.announce()?;
+        for table in F::SAMPLES.iter().flat_map(|s| s.tables) {
+            let (sample, number) = Self::place(table)?;
+            self.banks.distrust(sample, number);
+        }
+        Ok(())
     }
 
     /// Where the programs keep a table: the sample's and the table's number.
@@ -238,11 +322,26 @@ impl<F: Ranked> State for Ranking<F> {
 
     fn set(&self, table: &TableInfo, settings: &TableSettings) -> Result<(), Error> {
         let (sample, number) = Self::place(table)?;
-        let before = self.settings.set(sample, number, table.kind, settings)?;
-        if before.delay_ms > 0 && settings.delay_ms == 0 {
-            self.banks.distrust(sample, number);
-        }
+        let change = self.settings.set(sample, number, table.kind, settings)?;
+        self.changed(sample, number, change);
         Ok(())
+    }
+
+    fn raise(&self, table: &TableInfo, delay_ms: u32) -> Result<(), Error> {
+        let (sample, number) = Self::place(table)?;
+        let change = self.settings.raise(sample, number, table.kind, delay_ms)?;
+        self.changed(sample, number, change);
+        Ok(())
+    }
+
+    fn pushed(&self, table: &TableInfo) -> Result<u64, Error> {
+        let (sample, number) = Self::place(table)?;
+        Ok(self.banks.pushed(sample, number).saturating_mul(reader::scale(table.unit)))
+    }
+
+    fn objects(&self, sample: &SampleInfo) -> u64 {
+        let number = F::SAMPLES.iter().position(|s| s.name == sample.name).and_then(|n| u32::try_from(n).ok());
+        number.map_or(0, |number| self.census(number))
     }
 
     fn reader(self: Arc<Self>) -> Result<Box<dyn Source>, Error> {
@@ -256,7 +355,7 @@ impl<F: Ranked> State for Ranking<F> {
 
 /// Sets the tables of a family that has just been loaded: those named are on, the others off.
 pub fn set_up<F: Ranked>(maps: &Maps, tables: &[&TableInfo], options: &Options) -> Result<(), Error> {
-    let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES);
+    let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, None);
     for table in F::SAMPLES.iter().flat_map(|s| s.tables) {
         let (sample, number) = Ranking::<F>::place(table)?;
         let (period_ms, delay_ms) = (options.period_ms, options.delay_ms);

@@ -19,6 +19,8 @@ use crate::{Error, Source, TableInfo, TableSettings};
 
 /// How often a push that holds the bank is given the time to finish.
 const BUSY_TRIES: u32 = 200;
+/// How often all objects are ordered again for one snapshot.
+const REFILL_TRIES: u32 = 3;
 /// How often a snapshot is begun anew because tables went on by two slides meanwhile.
 const SNAPSHOT_TRIES: u32 = 5;
 
@@ -31,6 +33,8 @@ pub struct Reader<F: Ranked> {
     describer: F::Describer,
     /// Whether snapshots list the rows of every CPU, too.
     cpu_rows: bool,
+    /// Whether somebody refilled while the latest snapshot was taken, so that nothing of it is proven.
+    disturbed: bool,
 }
 
 /// One CPU's part, as it was read.
@@ -52,7 +56,7 @@ struct Table<'a> {
 impl<F: Ranked> Reader<F> {
     /// Loads the programs that read, onto the state's maps.
     pub fn new(state: Arc<Ranking<F>>, cpu_rows: bool) -> Result<Self, Error> {
-        let mut object = bpf::open("snapshot", F::SNAPSHOT_OBJECT)?;
+        let mut object = bpf::open("snapshot", F::snapshot_object())?;
         let size = F::SECTION_HEAD + state.banks.entries() as usize * size_of::<F::Row>();
         bpf::resize(&mut object, "section", size, 1)?;
         state.maps().share(&mut object)?;
@@ -60,7 +64,7 @@ impl<F: Ranked> Reader<F> {
         bpf::program(&object, F::SNAPSHOT)?;
         let section = Shared::new(&bpf::map(&object, "section")?)?;
         let refill = Shared::new(&bpf::map(&object, ".data.refill")?)?;
-        Ok(Self { state, object, section, refill, describer: F::describer(), cpu_rows })
+        Ok(Self { state, object, section, refill, describer: F::describer(), cpu_rows, disturbed: false })
     }
 
     fn table<'a>(&self, info: &'a TableInfo) -> Result<Table<'a>, Error> {
@@ -135,7 +139,9 @@ impl<F: Ranked> Reader<F> {
 
     fn try_peek(&mut self, table: &Table<'_>) -> Result<Option<Snapshot>, Error> {
         let time = SystemTime::now();
+        let refills = self.refills();
         let sections = self.sections(table, !table.settings.sync)?;
+        self.disturbed = refills % 2 == 1 || refills != self.refills();
         let tick = sections[0].head.tick;
         let mut totals = Vec::with_capacity(sections.len());
         for section in &sections {
@@ -144,7 +150,26 @@ impl<F: Ranked> Reader<F> {
                 None => return Ok(None),
             }
         }
-        Ok(Some(self.assemble(table, time, &sections, totals)?))
+        let mut snapshot = self.assemble(table, time, &sections, totals)?;
+        if self.disturbed {
+            snapshot.proven = 0;
+        }
+        Ok(Some(snapshot))
+    }
+
+    /// See [`Settings::refills`](super::Settings::refills). If whoever has begun one was killed, it is at an end here,
+    /// and its table is not trusted.
+    fn refills(&self) -> u32 {
+        let Ranking { settings, banks, .. } = &*self.state;
+        if settings.refills() % 2 == 1
+            && let Some(locked) = settings.try_lock()
+        {
+            if let Some((sample, number)) = settings.refilling(&locked) {
+                banks.distrust(sample, number);
+            }
+            settings.end_refill(&locked);
+        }
+        settings.refills()
     }
 
     fn assemble(
@@ -170,7 +195,7 @@ impl<F: Ranked> Reader<F> {
             *most += shown - total;
         }
         let rows = self.rows(table.sample, &merged, scale);
-        let proven = proven(&merged, rows.len(), sections, table.settings.delay_ms);
+        let proven = proven(&merged, rows.len(), sections, table.settings.order_ms());
         let cpus =
             sections.iter().zip(&totals).map(|(s, total)| self.cpu_section(table.sample, s, *total, scale)).collect();
         let mut snapshot = Snapshot {
@@ -181,9 +206,9 @@ impl<F: Ranked> Reader<F> {
             unit: info.unit,
             value_name: info.value_name.to_owned(),
             period_ms: table.settings.period_ms,
-            delay_ms: table.settings.delay_ms,
+            delay_ms: table.settings.order_ms(),
             top: self.state.top,
-            objects: self.state.objects(table.sample),
+            objects: self.state.census(table.sample),
             total: totals.iter().sum::<u64>().saturating_mul(scale),
             other: 0,
             proven,
@@ -200,6 +225,14 @@ impl<F: Ranked> Reader<F> {
             why: format!("it does not add up ({fault})"),
         })?;
         Ok(snapshot)
+    }
+
+    /// Runs the iterator over all objects.
+    fn order_all(&self, sample: u32) -> Result<(), Box<dyn std::error::Error>> {
+        let link = F::refill(&self.object, self.state.maps(), sample)?;
+        let mut nothing = Vec::new();
+        Iter::new(&link)?.read_to_end(&mut nothing)?;
+        Ok(())
     }
 
     /// The shown rows of the merge.
@@ -234,7 +267,7 @@ impl<F: Ranked> Reader<F> {
 }
 
 /// What turns what is pushed into the table's unit.
-fn scale(unit: Unit) -> u64 {
+pub fn scale(unit: Unit) -> u64 {
     if unit == Unit::Bits { 8 } else { 1 }
 }
 
@@ -290,11 +323,19 @@ impl<F: Ranked> Source for Reader<F> {
         let snapshot = self.peek(info)?;
         let short = snapshot.rows.len() < self.state.top as usize && snapshot.other > 0;
         let settings = self.table(info)?.settings;
-        if settings.delay_ms > 0 || !settings.sync || (snapshot.is_proven() && !short) {
+        if settings.order_ms() > 0 || !settings.sync || (snapshot.is_proven() && !short) {
             return Ok(snapshot);
         }
-        self.refill(info)?;
-        self.peek(info)
+        let mut snapshot = snapshot;
+        for _ in 0..REFILL_TRIES {
+            self.refill(info)?;
+            snapshot = self.peek(info)?;
+            // Only if others have refilled, too, in between.
+            if !self.disturbed {
+                break;
+            }
+        }
+        Ok(snapshot)
     }
 
     fn refill(&mut self, info: &TableInfo) -> Result<u64, Error> {
@@ -303,15 +344,24 @@ impl<F: Ranked> Source for Reader<F> {
             what: format!("order the objects of {} again", info.sample),
             why: why.to_string(),
         };
+        let state = Arc::clone(&self.state);
+        let locked = state.settings.lock()?;
+        if let Some((sample, number)) = state.settings.refilling(&locked) {
+            // Whoever did so was killed.
+            state.banks.distrust(sample, number);
+        }
+        state.settings.begin_refill(&locked, table.sample, table.number);
         // What was turned away before is looked at again now; only what is turned away from
         // here on counts against the rows.
-        self.state.banks.forgive(table.sample, table.number);
+        state.banks.forgive(table.sample, table.number);
         let wanted = ts_refill { sample: table.sample, table: table.number, objects: 0, skipped: 0 };
         self.refill.write(0, 0, wanted);
-        let link = F::refill(&self.object, self.state.maps(), table.sample)?;
-        let mut nothing = Vec::new();
-        Iter::new(&link).map_err(|e| failed(&e))?.read_to_end(&mut nothing).map_err(|e| failed(&e))?;
-        Ok(self.refill.read::<ts_refill>(0, 0).objects)
+        let ordered = self.order_all(table.sample).map_err(|e| failed(&e));
+        if ordered.is_err() {
+            state.banks.distrust(table.sample, table.number);
+        }
+        state.settings.end_refill(&locked);
+        ordered.map(|()| self.refill.read::<ts_refill>(0, 0).objects)
     }
 
     fn dump(&mut self, info: &TableInfo) -> Result<Dump, Error> {
@@ -337,11 +387,11 @@ impl<F: Ranked> Source for Reader<F> {
             kind: info.kind,
             value_name: info.value_name.to_owned(),
             period_ms: table.settings.period_ms,
-            delay_ms: table.settings.delay_ms,
+            delay_ms: table.settings.order_ms(),
             settings: header(&table),
             ticks_per_slide: tick.end - tick.start,
             now: tick.now,
-            objects: self.state.objects(table.sample),
+            objects: self.state.census(table.sample),
             entries: self.state.banks.entries(),
             lost: lost(&sections),
             columns: F::columns(table.sample),

@@ -2,8 +2,11 @@
 //! What users set of the tables: in memory shared with the programs, which read it on every push.
 
 use std::mem::{offset_of, size_of};
-use std::sync::{Mutex, PoisonError};
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
+use rustix::fs::FlockOperation;
 use topstat_model::TableType;
 
 use super::abi::{
@@ -11,7 +14,11 @@ use super::abi::{
     TS_SWITCH_TABLE, ts_config, ts_settings,
 };
 use crate::bpf::Shared;
+use crate::pinned::lock_file;
 use crate::{Error, SampleInfo, TableSettings};
+
+/// The longest to wait for others to have set or refilled: a table of a million objects takes a good part of a second.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The settings of a family.
 pub struct Settings {
@@ -19,13 +26,83 @@ pub struct Settings {
     samples: &'static [SampleInfo],
     /// Two that set at once would overwrite each other's.
     setting: Mutex<()>,
+    /// Where settings are pinned: what other processes that set lock, too.
+    shared: Option<OwnedFd>,
     hz: u32,
 }
 
 impl Settings {
     /// Those in this memory.
-    pub fn new(memory: Shared, samples: &'static [SampleInfo]) -> Self {
-        Self { memory, samples, setting: Mutex::new(()), hz: hz() }
+    pub fn new(memory: Shared, samples: &'static [SampleInfo], shared: Option<OwnedFd>) -> Self {
+        Self { memory, samples, setting: Mutex::new(()), shared, hz: hz() }
+    }
+
+    /// Bytes of the settings of so many samples.
+    pub fn size(samples: usize) -> usize {
+        size_of::<ts_settings>() + samples * TS_BANK_TABLES as usize * size_of::<ts_config>()
+    }
+
+    /// Keeps out all others who set, or have a table ordered again, until it is dropped.
+    pub fn lock(&self) -> Result<Locked<'_>, Error> {
+        let alone = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = &self.shared {
+            lock_file(shared, LOCK_PATIENCE)
+                .map_err(|e| Error::Kernel { what: "lock the settings".to_owned(), why: e.to_string() })?;
+        }
+        Ok(Locked { _alone: alone, shared: self.shared.as_ref() })
+    }
+
+    /// The same, if nobody is there to be waited for.
+    pub fn try_lock(&self) -> Option<Locked<'_>> {
+        let alone = match self.setting.try_lock() {
+            Ok(alone) => alone,
+            Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        if let Some(shared) = &self.shared {
+            rustix::fs::flock(shared, FlockOperation::NonBlockingLockExclusive).ok()?;
+        }
+        Some(Locked { _alone: alone, shared: self.shared.as_ref() })
+    }
+
+    /// How many times a table's objects began and ended being ordered again: odd while they are.
+    pub fn refills(&self) -> u32 {
+        self.memory.read(0, offset_of!(ts_settings, refills))
+    }
+
+    /// The table that is being refilled; the lock is held.
+    pub fn refilling(&self, _: &Locked<'_>) -> Option<(u32, u32)> {
+        let place: u32 = self.memory.read(0, offset_of!(ts_settings, refilling));
+        let (sample, table) = (place / TS_BANK_TABLES, place % TS_BANK_TABLES);
+        (self.refills() % 2 == 1 && (sample as usize) < self.samples.len()).then_some((sample, table))
+    }
+
+    /// Says that a table is being refilled; the lock is held, and nobody else does.
+    pub fn begin_refill(&self, _: &Locked<'_>, sample: u32, table: u32) {
+        self.memory.write::<u32>(0, offset_of!(ts_settings, refilling), sample * TS_BANK_TABLES + table);
+        self.memory.write::<u32>(0, offset_of!(ts_settings, refills), self.refills().wrapping_add(1) | 1);
+    }
+
+    /// Says that nothing is being refilled any more; the lock is held.
+    pub fn end_refill(&self, _: &Locked<'_>) {
+        let refills = self.refills();
+        self.memory.write::<u32>(0, offset_of!(ts_settings, refills), refills.wrapping_add(refills % 2));
+    }
+
+    /// Has the programs look at all settings: somebody who set them may have been killed before they said so.
+    pub fn announce(&self) -> Result<(), Error> {
+        let locked = self.lock()?;
+        for sample in 0..u32::try_from(self.samples.len()).unwrap_or(0) {
+            self.set_quiet(sample);
+        }
+        self.tell(&locked);
+        Ok(())
+    }
+
+    /// Settings have changed: the programs look at them when the generation differs.
+    fn tell(&self, _: &Locked<'_>) {
+        let generation = self.memory.read::<u32>(0, offset_of!(ts_settings, generation)).wrapping_add(1);
+        self.memory.write::<u32>(0, offset_of!(ts_settings, generation), generation);
     }
 
     fn offset(sample: u32, table: u32) -> usize {
@@ -47,14 +124,43 @@ impl Settings {
             sync: on(TS_SWITCH_SYNC),
             period_ms: config.period_ms,
             delay_ms: config.delay_ms,
+            raised_ms: config.raised_ms,
         }
     }
 
-    /// Sets a table, from the next push on, and returns what it was set to before. Windows of another period start
-    /// afresh; the generation, written last, tells the programs.
-    pub fn set(&self, sample: u32, table: u32, kind: TableType, to: &TableSettings) -> Result<TableSettings, Error> {
-        let _alone = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Sets a table, from the next push on, all but what a budget asks for. Returns what it was set to before, and is now.
+    pub fn set(
+        &self,
+        sample: u32,
+        table: u32,
+        kind: TableType,
+        to: &TableSettings,
+    ) -> Result<(TableSettings, TableSettings), Error> {
+        self.change(sample, table, kind, |before| TableSettings { raised_ms: before.raised_ms, ..*to })
+    }
+
+    /// Sets what a budget asks for, and nothing else. Returns as [`Settings::set`].
+    pub fn raise(
+        &self,
+        sample: u32,
+        table: u32,
+        kind: TableType,
+        raised_ms: u32,
+    ) -> Result<(TableSettings, TableSettings), Error> {
+        self.change(sample, table, kind, |before| TableSettings { raised_ms, ..before })
+    }
+
+    /// Windows of another period start afresh; the generation, written last, tells the programs.
+    fn change(
+        &self,
+        sample: u32,
+        table: u32,
+        kind: TableType,
+        change: impl FnOnce(TableSettings) -> TableSettings,
+    ) -> Result<(TableSettings, TableSettings), Error> {
+        let locked = self.lock()?;
         let before = self.get(sample, table);
+        let to = change(before);
         let old = self.config(sample, table);
         let epoch = if to.period_ms == old.period_ms && old.epoch != 0 { old.epoch } else { next_epoch(old.epoch) };
         let kind = match kind {
@@ -69,13 +175,13 @@ impl Settings {
         ];
         let switches = switches.into_iter().filter(|(on, _)| *on).fold(0, |all, (_, switch)| all | switch);
         let enabled = switches & TS_SWITCH_ALL == TS_SWITCH_ALL;
-        let config = topstat_engine::config(to.period_ms, to.delay_ms, kind, enabled, epoch, self.hz)
+        let config = topstat_engine::config(to.period_ms, to.order_ms(), kind, enabled, epoch, self.hz)
             .map_err(|e| Error::Option(e.to_string()))?;
-        self.memory.write(0, Self::offset(sample, table), ts_config { switches, ..config });
+        let config = ts_config { switches, delay_ms: to.delay_ms, raised_ms: to.raised_ms, ..config };
+        self.memory.write(0, Self::offset(sample, table), config);
         self.set_quiet(sample);
-        let generation = self.memory.read::<u32>(0, offset_of!(ts_settings, generation)).wrapping_add(1);
-        self.memory.write::<u32>(0, offset_of!(ts_settings, generation), generation);
-        Ok(before)
+        self.tell(&locked);
+        Ok((before, to))
     }
 
     /// Pushes may be summed alone where every table that is on has a delay.
@@ -86,6 +192,19 @@ impl Settings {
             let offset = Self::offset(sample, table) + offset_of!(ts_config, quiet);
             self.memory.write::<u32>(0, offset, quiet.into());
         }
+    }
+}
+
+/// Whoever has it is the only one who sets, of all processes.
+pub struct Locked<'a> {
+    _alone: MutexGuard<'a, ()>,
+    shared: Option<&'a OwnedFd>,
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // It can't fail for a descriptor that holds the lock.
+        let _ = self.shared.map(|shared| rustix::fs::flock(shared, FlockOperation::Unlock));
     }
 }
 

@@ -29,7 +29,9 @@ pub use precise::Precise;
 pub use usage::Usage;
 
 use crate::cgroup::Paths;
-use crate::ranking::{Maps, Ranked, ts_tick};
+use crate::hooks::{Hook, Observer};
+use crate::pinned::{Adopted, Pins};
+use crate::ranking::{self, Maps, Ranked, ts_tick};
 use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo, bpf};
 
 /// The family of the samples of tasks.
@@ -48,11 +50,28 @@ impl Family for Tasks {
     }
 
     fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
-        Arc::new(observer::load(tables, options)?).read(options.cpu_rows)
+        Arc::new(ranking::load::<Self>(tables, options)?).read(options.cpu_rows)
     }
 
     fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error> {
-        Ok(Arc::new(observer::load(tables, options)?))
+        Ok(Arc::new(ranking::load::<Self>(tables, options)?))
+    }
+
+    fn abi(&self) -> u32 {
+        Self::ABI
+    }
+
+    fn open(&self, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
+        ranking::open::<Self>(pins)
+    }
+
+    fn adopt(
+        &self,
+        pins: &Pins,
+        tables: &[&TableInfo],
+        options: &Options,
+    ) -> Result<(Arc<dyn State>, Adopted), Error> {
+        ranking::adopt::<Self>(pins, tables, options)
     }
 
     fn check(&self) -> Vec<Check> {
@@ -70,8 +89,17 @@ impl Ranked for Tasks {
     const REFILL: &'static str = "top_refill_tasks";
     const FURTHER: &'static [&'static str] = &["runners", "groups", "waited"];
     const PARTS: &'static [&'static str] = &[];
+    const HOOKS: &'static [Hook] = observer::HOOKS;
     type Row = abi::tasks_top_row;
     type Describer = Paths;
+
+    fn observer(top: u32, threads: bool) -> Result<Observer, Error> {
+        observer::observer(top, threads)
+    }
+
+    fn explain(error: Error) -> Error {
+        explain(error, "tasks, cgroups")
+    }
 
     fn columns(sample: u32) -> Vec<Column> {
         rows::columns(sample)

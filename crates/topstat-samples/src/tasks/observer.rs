@@ -3,33 +3,27 @@
 
 use std::io::Read as _;
 use std::mem::size_of;
-use std::os::fd::AsFd as _;
 
-use libbpf_rs::{Iter, Link, Object, OpenObject};
+use libbpf_rs::{Iter, Object, OpenObject};
 
 use super::{Tasks, abi};
 use crate::bpf::{self, program};
 use crate::cgroup::{self, V1Controller};
-use crate::ranking::{Banks, Maps, Ranked as _, Ranking, bank_size, possible_cpus, set_up, shape};
-use crate::{Error, Options, Program, TableInfo};
+use crate::hooks::{At, Hook, Observer};
+use crate::ranking::{bank_size, possible_cpus, shape};
+use crate::Error;
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks/top.bpf.o"));
-const SAMPLE: &str = "tasks, cgroups";
+const SWITCH: &str = "top_switch";
 
 /// Births before switches, so that no task runs without its object.
-const HOOKS: [(&str, &str); 4] = [
-    ("top_new", "tracepoint task_newtask"),
-    ("top_exec", "tracepoint sched_process_exec"),
-    ("top_exit", "tracepoint sched_process_exit"),
-    ("top_rmdir", "tracepoint cgroup_rmdir"),
+pub static HOOKS: &[Hook] = &[
+    Hook { program: "top_new", at: At::Gate, name: "tracepoint task_newtask" },
+    Hook { program: "top_exec", at: At::Gate, name: "tracepoint sched_process_exec" },
+    Hook { program: "top_exit", at: At::Gate, name: "tracepoint sched_process_exit" },
+    Hook { program: "top_rmdir", at: At::Gate, name: "tracepoint cgroup_rmdir" },
+    Hook { program: SWITCH, at: At::Gate, name: "tracepoint sched_switch" },
 ];
-const SWITCH: (&str, &str) = ("top_switch", "tracepoint sched_switch");
-
-/// What has to be kept for the programs to stay attached.
-struct Attached {
-    _links: Vec<Link>,
-    _object: Object,
-}
 
 fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
     Error::Kernel { what: what.into(), why: why.to_string() }
@@ -52,33 +46,15 @@ pub fn open(top: u32, threads: bool, cpus: u32) -> Result<OpenObject, Error> {
     Ok(object)
 }
 
-/// Loads and attaches, with the given tables on and all others off. Dropping the state detaches.
-pub fn load(tables: &[&TableInfo], options: &Options) -> Result<Ranking<Tasks>, Error> {
-    let object = open(options.top, options.threads, possible_cpus()?)?;
-    let object = bpf::load(SAMPLE, object).map_err(|e| super::explain(e, SAMPLE))?;
-    let maps = Maps::of::<Tasks>(&object)?;
-    Banks::new(&maps.banks, Tasks::SAMPLES.len(), maps.shape()?.entries_mask + 1)?.init();
-    // Set before anything is attached: no push finds tables without settings.
-    set_up::<Tasks>(&maps, tables, options)?;
-    let (programs, attached) = attach(object)?;
-    Ranking::new(maps, programs, attached)
-}
-
-fn attach(object: Object) -> Result<(Vec<Program>, Attached), Error> {
-    let mut links = Vec::new();
-    let mut programs = Vec::new();
-    let mut hook = |(name, hook): (&str, &'static str)| -> Result<(), Error> {
-        let program = program(&object, name)?;
-        links.push(program.attach_trace().map_err(|e| kernel(format!("attach {name}"), &e))?);
-        let id = libbpf_rs::Program::id_from_fd(program.as_fd())
-            .map_err(|e| kernel("ask for the id of a program", &e))?;
-        programs.push(Program { name: name.to_owned(), id, hook });
-        Ok(())
-    };
-    HOOKS.into_iter().try_for_each(&mut hook)?;
-    adopt(&object)?;
-    hook(SWITCH)?;
-    Ok((programs, Attached { _links: links, _object: object }))
+/// The programs that push, for tables of so many rows.
+pub fn observer(top: u32, threads: bool) -> Result<Observer, Error> {
+    Ok(Observer {
+        bytes: OBJECT,
+        object: open(top, threads, possible_cpus()?)?,
+        hooks: HOOKS,
+        begin: adopt,
+        begin_before: Some(SWITCH),
+    })
 }
 
 /// The tasks that are there already.

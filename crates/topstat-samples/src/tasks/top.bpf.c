@@ -7,6 +7,7 @@
  * one switch. Objects are made before a task first runs.
  */
 #include "charge.bpf.h"
+#include "../bpf/gate.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -36,12 +37,16 @@ static __always_inline void top_begin(struct task_struct *task)
 	ts_add(&census[TASKS_TASKS].begun, 1);
 }
 
+TS_GATE("tp_btf/sched_switch", top_switch)
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(top_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	top_charge(prev, 1);
 	return 0;
 }
+
+TS_GATE("tp_btf/task_newtask", top_new)
 
 SEC("tp_btf/task_newtask")
 int BPF_PROG(top_new, struct task_struct *task)
@@ -51,6 +56,8 @@ int BPF_PROG(top_new, struct task_struct *task)
 }
 
 /* A thread that is not the leader has become it: what it executes runs in its name. */
+TS_GATE("tp_btf/sched_process_exec", top_exec)
+
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(top_exec, struct task_struct *task)
 {
@@ -60,6 +67,8 @@ int BPF_PROG(top_exec, struct task_struct *task)
 
 /* A process ends with the last of its threads: its object leaves all tables, its pushes stay in
  * the totals. */
+TS_GATE("tp_btf/sched_process_exit", top_exit)
+
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(top_exit, struct task_struct *task)
 {
@@ -88,6 +97,8 @@ int BPF_PROG(top_exit, struct task_struct *task)
 }
 
 /* Ids are never used again; the entry is. */
+TS_GATE("tp_btf/cgroup_rmdir", top_rmdir)
+
 SEC("tp_btf/cgroup_rmdir")
 int BPF_PROG(top_rmdir, struct cgroup *cgroup)
 {

@@ -3,8 +3,13 @@
 
 mod check;
 mod completions;
+mod daemon;
+mod get;
 mod ls;
+mod man;
+mod set;
 mod top;
+mod unload;
 
 use crate::args::{Args, Command, TopArgs};
 use crate::backend::Backend;
@@ -16,8 +21,13 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
     match &args.command {
         None => top::run(&TopArgs::default_view(), args.color, backend, console),
         Some(Command::Top(top)) => top::run(top, args.color, backend, console),
-        Some(Command::Ls(ls)) => ls::run(ls, args.color, console),
+        Some(Command::Ls(ls)) => ls::run(ls, args.color, backend, console),
+        Some(Command::Get(get)) => get::run(get, backend, console),
+        Some(Command::Set(set)) => set::run(set, backend),
+        Some(Command::Daemon(daemon)) => daemon::run(daemon, backend, console),
+        Some(Command::Unload(unload)) => unload::run(unload, backend, console),
         Some(Command::Check(check)) => check::run(check, args.color, backend, console),
+        Some(Command::Man(man)) => man::run(man, console),
         Some(Command::Completions(shell)) => completions::run(shell, console),
     }
 }

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A backend that makes up its snapshots, always the same ones: for tests, and for `examples/demo.rs`.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use topstat::Backend;
 use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Field, Lost, Row, Settings, Snapshot};
-use topstat_samples::{Check, Error, Options, Outcome, Source, TableInfo};
+use topstat_samples::pinned::Adopted;
+use topstat_samples::{
+    Check, Error, Family, Options, Outcome, Program, SampleInfo, Source, State, TableInfo, TableSettings,
+};
 
 /// Objects in each table.
 const OBJECTS: u32 = 200;
@@ -28,6 +33,99 @@ pub struct Fake {
     pub fail_at: Option<u64>,
     /// What a check finds.
     pub checks: Vec<Check>,
+    /// What a daemon has pinned, by family.
+    pub pinned: HashMap<&'static str, Arc<FakeState>>,
+    /// Why nobody may open what is pinned.
+    pub unpinnable: Option<&'static str>,
+}
+
+impl Fake {
+    /// A daemon has pinned all families, with so many rows in each table.
+    pub fn pinned(top: u32) -> Self {
+        let state = |family: &&dyn Family| (family.name(), Arc::new(FakeState::new(*family, top)));
+        Self { pinned: topstat_samples::families().iter().map(state).collect(), ..Self::default() }
+    }
+
+    /// What this table of the daemon's is set to.
+    pub fn set(&self, path: &str) -> TableSettings {
+        let found = self.pinned.values().find_map(|state| state.settings.lock().unwrap().get(path).copied());
+        found.unwrap_or_else(|| panic!("no table {path}"))
+    }
+}
+
+/// A daemon's state, made up.
+pub struct FakeState {
+    samples: &'static [SampleInfo],
+    top: u32,
+    settings: Mutex<HashMap<String, TableSettings>>,
+    /// The table that can't be set.
+    pub stubborn: Mutex<Option<&'static str>>,
+    /// How many readers are alive.
+    pub readers: Arc<AtomicU32>,
+}
+
+fn path(table: &TableInfo) -> String {
+    format!("{}/{}", table.sample, table.name)
+}
+
+impl FakeState {
+    fn new(family: &dyn Family, top: u32) -> Self {
+        let tables = family.samples().iter().flat_map(|sample| sample.tables);
+        Self {
+            samples: family.samples(),
+            top,
+            settings: Mutex::new(tables.map(|table| (path(table), TableSettings::default())).collect()),
+            stubborn: Mutex::default(),
+            readers: Arc::default(),
+        }
+    }
+}
+
+impl State for FakeState {
+    fn samples(&self) -> &'static [SampleInfo] {
+        self.samples
+    }
+
+    fn top(&self) -> u32 {
+        self.top
+    }
+
+    fn settings(&self, table: &TableInfo) -> Result<TableSettings, Error> {
+        let settings = self.settings.lock().unwrap();
+        settings.get(&path(table)).copied().ok_or_else(|| Error::NotLoaded(path(table)))
+    }
+
+    fn set(&self, table: &TableInfo, settings: &TableSettings) -> Result<(), Error> {
+        if *self.stubborn.lock().unwrap() == Some(path(table).as_str()) {
+            return Err(Error::Kernel { what: format!("set {}", path(table)), why: "it is stubborn".into() });
+        }
+        self.settings.lock().unwrap().insert(path(table), *settings);
+        Ok(())
+    }
+
+    fn raise(&self, table: &TableInfo, delay_ms: u32) -> Result<(), Error> {
+        let raised = TableSettings { raised_ms: delay_ms, ..self.settings(table)? };
+        self.settings.lock().unwrap().insert(path(table), raised);
+        Ok(())
+    }
+
+    fn pushed(&self, table: &TableInfo) -> Result<u64, Error> {
+        self.settings(table).map(|_| 0)
+    }
+
+    fn objects(&self, _: &SampleInfo) -> u64 {
+        0
+    }
+
+    fn reader(self: Arc<Self>) -> Result<Box<dyn Source>, Error> {
+        self.readers.fetch_add(1, Ordering::SeqCst);
+        let options = Options { top: self.top, ..Options::default() };
+        Ok(Box::new(FakeSource { options, loaded: Arc::clone(&self.readers), fail_at: None, taken: 0 }))
+    }
+
+    fn programs(&self) -> Vec<Program> {
+        vec![]
+    }
 }
 
 impl Backend for Fake {
@@ -47,6 +145,27 @@ impl Backend for Fake {
             fail_at: self.fail_at,
             taken: 0,
         }))
+    }
+
+    fn open(&mut self, pins: &Path, family: &dyn Family) -> Result<Option<Arc<dyn State>>, Error> {
+        if let Some(why) = self.unpinnable {
+            return Err(Error::Kernel { what: format!("open {}", pins.display()), why: why.into() });
+        }
+        Ok(self.pinned.get(family.name()).map(|state| Arc::clone(state) as Arc<dyn State>))
+    }
+
+    fn adopt(
+        &mut self,
+        _: &Path,
+        _: &dyn Family,
+        _: &[&TableInfo],
+        _: &Options,
+    ) -> Result<(Arc<dyn State>, Adopted), Error> {
+        Err(Error::Option("a fake is not adopted".into()))
+    }
+
+    fn remove(&mut self, pins: &Path) -> Result<Vec<PathBuf>, Error> {
+        Ok(self.pinned.drain().map(|(name, _)| pins.join(name)).collect())
     }
 
     fn check(&mut self) -> Vec<Check> {

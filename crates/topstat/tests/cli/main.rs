@@ -5,6 +5,8 @@
 mod console;
 mod fake;
 mod golden;
+mod pinned;
 mod program;
+mod service;
 mod terminal;
 mod top;

@@ -58,7 +58,15 @@ fn wrong_usage_goes_to_stderr_and_exits_with_2() {
 
 #[test]
 fn help_is_as_it_was() {
-    for (line, name) in [("--help", "help.txt"), ("-h", "help-short.txt"), ("top --help", "help-top.txt")] {
+    for (line, name) in [
+        ("--help", "help.txt"),
+        ("-h", "help-short.txt"),
+        ("top --help", "help-top.txt"),
+        ("get --help", "help-get.txt"),
+        ("set --help", "help-set.txt"),
+        ("daemon --help", "help-daemon.txt"),
+        ("unload --help", "help-unload.txt"),
+    ] {
         let output = topstat(line).output().unwrap();
         crate::golden::compare(name, &text(&output.stdout));
     }

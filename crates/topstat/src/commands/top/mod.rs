@@ -6,8 +6,11 @@ mod frame;
 mod plan;
 mod view;
 
+use std::fs::File;
+use std::sync::Arc;
+
 use topstat_model::human_ms;
-use topstat_samples::Source;
+use topstat_samples::{Family, Source, State, TableInfo, TableSettings};
 
 use crate::args::{ColorWhen, TopArgs};
 use crate::backend::Backend;
@@ -23,12 +26,23 @@ pub fn run(
     console: &mut dyn Console,
 ) -> Result<Exit, Error> {
     let facts = console.facts();
-    let plan = Plan::new(args, color, facts)?;
+    let mut plan = Plan::new(args, color, facts)?;
     let system = |source| Error::System { what: "catch signals", source };
     // Before anything is loaded: a Ctrl-C must find somebody who detaches it.
     console.catch_signals(plan.style.in_place).map_err(system)?;
-    let mut source = backend.load(&plan.tables, &plan.options)?;
-    if facts.notes {
+    let mut source = match shared(args, &plan, backend)? {
+        Some(state) => {
+            plan.share(args, state.top())?;
+            for table in &plan.tables {
+                if let Some(off) = off(state.settings(table)?, table) {
+                    console.note(&format!("topstat: {off}"));
+                }
+            }
+            state.reader()?
+        }
+        None => backend.load(&plan.tables, &plan.options)?,
+    };
+    if facts.notes && !plan.first_after.is_zero() {
         let wait = u32::try_from(plan.first_after.as_millis()).unwrap_or(u32::MAX);
         console.note(&format!("topstat: counting; the first rows come in {}", human_ms(wait)));
     }
@@ -39,6 +53,34 @@ pub fn run(
     drop(source);
     shown.and(left)?;
     Ok(Exit::Done)
+}
+
+/// The daemon's state of these tables, where there is one.
+fn shared(args: &TopArgs, plan: &Plan, backend: &mut dyn Backend) -> Result<Option<Arc<dyn State>>, Error> {
+    // All tables of a plan are of one family, as loading them asks for, too.
+    let Some(table) = plan.tables.first().filter(|_| !args.private) else { return Ok(None) };
+    let has = |family: &&&dyn Family| family.samples().iter().any(|sample| sample.name == table.sample);
+    let Some(family) = topstat_samples::families().iter().find(has) else { return Ok(None) };
+    backend.open(&args.pins.dir(), *family).map_err(|error| {
+        // Who may not open what is pinned may be of the group that reads the tree.
+        let json = args.mount.dir().join(table.sample).join(table.name).join("json");
+        match File::open(&json) {
+            Ok(_) => Error::Daemon(format!("{error}. You may read {}, and stat beside it", json.display())),
+            Err(_) => error.into(),
+        }
+    })
+}
+
+/// Says that pushes don't count, and how they would.
+fn off(settings: TableSettings, table: &TableInfo) -> Option<String> {
+    let TableInfo { sample, name, .. } = table;
+    let path = match settings {
+        TableSettings { root_enabled: false, .. } => "enabled".to_owned(),
+        TableSettings { sample_enabled: false, .. } => format!("{sample}/enabled"),
+        TableSettings { enabled: false, .. } => format!("{sample}/{name}/enabled"),
+        _ => return None,
+    };
+    Some(format!("{sample}/{name} is off, and counts nothing (topstat set {path} 1)"))
 }
 
 /// Shows snapshots until there are enough, or the user has enough.

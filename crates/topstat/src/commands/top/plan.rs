@@ -48,8 +48,8 @@ impl Plan {
         let tables = resolve::tables(&args.table, family)?;
         let options = Options {
             top: top(args.top, args.rows)?,
-            period_ms: args.period,
-            delay_ms: args.delay,
+            period_ms: args.period.unwrap_or(Options::default().period_ms),
+            delay_ms: args.delay.unwrap_or(Options::default().delay_ms),
             ..Options::default()
         };
         // Programs that read JSON or CSV find the same on a terminal as in a pipe.
@@ -81,6 +81,40 @@ impl Plan {
             interval,
             count,
         })
+    }
+}
+
+impl Plan {
+    /// Has it show the daemon's tables, of which there are rows at once.
+    ///
+    /// # Errors
+    ///
+    /// Where it was to set what is everybody's.
+    pub fn share(&mut self, args: &TopArgs, top: u32) -> Result<(), Error> {
+        let path = self.tables.first().map(|table| format!("{}/{}", table.sample, table.name)).unwrap_or_default();
+        let given = [
+            ("--period", args.period.map(|_| format!("topstat set {path}/period"))),
+            ("--delay", args.delay.map(|_| format!("topstat set {path}/delay"))),
+            ("--top", args.top.map(|_| "top in its configuration".to_owned())),
+        ];
+        for (option, instead) in given {
+            if let Some(instead) = instead {
+                return Err(Error::Usage(format!(
+                    "{option} would change the daemon's {path} for all who look at it: use {instead} for that, or \
+                     --private for a table of your own"
+                )));
+            }
+        }
+        match args.rows {
+            Some(rows) if rows > top => Err(Error::Usage(format!(
+                "-n {rows} is more than the {top} rows that the daemon's {path} keeps: use --private for a table of \
+                 your own"
+            ))),
+            _ => {
+                self.first_after = Duration::ZERO;
+                Ok(())
+            }
+        }
     }
 }
 

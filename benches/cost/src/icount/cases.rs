@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is attached while transactions are counted.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use topstat_samples::{Source, TableInfo, load, samples};
+
+use super::hooks;
+use super::peers::{Peer, TCPTOP_BCC, TCPTOP_LIBBPF};
+
+/// An interval that no measurement outlasts: nothing is read.
+const NEVER_S: &str = "86400";
+
+/// What is there beside the load.
+pub enum What {
+    Nothing,
+    /// A pair of programs of `hooks.bpf.c`.
+    Hooks(&'static str),
+    /// The observers, and nobody who reads.
+    Topstat {
+        one: bool,
+        delay_ms: u32,
+    },
+    /// `topstat top`, every second.
+    TopstatTop,
+    /// A program and its arguments.
+    Peer(&'static str, &'static [&'static str]),
+}
+
+/// A line of the result.
+pub struct Case {
+    /// What results are told apart by.
+    pub id: &'static str,
+    /// What it is, for people.
+    pub label: &'static str,
+    pub what: What,
+    /// Whether something happens every second, so that a turn has to be that long.
+    pub every_second: bool,
+}
+
+const fn case(id: &'static str, label: &'static str, what: What) -> Case {
+    Case { id, label, what, every_second: false }
+}
+
+const fn topstat(id: &'static str, label: &'static str, one: bool, delay_ms: u32) -> Case {
+    case(id, label, What::Topstat { one, delay_ms })
+}
+
+/// The first is what all others are compared with. bcc's tcptop is the last: see `guest.rs`.
+pub const CASES: &[Case] = &[
+    case("nothing", "nothing", What::Nothing),
+    case("empty_cgroup", "cgroup_skb, an empty program (topstat's hooks)", What::Hooks("empty_cgroup")),
+    case("count_cgroup", "cgroup_skb, counting in the socket's storage", What::Hooks("count_cgroup")),
+    case("empty_packet", "fentry per packet, an empty program", What::Hooks("empty_packet")),
+    case("count_packet", "fentry per packet, counting in the socket's storage", What::Hooks("count_packet")),
+    case("empty_call", "fentry per call, an empty program", What::Hooks("empty_call")),
+    case("count_call", "fentry per call, counting in the socket's storage", What::Hooks("count_call")),
+    topstat("one_0", "topstat, one table, delay 0 ms", true, 0),
+    topstat("one_10", "topstat, one table, delay 10 ms", true, 10),
+    topstat("one_100", "topstat, one table, delay 100 ms", true, 100),
+    topstat("all_0", "topstat, all tables, delay 0 ms", false, 0),
+    topstat("all_10", "topstat, all tables, delay 10 ms", false, 10),
+    topstat("all_100", "topstat, all tables, delay 100 ms", false, 100),
+    case("libbpf", "tcptop of libbpf-tools", What::Peer(TCPTOP_LIBBPF, &["-C", NEVER_S])),
+    Case {
+        id: "topstat_top",
+        label: "`topstat top tcp_v4/conns_bps`, read every second",
+        what: What::TopstatTop,
+        every_second: true,
+    },
+    Case {
+        id: "libbpf_1",
+        label: "tcptop of libbpf-tools, read every second",
+        what: What::Peer(TCPTOP_LIBBPF, &["-C", "1"]),
+        every_second: true,
+    },
+    case("bcc", "tcptop of bcc", What::Peer(TCPTOP_BCC, &["-C", NEVER_S])),
+];
+
+/// The case of that name.
+pub fn find(id: &str) -> Option<&'static Case> {
+    CASES.iter().find(|case| case.id == id)
+}
+
+/// Keeps what a case has attached; dropping it detaches.
+pub enum Held {
+    Nothing,
+    Hooks { _attached: hooks::Attached },
+    Topstat { _source: Box<dyn Source> },
+    Peer { _peer: Peer },
+}
+
+impl Case {
+    /// Attaches what the case is about.
+    pub fn hold(&self) -> Result<Held> {
+        Ok(match &self.what {
+            What::Nothing => Held::Nothing,
+            What::Hooks(name) => Held::Hooks { _attached: hooks::attach(name)? },
+            What::Topstat { one, delay_ms } => {
+                // The family of the sockets' samples: one family is loaded at a time.
+                let all = samples().iter().filter(|sample| SOCKETS.contains(&sample.name));
+                let tables: Vec<&TableInfo> = all
+                    .flat_map(|sample| sample.tables)
+                    .filter(|table| !one || (table.sample, table.name) == ("tcp_v4", "conns_pps"))
+                    .collect();
+                let options = topstat_samples::Options { delay_ms: *delay_ms, ..topstat_samples::Options::default() };
+                Held::Topstat { _source: load(&tables, &options)? }
+            }
+            What::TopstatTop => {
+                let bench = std::env::current_exe().context("cannot tell where this program is")?;
+                let topstat = bench.with_file_name("topstat");
+                let peer = Peer::start(&topstat.to_string_lossy(), &["top", "tcp_v4/conns_bps", "1"], true)?;
+                Held::Peer { _peer: peer }
+            }
+            What::Peer(program, arguments) => Held::Peer { _peer: Peer::start(program, arguments, self.every_second)? },
+        })
+    }
+
+    /// How long a turn has to be at least.
+    pub fn turn(&self, usual: Duration) -> Duration {
+        if self.every_second { usual.max(Duration::from_secs(1)) } else { usual }
+    }
+}
+
+const SOCKETS: [&str; 4] = ["tcp_v4", "tcp_v6", "udp_v4", "udp_v6"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_told_apart() {
+        for (index, case) in CASES.iter().enumerate() {
+            assert!(CASES[..index].iter().all(|other| other.id != case.id && other.label != case.label), "{}", case.id);
+        }
+    }
+}

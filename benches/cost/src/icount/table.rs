@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The result of counting, as a table for the README.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use topstat_vm::kernel::Series;
+
+use super::cases::{CASES, Case};
+use super::guest::{Measured, Selection};
+
+/// All boots of one kernel.
+pub struct Column {
+    pub series: Series,
+    pub release: String,
+    pub boots: Vec<Vec<Measured>>,
+}
+
+impl Column {
+    /// What each boot says of a case.
+    fn of<'a>(&'a self, connections: usize, case: &'a str) -> impl Iterator<Item = &'a Measured> {
+        self.boots.iter().flatten().filter(move |measured| measured.connections == connections && measured.case == case)
+    }
+
+    /// The best turn of each boot.
+    fn bests(&self, connections: usize, case: &str) -> Vec<f64> {
+        self.of(connections, case).filter_map(|measured| measured.turns.iter().copied().reduce(f64::min)).collect()
+    }
+
+    /// The best turn of all, and how far the boots' bests and the turns are apart, in percent.
+    fn figure(&self, connections: usize, case: &str) -> Option<Figure> {
+        let bests = self.bests(connections, case);
+        let best = bests.iter().copied().reduce(f64::min)?;
+        let worst = bests.iter().copied().reduce(f64::max)?;
+        let turns = self.of(connections, case).flat_map(|measured| measured.turns.iter().copied());
+        let highest = turns.reduce(f64::max)?;
+        let over = |high: f64| (high / best - 1.0) * 100.0;
+        Some(Figure { best, boots_apart: over(worst), turns_apart: over(highest) })
+    }
+}
+
+struct Figure {
+    best: f64,
+    boots_apart: f64,
+    turns_apart: f64,
+}
+
+/// How far the boots of any case are apart at most, in percent.
+pub fn apart_percent(columns: &[Column]) -> f64 {
+    let cells = columns.iter().flat_map(|column| column.boots.iter().flatten().map(move |measured| (column, measured)));
+    cells
+        .filter_map(|(column, measured)| column.figure(measured.connections, &measured.case))
+        .map(|figure| figure.boots_apart)
+        .fold(0.0, f64::max)
+}
+
+/// The table, and what it comes to.
+pub fn render(columns: &[Column], what: &Selection) -> String {
+    let mut text = String::from("## icount: instructions that a 64-byte request and its response take more\n\n");
+    let (boots, turns) = (columns.first().map_or(0, |column| column.boots.len()), what.turns);
+    let _ = writeln!(text, "(best of {turns} turns of {} ms in each of {boots} boots)\n", what.turn_ms);
+    let _ = write!(text, "| attached |");
+    for column in columns {
+        for connections in &what.connections {
+            let plural = if *connections == 1 { "" } else { "s" };
+            let _ = write!(text, " {}, {connections} connection{plural} |", kernel_name(column));
+        }
+    }
+    let _ = writeln!(text, "\n|---|{}", "---:|".repeat(columns.len() * what.connections.len()));
+    let base = CASES[0].id;
+    let mut missing = BTreeMap::new();
+    for case in CASES {
+        let cells: Vec<_> = columns
+            .iter()
+            .flat_map(|column| what.connections.iter().map(move |&connections| (column, connections)))
+            .map(|(column, connections)| cell(column, connections, case, base))
+            .collect();
+        if cells.iter().all(|cell| cell.is_empty()) {
+            continue;
+        }
+        let _ = writeln!(text, "| {} | {} |", case.label, cells.join(" | "));
+        for measured in columns.iter().flat_map(|column| column.boots.iter().flatten()) {
+            if let (true, Some(error)) = (measured.case == case.id, &measured.error) {
+                missing.insert(case.label, error);
+            }
+        }
+    }
+    let _ = writeln!(text, "\nTwo boots are at most {:.2}% of a transaction apart.", apart_percent(columns));
+    for (label, error) in missing {
+        let _ = writeln!(text, "- {label}: n/a where it does not run: {error}");
+    }
+    for column in columns {
+        for &connections in &what.connections {
+            text += &against_tcptop(column, connections, base);
+        }
+    }
+    text += &shares(columns);
+    text
+}
+
+fn kernel_name(column: &Column) -> String {
+    // 7.3.4+deb13-cloud-amd64
+    column.release.split(['-', '+']).next().unwrap_or_default().split('.').take(2).collect::<Vec<_>>().join(".")
+}
+
+fn cell(column: &Column, connections: usize, case: &Case, base: &str) -> String {
+    let figure = column.figure(connections, case.id);
+    match (figure, column.figure(connections, base)) {
+        (Some(figure), _) if case.id == base => format!("{:.0} ±{:.2}%", figure.best, figure.turns_apart),
+        (Some(figure), Some(base)) => {
+            let more = figure.best - base.best;
+            format!("{more:+.0} ({:+.1}%) ±{:.2}%", more / base.best * 100.0, figure.turns_apart)
+        }
+        (Some(figure), None) => format!("{:.0} in all", figure.best),
+        (None, _) if column.of(connections, case.id).next().is_some() => "n/a".to_owned(),
+        (None, _) => String::new(),
+    }
+}
+
+/// topstat's share of what the cheaper tcptop adds.
+fn against_tcptop(column: &Column, connections: usize, base: &str) -> String {
+    let more = |case: &str| Some(column.figure(connections, case)?.best - column.figure(connections, base)?.best);
+    let cheaper = ["libbpf", "bcc"].into_iter().filter_map(more).reduce(f64::min);
+    let (Some(cheaper), Some(now), Some(later)) = (cheaper, more("all_0"), more("all_100")) else {
+        return String::new();
+    };
+    format!(
+        "- {}, {connections} connection(s): all of topstat's tables add {:.0}% of what the cheaper tcptop adds, \
+         with a delay of 100 ms {:.0}%.\n",
+        kernel_name(column),
+        now / cheaper * 100.0,
+        later / cheaper * 100.0
+    )
+}
+
+/// What `--profile` has found.
+fn shares(columns: &[Column]) -> String {
+    let mut text = String::new();
+    for column in columns {
+        for measured in column.boots.iter().take(1).flatten() {
+            for (program, (runs, instructions)) in &measured.programs {
+                let _ = writeln!(
+                    text,
+                    "{} {:4} {:14} {program:24} {runs:6.2} runs of {instructions:6.0}: {:6.0}",
+                    column.series,
+                    measured.connections,
+                    measured.case,
+                    runs * instructions
+                );
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(case: &str, turns: &[f64]) -> Measured {
+        Measured {
+            connections: 1,
+            case: case.to_owned(),
+            turns: turns.to_vec(),
+            error: turns.is_empty().then(|| "no headers".to_owned()),
+            programs: BTreeMap::new(),
+        }
+    }
+
+    fn column() -> Column {
+        let boot = |base: f64| {
+            vec![
+                measured("nothing", &[base, base + 1.0]),
+                measured("all_0", &[base + 100.0, base + 110.0]),
+                measured("all_100", &[base + 40.0]),
+                measured("libbpf", &[base + 200.0]),
+                measured("bcc", &[]),
+            ]
+        };
+        Column {
+            series: Series::V6_1,
+            release: "6.1.0-56-cloud-amd64".to_owned(),
+            boots: vec![boot(1000.0), boot(1002.0)],
+        }
+    }
+
+    fn selection() -> Selection {
+        Selection { connections: vec![1], turn_ms: 200, turns: 2, cases: vec![], profile: false }
+    }
+
+    #[test]
+    fn the_best_of_all_boots_counts_and_what_is_missing_says_why() {
+        let text = render(&[column()], &selection());
+        assert!(text.contains("| attached | 6.1, 1 connection |"), "{text}");
+        assert!(text.contains("| nothing | 1000 ±0.30% |"), "{text}");
+        assert!(text.contains("| topstat, all tables, delay 0 ms | +100 (+10.0%) ±1.09% |"), "{text}");
+        assert!(text.contains("| tcptop of bcc | n/a |") && text.contains("no headers"), "{text}");
+        assert!(!text.contains("one table"), "{text}");
+        assert!(text.contains("add 50% of what the cheaper tcptop adds, with a delay of 100 ms 20%"), "{text}");
+    }
+
+    #[test]
+    fn boots_that_disagree_are_seen() {
+        assert!((apart_percent(&[column()]) - 0.2).abs() < 1e-9);
+    }
+}

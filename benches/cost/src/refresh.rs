@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What it takes to show the tasks once more, where nearly all of them sleep: topstat beside the
+//! programs that everybody has.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::Args;
+
+use crate::stats::spread;
+
+#[derive(Args)]
+pub struct Options {
+    /// Numbers of sleeping processes.
+    #[arg(long, value_delimiter = ',', default_values_t = [1000, 20_000])]
+    sleepers: Vec<u32>,
+    /// Rounds, in each of which every program has its turn.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Seconds to a turn; every program refreshes once a second.
+    #[arg(long, default_value_t = 6)]
+    seconds: u32,
+    /// The topstat to measure [default: the one beside this program]
+    #[arg(long)]
+    topstat: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct Sleep {
+    count: u32,
+}
+
+/// Long enough for a program to have started, and to have shown something twice.
+const WARM_UP: Duration = Duration::from_millis(3500);
+
+/// A program that shows tasks, refreshing once a second.
+struct Tool {
+    name: &'static str,
+    arguments: &'static [&'static str],
+    /// It draws on a terminal, and has no other way.
+    terminal: bool,
+}
+
+/// topstat comes first: the others are compared with it.
+const TOOLS: [Tool; 5] = [
+    Tool { name: "topstat", arguments: &["tasks", "1"], terminal: false },
+    Tool { name: "top", arguments: &["-b", "-d", "1"], terminal: false },
+    Tool { name: "pidstat", arguments: &["1"], terminal: false },
+    Tool { name: "htop", arguments: &["-d", "10"], terminal: true },
+    Tool { name: "atop", arguments: &["1"], terminal: false },
+];
+
+pub fn run(options: &Options) -> Result<()> {
+    let topstat = match &options.topstat {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name("topstat"),
+    };
+    ensure!(topstat.exists(), "{} is missing: build it first (make build)", topstat.display());
+    let (tools, missing): (Vec<&Tool>, Vec<&Tool>) =
+        TOOLS.iter().partition(|tool| tool.name == "topstat" || installed(tool.name));
+    println!("## refresh: CPU time of one refresh, in milliseconds, by sleeping processes");
+    println!("({} rounds of {} s each, interleaved; median, least and most)\n", options.rounds, options.seconds);
+    for tool in &missing {
+        println!("{} is not installed: left out\n", tool.name);
+    }
+    print!("| sleepers |");
+    for tool in &tools {
+        print!(" {} |", tool.name);
+    }
+    println!(" top / topstat |\n|---:|{}---:|", "---:|".repeat(tools.len()));
+    for &count in &options.sleepers {
+        let _sleepers = Sleepers::new(count)?;
+        let mut rounds = vec![Vec::new(); tools.len()];
+        for _ in 0..options.rounds {
+            for (tool, rounds) in tools.iter().zip(&mut rounds) {
+                rounds.push(turn(tool, &topstat, options.seconds)?);
+            }
+        }
+        print!("| {count} |");
+        for rounds in &rounds {
+            let s = spread(rounds);
+            print!(" {:.2} ({:.2}–{:.2}) |", s.median, s.low, s.high);
+        }
+        match tools.iter().position(|tool| tool.name == "top") {
+            Some(top) => println!(" {:.0} |", spread(&rounds[top]).median / spread(&rounds[0]).median),
+            None => println!(" |"),
+        }
+    }
+    Ok(())
+}
+
+fn installed(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}
+
+/// CPU milliseconds of one refresh.
+fn turn(tool: &Tool, topstat: &Path, seconds: u32) -> Result<f64> {
+    let program = if tool.name == "topstat" { topstat.to_owned() } else { tool.name.into() };
+    let mut command = Command::new(program);
+    command.args(tool.arguments).env("TERM", "xterm").env("COLUMNS", "120").env("LINES", "40");
+    let terminal = if tool.terminal { Some(Terminal::new()?) } else { None };
+    match &terminal {
+        Some(terminal) => command.stdin(terminal.end()?).stdout(terminal.end()?),
+        None => command.stdin(Stdio::null()).stdout(Stdio::null()),
+    };
+    let mut running =
+        Running(command.stderr(Stdio::null()).spawn().with_context(|| format!("cannot run {}", tool.name))?);
+    sleep(WARM_UP);
+    let before = running.cpu_ns().with_context(|| format!("{} has ended", tool.name))?;
+    sleep(Duration::from_secs(seconds.into()));
+    let after = running.cpu_ns().with_context(|| format!("{} has ended", tool.name))?;
+    if let Some(status) = running.0.try_wait()? {
+        bail!("{} has ended: {status}", tool.name);
+    }
+    Ok((after - before) as f64 / f64::from(seconds) / 1e6)
+}
+
+/// A program that is ended with this.
+struct Running(Child);
+
+impl Running {
+    /// What all its threads have used so far; by the scheduler, not by ticks.
+    fn cpu_ns(&self) -> Result<u64> {
+        let mut sum = 0;
+        for thread in fs::read_dir(format!("/proc/{}/task", self.0.id()))? {
+            let stat = fs::read_to_string(thread?.path().join("schedstat"))?;
+            let run = stat.split(' ').next().context("schedstat is empty")?;
+            sum += run.parse::<u64>()?;
+        }
+        Ok(sum)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A terminal that shows nothing.
+struct Terminal {
+    end: OwnedFd,
+    _controller: fs::File,
+}
+
+impl Terminal {
+    fn new() -> Result<Self> {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
+        grantpt(&controller)?;
+        unlockpt(&controller)?;
+        let name = ptsname(&controller, Vec::new())?;
+        let end =
+            rustix::fs::open(name, rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY, rustix::fs::Mode::empty())?;
+        let size = rustix::termios::Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&controller, size)?;
+        let controller = fs::File::from(controller);
+        // Whoever draws must not be held up; it ends when the last of the other end is closed.
+        let mut drawn = controller.try_clone()?;
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while drawn.read(&mut buffer).is_ok_and(|n| n > 0) {}
+        });
+        Ok(Self { end, _controller: controller })
+    }
+
+    fn end(&self) -> Result<OwnedFd> {
+        Ok(self.end.try_clone()?)
+    }
+}
+
+/// Processes that sleep; they end with this.
+struct Sleepers(Child);
+
+impl Sleepers {
+    fn new(count: u32) -> Result<Self> {
+        let program = std::env::current_exe()?;
+        let child = Command::new(program)
+            .args(["sleep", &count.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut sleepers = Self(child);
+        let mut line = String::new();
+        BufReader::new(sleepers.0.stdout.take().context("no output")?).read_line(&mut line)?;
+        ensure!(line.trim() == "ready", "cannot make {count} sleeping processes");
+        Ok(sleepers)
+    }
+}
+
+impl Drop for Sleepers {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// Makes processes that sleep until the input ends.
+pub fn sleepers(options: &Sleep) -> Result<()> {
+    let mut children = Vec::new();
+    for _ in 0..options.count {
+        // SAFETY: this process has one thread, and the child calls nothing that needs another.
+        match unsafe { libc::fork() } {
+            0 => {
+                // SAFETY: plain system calls; the child never returns from here.
+                unsafe {
+                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                    loop {
+                        libc::pause();
+                    }
+                }
+            }
+            -1 => {
+                let error = std::io::Error::last_os_error();
+                end(&children);
+                bail!("process {} could not be made: {error}", children.len());
+            }
+            pid => children.push(pid),
+        }
+    }
+    println!("ready");
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    end(&children);
+    Ok(())
+}
+
+fn end(children: &[libc::pid_t]) {
+    for pid in children {
+        // SAFETY: plain system calls, on children that nobody else waits for.
+        unsafe {
+            libc::kill(*pid, libc::SIGKILL);
+            libc::waitpid(*pid, std::ptr::null_mut(), 0);
+        }
+    }
+}

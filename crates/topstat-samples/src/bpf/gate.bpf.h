@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A hook whose link can't be given another program (all of tracing: BPF_LINK_UPDATE is for
+ * cgroups, XDP and the like). What is attached there, once, is a gate: it goes on into
+ * whatever program is in a one-element array, which can be replaced in one step. An event
+ * runs into the old program or into the new one, never into both or none.
+ *
+ * The gate outlives the builds that come and go behind it, so it is part of the ABI: its map,
+ * and what it hands on, which is the hook's own context.
+ */
+#ifndef TOPSTAT_GATE_H
+#define TOPSTAT_GATE_H
+
+/* `program` is to run at `section`, which its own SEC() names, too: the kernel lets a program
+ * go on only into one that was made for the same hook. See At::Gate in hooks.rs for the names. */
+#define TS_GATE(section, program) \
+	struct { \
+		__uint(type, BPF_MAP_TYPE_PROG_ARRAY); \
+		__uint(max_entries, 1); \
+		__uint(key_size, sizeof(u32)); \
+		__uint(value_size, sizeof(u32)); \
+	} program##_gate SEC(".maps"); \
+	SEC(section) int program##_enter(void *ctx) \
+	{ \
+		bpf_tail_call_static(ctx, &program##_gate, 0); \
+		return 0; \
+	}
+
+#endif /* TOPSTAT_GATE_H */

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the programs do where the kernel lacks something; untraced.bpf.h has the programs that
+ * exist for that alone. All is compiled twice. With TOPSTAT_PLAIN it needs nothing that came
+ * after 5.10:
+ *
+ *   atomics that return what was there     5.12, 5ffa25502b5a ("bpf: Add instructions for
+ *                                          atomic_[cmp]xchg")
+ *   socket storage in tracing programs     5.11, 8e4597c627fb ("bpf: Allow using
+ *                                          bpf_sk_storage in FENTRY/FEXIT/RAW_TP")
+ *   socket storage in iterators            5.11, a50a85e40c59 ("bpf: Expose
+ *                                          bpf_sk_storage_* to iterator programs")
+ *   bpf_sock_from_file                     5.11, 4f19cab76136 ("bpf: Add a
+ *                                          bpf_sock_from_file helper")
+ *
+ * fallbacks.rs finds out by trying which of them there are.
+ */
+#ifndef TOPSTAT_INET_FALLBACKS_H
+#define TOPSTAT_INET_FALLBACKS_H
+
+#include "../bpf/kernel.h"
+
+#ifdef TOPSTAT_PLAIN
+#define TS_NO_FETCHING_ATOMICS
+static __always_inline u64 inet_id_now(u64 obj);
+#define ts_id_now(obj, view) inet_id_now(obj)
+#endif
+
+#include "inet.h"
+
+/*
+ * The number, of which the verifier forgets what it knew: where many ways lead to the same code, it
+ * is then verified once. Without that, 5.10 and 6.1 look at 600,000 instructions for a packet, of a
+ * million that they allow, instead of 110,000.
+ *
+ * By way of the stack, for pushes interrupt each other. At its odd words: since 5.16, 354e8f1970f8
+ * ("bpf: Support <8-byte scalar spill and refill"), the verifier knows what is at the even ones.
+ */
+static __always_inline u32 inet_any(u32 number)
+{
+	volatile u32 words[2] __attribute__((aligned(8)));
+
+	words[1] = number;
+	return words[1];
+}
+
+#ifdef TOPSTAT_PLAIN
+
+/* A socket's fields that only fallbacks look at. */
+struct sock_common___plain {
+	struct {
+		s64 counter;
+	} skc_cookie;
+} CORE;
+
+#ifdef INET_READER
+
+/* Readers swap nothing but the slides of their own CPU's totals: there is nobody to lock out but
+ * who interrupts them, and then has done the same. Iterators have no locks, either. */
+static __always_inline int ts_cas(u64 *p, u64 old, u64 new_value)
+{
+	if (ts_read(*p) != old)
+		return 0;
+	ts_write(*p, new_value);
+	return 1;
+}
+
+#else
+
+/* So many that CPUs rarely meet at one. */
+#define INET_LOCKS 64
+
+struct inet_lock {
+	struct bpf_spin_lock lock;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, INET_LOCKS);
+	__type(key, u32);
+	__type(value, struct inet_lock);
+} locks SEC(".maps");
+
+/*
+ * Compare and swap without the instruction: under a lock, which all who swap this word take. It
+ * is done where an object begins or ends, and where a window begins a slide: not on every push.
+ */
+static __noinline int ts_cas(u64 *p, u64 old, u64 new_value)
+{
+	u32 i = 0;
+	struct inet_lock *lock = bpf_map_lookup_elem(&locks, &i);
+	int swapped = 0;
+
+	if (!lock || !p)
+		return 0;
+	/* Of two pointers the verifier lets go of the difference only. */
+	i = (((u64)p - (u64)lock) >> 8) & (INET_LOCKS - 1);
+	lock = bpf_map_lookup_elem(&locks, &i);
+	if (!lock)
+		return 0;
+	bpf_spin_lock(&lock->lock);
+	if (ts_read(*p) == old) {
+		ts_write(*p, new_value);
+		swapped = 1;
+	}
+	bpf_spin_unlock(&lock->lock);
+	return swapped;
+}
+
+#endif
+
+static __always_inline int inet_is_tcp(u32 sample)
+{
+	return sample == INET_TCP_V4 || sample == INET_TCP_V6;
+}
+
+/*
+ * The end of a TCP object can't be written into it, for the tracepoint that tells has no socket
+ * storage. So the socket tells: it is closed, or it is another one, whose cookie is another.
+ * Sockets' memory keeps both when it is freed, until another socket takes it. (A UDP object ends
+ * in inet_release, everywhere.)
+ */
+static __always_inline u64 inet_id_now(u64 obj)
+{
+	u64 id = 0, sock = 0, cookie = 0;
+	u8 sample = INET_SAMPLES, state = 0;
+
+	if (ts_peek(&id, sizeof(id), obj + offsetof(struct inet_object, id)))
+		return 0;
+	ts_peek(&sample, sizeof(sample), obj + offsetof(struct inet_object, sample));
+	if (!inet_is_tcp(sample))
+		return id;
+	ts_peek(&sock, sizeof(sock), obj + offsetof(struct inet_object, sock));
+	ts_peek(&state, sizeof(state), sock + bpf_core_field_offset(struct sock_common, skc_state));
+	ts_peek(&cookie, sizeof(cookie), sock + bpf_core_field_offset(struct sock_common___plain, skc_cookie));
+	return state != TCP_CLOSE && cookie == id ? id : 0;
+}
+
+/* The connection is over, and the object does not know: what is sent still belongs to none. */
+static __always_inline int inet_is_over(struct bpf_sock *sk, u32 sample)
+{
+	return inet_is_tcp(sample) && sk->state == TCP_CLOSE;
+}
+
+/* Segments sent again that the connection has counted so far. */
+static __always_inline u32 inet_resent_now(struct bpf_sock *sk)
+{
+	struct bpf_tcp_sock *tp = bpf_tcp_sock(sk);
+
+	return tp ? tp->total_retrans : 0;
+}
+
+/* What a socket has sent again before it is seen first is none of ours; unless it is known since
+ * it was made or adopted. */
+static __always_inline void inet_resent_begin(struct inet_object *o, struct bpf_sock *sk, u64 self)
+{
+	if (self || !o->owner.pid)
+		o->resent = inet_resent_now(sk);
+}
+
+/* Segments sent again since this was asked last. TCP counts them before it sends them, with the
+ * socket locked: they are seen with the packet itself. */
+static __always_inline u32 inet_resent_since(struct inet_object *o, struct bpf_sock *sk)
+{
+	u32 now, since;
+
+	if (!inet_is_tcp(o->sample))
+		return 0;
+	now = inet_resent_now(sk);
+	since = now - o->resent;
+	if (!since)
+		return 0;
+	o->resent = now;
+	return (s32)since > 0 ? since : 0;
+}
+
+#else
+
+static __always_inline int inet_is_over(struct bpf_sock *sk, u32 sample)
+{
+	return 0;
+}
+
+static __always_inline void inet_resent_begin(struct inet_object *o, struct bpf_sock *sk, u64 self)
+{
+}
+
+static __always_inline u32 inet_resent_since(struct inet_object *o, struct bpf_sock *sk)
+{
+	return 0;
+}
+
+#endif
+
+#endif /* TOPSTAT_INET_FALLBACKS_H */

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The programs outside of a packet's way, where tracing programs and iterators have socket
+ * storage. Elsewhere untraced.bpf.h stands for them.
+ */
+#ifndef TOPSTAT_INET_TRACED_H
+#define TOPSTAT_INET_TRACED_H
+
+#include "count.bpf.h"
+#include "../bpf/gate.bpf.h"
+
+TS_GATE("tp_btf/inet_sock_set_state", inet_state)
+
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(inet_state, struct sock *sk, int from, int to)
+{
+	struct inet_object *o;
+
+	if (to != TCP_CLOSE && from != TCP_CLOSE)
+		return 0;
+	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
+	if (!o || o->self != (u64)o)
+		return 0;
+	if (to == TCP_CLOSE)
+		inet_object_end(o);
+	else if (o->dead) /* the socket is used for another connection, which begins at 0 */
+		inet_object_reset(o);
+	return 0;
+}
+
+TS_GATE("tp_btf/tcp_retransmit_skb", inet_retransmit)
+
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(inet_retransmit, struct sock *sk, struct sk_buff *skb)
+{
+	struct tcp_skb_cb *cb = (void *)skb->cb;
+	struct inet_object *o;
+	u32 segments;
+
+	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
+	if (!o || o->self != (u64)o || !o->id)
+		return 0;
+	segments = BPF_CORE_READ(cb, tcp_gso_segs);
+	inet_push_resent(o, segments ? segments : 1);
+	return 0;
+}
+
+/* Once the hooks are attached: sockets that were there already, and whose they are. A
+ * socket of several processes is the first one's. */
+SEC("iter/task_file")
+int inet_adopt(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct inet_object *o;
+	struct socket *socket;
+	struct sock *sk;
+	u16 family, protocol;
+
+	if (!task || !file)
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (!socket)
+		return 0;
+	sk = socket->sk;
+	if (!sk)
+		return 0;
+	family = sk->__sk_common.skc_family;
+	protocol = sk->sk_protocol;
+	if ((family != AF_INET && family != AF_INET6) || (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP))
+		return 0;
+	o = bpf_sk_storage_get(&objects, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!o)
+		return 0;
+	if (!o->owner.pid)
+		inet_owner(o, task);
+	return 0;
+}
+
+#endif /* TOPSTAT_INET_TRACED_H */

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! State that outlives the program that loaded it: programs, links and maps pinned in a BPF file system.
+//!
+//! What is pinned, of each family of samples:
+//!
+//! ```text
+//! <pins>/abi-1/inet/maps/      all that the programs share with readers and with their successors, and the gates
+//!                   links/     what keeps the programs attached, by the program's name
+//!                   programs/  the programs that are attached
+//!                   build      a symbolic link that says which build the programs are
+//! ```
+//!
+//! A directory gets its name when all that belongs in it is there: what is called `inet` is whole, what is called
+//! `inet-partial` was left by somebody who was killed. A lock on `<pins>` keeps those apart who load, replace or remove.
+
+mod place;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use libbpf_rs::MapHandle;
+
+pub(crate) use place::{BUILD, LINKS, Locked, MAPS, PARTIAL, PROGRAMS, abis, build, lock_file, names, remove_tree};
+
+use crate::{Error, Family, Options, State, TableInfo, ranking};
+
+/// Where state is pinned unless the user says otherwise.
+pub const DEFAULT_DIR: &str = "/sys/fs/bpf/topstat";
+
+/// Where state is pinned.
+#[derive(Clone, Debug)]
+pub struct Pins {
+    dir: PathBuf,
+    build: String,
+}
+
+impl Default for Pins {
+    fn default() -> Self {
+        Self::at(Path::new(DEFAULT_DIR))
+    }
+}
+
+impl Pins {
+    /// In this directory of a BPF file system.
+    pub fn at(dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), build: String::new() }
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Has this program pass for another build, whose programs have to be replaced: for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn as_build(self, build: &str) -> Self {
+        Self { build: build.to_owned(), ..self }
+    }
+
+    /// What tells builds of these programs apart.
+    pub(crate) fn build_of(&self, object: &[u8]) -> String {
+        use sha2::Digest as _;
+        let digest = sha2::Sha256::new().chain_update(object).chain_update(&self.build).finalize();
+        digest.iter().take(BUILD_BYTES).map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The directory of a family's state.
+    pub(crate) fn family(&self, abi: u32, family: &str) -> PathBuf {
+        self.dir.join(format!("abi-{abi}")).join(family)
+    }
+}
+
+/// Of a build's hash: as many as tell any two apart.
+const BUILD_BYTES: usize = 16;
+
+/// What [`adopt`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adopted {
+    /// Nothing was pinned, or nothing that could be used: loaded, and pinned.
+    Loaded,
+    /// It was there, of this very build.
+    Found,
+    /// It was there; programs of another build, or such as were missing, were replaced.
+    Upgraded,
+}
+
+/// Opens what is pinned of a family, for reading and setting. `None`: nothing is.
+///
+/// # Errors
+/// When it is not permitted, or what is pinned is of another ABI or damaged.
+pub fn open(pins: &Pins, family: &dyn Family) -> Result<Option<Arc<dyn State>>, Error> {
+    family.open(pins)
+}
+
+/// Adopts what is pinned of a family, with the settings that it has: its tables keep their number of rows, and
+/// `tables` and `options` count for nothing. Programs of another build are replaced in one step each, while objects and
+/// tables stay: no push is lost, and none counted twice. Where nothing is pinned, loads and pins it.
+///
+/// Whatever somebody who was killed has left is finished, or removed. Dropping the state leaves all that is pinned.
+///
+/// # Errors
+/// When the directory is not on a BPF file system, what is pinned is of another ABI, or the kernel refuses.
+pub fn adopt(
+    pins: &Pins,
+    family: &dyn Family,
+    tables: &[&TableInfo],
+    options: &Options,
+) -> Result<(Arc<dyn State>, Adopted), Error> {
+    family.adopt(pins, tables, options)
+}
+
+/// Removes all that is pinned, of any ABI. Its programs are detached, and its statistics end. Returns what it removed.
+///
+/// # Errors
+/// When it is not permitted, or the directory is not on a BPF file system.
+pub fn remove(pins: &Pins) -> Result<Vec<PathBuf>, Error> {
+    let Some(locked) = Locked::existing(&pins.dir)? else { return Ok(Vec::new()) };
+    let mut removed = Vec::new();
+    for (_, abi) in locked.abis()? {
+        for name in names(&abi)? {
+            locked.remove_family(&abi, &name, &mut removed)?;
+        }
+        remove_tree(&abi, &mut removed)?;
+    }
+    // What is not topstat's stays, and its directory with it.
+    if std::fs::remove_dir(&pins.dir).is_ok() {
+        removed.push(pins.dir.clone());
+    }
+    Ok(removed)
+}
+
+/// What is pinned of a family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Where.
+    pub path: PathBuf,
+    /// The family's name.
+    pub family: String,
+    /// The version of its structures.
+    pub abi: u32,
+    /// Whether this program's are the same; `None`: it does not know the family.
+    pub abi_is_own: Option<bool>,
+    /// Which build the programs are; `None` while they are being replaced, or after somebody was killed who did so.
+    pub build: Option<String>,
+    /// Since when it counts.
+    pub since: Option<SystemTime>,
+    /// Since when by these programs.
+    pub build_since: Option<SystemTime>,
+    /// Rows that each table keeps; `None`: the maps are damaged.
+    pub top: Option<u32>,
+}
+
+/// What is pinned.
+///
+/// # Errors
+/// When it is not permitted, or the directory is not on a BPF file system.
+pub fn status(pins: &Pins) -> Result<Vec<Status>, Error> {
+    let mut all = Vec::new();
+    if !place::is_there(&pins.dir)? {
+        return Ok(all);
+    }
+    for (abi, dir) in abis(&pins.dir)? {
+        for family in names(&dir)?.into_iter().filter(|name| !name.ends_with(PARTIAL)) {
+            let path = dir.join(&family);
+            let constants = MapHandle::from_pinned_path(path.join(MAPS).join("constants"));
+            let since = |file: PathBuf| std::fs::symlink_metadata(file).and_then(|m| m.modified()).ok();
+            all.push(Status {
+                family: family.clone(),
+                abi,
+                abi_is_own: crate::families().iter().find(|f| f.name() == family).map(|f| f.abi() == abi),
+                build: build(&path),
+                since: since(path.join(MAPS).join("constants")),
+                build_since: since(path.join(BUILD)),
+                top: constants.ok().and_then(|map| ranking::top_of(&map)),
+                path,
+            });
+        }
+    }
+    Ok(all)
+}
+
+/// What to say when tables were adopted that keep another number of rows than is wanted.
+pub fn kept_top(state: &dyn State, options: &Options) -> Option<String> {
+    (state.top() != options.top).then(|| {
+        format!(
+            "the pinned tables keep {} rows, not {}; 'topstat unload' removes them, then they are made anew",
+            state.top(),
+            options.top
+        )
+    })
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `topstat man`: the manual pages, made from the command line's own description, so that they have every option.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use clap::CommandFactory;
+use clap_mangen::Man;
+
+use crate::args::{Args, ManArgs};
+use crate::console::Console;
+use crate::error::{Error, Exit};
+
+/// What the daemon's page has beyond its options.
+const DAEMON: &str = include_str!("../../../../docs/man/topstat-daemon.roff");
+/// The page of the configuration, which is no command's.
+const CONFIGURATION: &str = include_str!("../../../../docs/man/topstat.toml.5");
+
+pub fn run(args: &ManArgs, console: &mut dyn Console) -> Result<Exit, Error> {
+    let failed = |source| Error::System { what: "write the manual pages", source };
+    fs::create_dir_all(&args.directory).map_err(failed)?;
+    for (name, page) in pages().map_err(failed)? {
+        fs::write(Path::new(&args.directory).join(&name), page).map_err(failed)?;
+        console.write(format!("{name}\n").as_bytes()).map_err(Error::Output)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// All pages, by the names of their files.
+pub fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
+    // `topstat help top` is `topstat top --help`: no page of its own.
+    let mut topstat = Args::command().disable_help_subcommand(true);
+    topstat.build();
+    let mut pages = vec![page(&topstat, "1")?];
+    for command in topstat.get_subcommands().filter(|command| !command.is_hide_set()) {
+        pages.push(page(command, if command.get_name() == "daemon" { "8" } else { "1" })?);
+    }
+    pages.push(("topstat.toml.5".to_owned(), CONFIGURATION.as_bytes().to_vec()));
+    Ok(pages)
+}
+
+fn page(command: &clap::Command, section: &str) -> io::Result<(String, Vec<u8>)> {
+    let mut command = command.clone();
+    // The page of all commands refers to theirs; clap_mangen takes all to be in section 1.
+    let after = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+    command = command.after_help("").after_long_help("");
+    // A summary does not end with a full stop.
+    if let Some(about) = command.get_about().map(|about| about.to_string().trim_end_matches('.').to_owned()) {
+        command = command.about(about);
+    }
+    let has_commands = command.has_subcommands();
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+    let man =
+        Man::new(command).section(section).manual("topstat").source(concat!("topstat ", env!("CARGO_PKG_VERSION")));
+    let mut page = b".\\\" SPDX-License-Identifier: Apache-2.0 OR MIT\n".to_vec();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if has_commands {
+        let mut commands = Vec::new();
+        man.render_subcommands_section(&mut commands)?;
+        let commands = String::from_utf8_lossy(&commands).replace("topstat\\-daemon(1)", "topstat\\-daemon(8)");
+        page.extend_from_slice(commands.as_bytes());
+    }
+    page.extend_from_slice(sections(&after).as_bytes());
+    if section == "8" {
+        page.extend_from_slice(DAEMON.as_bytes());
+    }
+    Ok((format!("{name}.{section}"), page))
+}
+
+/// What stands after the options in `--help`, as sections: a line in capitals begins one, and what is below keeps its
+/// lines as they are.
+fn sections(after: &str) -> String {
+    let mut text = String::new();
+    let mut open = false;
+    for line in after.lines() {
+        let title = !line.is_empty() && !line.starts_with(' ');
+        if title {
+            text += if open { ".fi\n" } else { "" };
+            text += &format!(".SH {}\n.nf\n", escape(line));
+            open = true;
+        } else if open {
+            text += &format!("{}\n", escape(line.strip_prefix("  ").unwrap_or(line)));
+        }
+    }
+    if open {
+        text += ".fi\n";
+    }
+    text
+}
+
+/// A line as roff takes it: nothing in it is an order, and what looks like ASCII stays ASCII.
+fn escape(line: &str) -> String {
+    let line = line.replace('\\', "\\(rs").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "\\(ga");
+    let line = line.replace('^', "\\(ha").replace('~', "\\(ti").replace('"', "\\(dq");
+    if line.starts_with('.') { format!("\\&{line}") } else { line }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(name: &str) -> String {
+        let pages = pages().unwrap();
+        let (_, page) = pages.into_iter().find(|(page, _)| page == name).unwrap_or_else(|| panic!("{name}"));
+        String::from_utf8(page).unwrap()
+    }
+
+    #[test]
+    fn there_is_a_page_for_every_command_and_it_mentions_every_option() {
+        let mut topstat = Args::command().disable_help_subcommand(true);
+        topstat.build();
+        let mut seen = 0;
+        for command in std::iter::once(&topstat).chain(topstat.get_subcommands().filter(|c| !c.is_hide_set())) {
+            let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+            let section = if name == "topstat-daemon" { 8 } else { 1 };
+            let page = page(&format!("{name}.{section}"));
+            assert!(page.contains(&format!(".TH {name} {section}")), "{page}");
+            for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
+                let long = argument.get_long().map(|long| format!("\\-\\-{}", long.replace('-', "\\-")));
+                let value = || argument.get_value_names().map(|names| names[0].replace('-', "\\-"));
+                let shown = long.or_else(value).expect("an option or a value");
+                assert!(page.contains(&shown), "{name} does not mention {shown}:\n{page}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 20, "{seen} options");
+    }
+
+    #[test]
+    fn the_page_of_all_refers_to_the_others() {
+        let text = page("topstat.1");
+        for (name, _) in pages().unwrap().iter().filter(|(name, _)| name.starts_with("topstat-")) {
+            let (name, section) = name.rsplit_once('.').unwrap();
+            assert!(text.contains(&format!("{}({section})", name.replace('-', "\\-"))), "{name}: {text}");
+        }
+    }
+
+    #[test]
+    fn examples_keep_their_lines() {
+        let text = page("topstat.1");
+        assert!(text.contains(".SH EXAMPLES\n.nf\ntopstat                "), "{text}");
+        assert_eq!(text.matches(".nf").count(), text.matches(".fi").count());
+        assert_eq!(sections("A B\n  .x 'y'\n\n  z"), ".SH A B\n.nf\n\\&.x \\(aqy\\(aq\n\nz\n.fi\n");
+    }
+
+    #[test]
+    fn the_configurations_page_has_every_key() {
+        let text = page("topstat.toml.5");
+        for key in crate::daemon::config::keys() {
+            assert!(
+                text.lines().any(|line| line.starts_with(".B") && line.split([' ', '"', ',']).any(|word| word == key)),
+                "{key}"
+            );
+        }
+    }
+}

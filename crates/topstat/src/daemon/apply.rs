@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sets tables to what a configuration says.
+
+use std::sync::Arc;
+
+use topstat_samples::{Error, Options, State, TableInfo, TableSettings};
+
+use super::config::Config;
+
+/// Sets all tables of these states: what the configuration names, and what the one before has named and it does not, to
+/// its default. Everything else stays as it is. Returns how many tables have changed.
+///
+/// # Errors
+///
+/// When a table can't be set. Those before it are.
+pub fn apply(config: &Config, before: &Config, states: &[Arc<dyn State>]) -> Result<usize, Error> {
+    let mut changed = 0;
+    for state in states {
+        for table in state.samples().iter().flat_map(|sample| sample.tables) {
+            let old = state.settings(table)?;
+            let new = wanted(config, before, table, old);
+            if new != old {
+                state.set(table, &new)?;
+                changed += 1;
+            }
+        }
+    }
+    Ok(changed)
+}
+
+fn wanted(config: &Config, before: &Config, table: &TableInfo, old: TableSettings) -> TableSettings {
+    let (now, then) = (config.table(table), before.table(table));
+    let default = TableSettings::default();
+    fn choose<T>(now: Option<T>, then: Option<T>, default: T, old: T) -> T {
+        match (now, then) {
+            (Some(now), _) => now,
+            (None, Some(_)) => default,
+            (None, None) => old,
+        }
+    }
+    let sample = |config: &Config| config.sample_enabled(table.sample);
+    TableSettings {
+        enabled: choose(now.enabled, then.enabled, default.enabled, old.enabled),
+        sample_enabled: choose(sample(config), sample(before), default.sample_enabled, old.sample_enabled),
+        sync: choose(now.sync, then.sync, default.sync, old.sync),
+        period_ms: choose(now.period_ms, then.period_ms, default.period_ms, old.period_ms),
+        delay_ms: choose(now.delay_ms, then.delay_ms, default.delay_ms, old.delay_ms),
+        ..old
+    }
+}
+
+/// How a family is loaded that is not there yet.
+pub fn options(config: &Config, samples: &[topstat_samples::SampleInfo]) -> Options {
+    Options { top: config.top(samples), ..Options::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn what_is_not_named_stays_and_what_is_not_named_any_more_goes_back() {
+        let table = topstat_samples::find("tcp_v4", "conns_pps").unwrap();
+        let parse = |text| Config::parse(Path::new("x.toml"), text).unwrap();
+        let by_user =
+            TableSettings { period_ms: 7, delay_ms: 8, root_enabled: false, raised_ms: 9, ..TableSettings::default() };
+        let none = Config::default();
+        assert_eq!(wanted(&none, &none, table, by_user), by_user);
+        let named = parse("delay = 5\n[samples.tcp_v4]\nenabled = false\n");
+        let set = wanted(&named, &none, table, by_user);
+        assert_eq!(set, TableSettings { delay_ms: 5, sample_enabled: false, ..by_user });
+        assert_eq!(wanted(&named, &named, table, set), set);
+        let back = wanted(&none, &named, table, set);
+        assert_eq!(back, TableSettings { delay_ms: 0, sample_enabled: true, ..by_user });
+    }
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The privileges that are left once all is loaded.
+//!
+//! Capabilities belong to threads, and a thread that is started has those of the one that starts it. The daemon's first
+//! thread gives up all but [`SERVING`] and [`AT_TIMES`], and has the latter not in effect: [`raised`] puts them into
+//! effect for one call. Threads that serve the tree and read tables give up those as well ([`serve_only`]).
+
+use rustix::io;
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+
+/// A capability, its name, and what it is for.
+type Needed = (CapabilitySet, &'static str, &'static str);
+
+/// What is needed all the time. Found out by leaving out each.
+pub const SERVING: [Needed; 3] = [
+    (CapabilitySet::BPF, "CAP_BPF", "each reader has programs of its own"),
+    (CapabilitySet::PERFMON, "CAP_PERFMON", "they read kernel memory"),
+    (CapabilitySet::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH", "paths of cgroups by their ids: open_by_handle_at()"),
+];
+
+/// What is needed at times, by the first thread and the one that measures.
+pub const AT_TIMES: [Needed; 1] = [(
+    CapabilitySet::SYS_ADMIN,
+    "CAP_SYS_ADMIN",
+    "to mount and unmount the tree, and to have runs of programs counted",
+)];
+
+/// Gives up what is not needed, for this thread and all that it starts from now on. Nothing that they execute can have
+/// more (no_new_privs, and an empty bounding set). Without privileges there is nothing to give up.
+///
+/// # Errors
+///
+/// When the kernel refuses.
+pub fn drop() -> io::Result<()> {
+    keep(of(&SERVING), of(&AT_TIMES))
+}
+
+/// Gives up what is needed at times, too, for a thread that never will.
+pub fn serve_only() {
+    // To give up is always allowed; and where it failed, the thread would have what the first one has.
+    if let Err(error) = keep(of(&SERVING), CapabilitySet::empty()) {
+        log::error!("cannot give up privileges: {error}");
+    }
+}
+
+fn keep(serving: CapabilitySet, at_times: CapabilitySet) -> io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    let had = capabilities(None)?;
+    if had.effective.contains(CapabilitySet::SETPCAP) {
+        for capability in CapabilitySet::all().iter() {
+            match rustix::thread::remove_capability_from_bounding_set(capability) {
+                // This kernel does not know it (yet).
+                Ok(()) | Err(io::Errno::INVAL) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    rustix::thread::clear_ambient_capability_set()?;
+    let effective = had.permitted & serving;
+    let permitted = had.permitted & (serving | at_times);
+    set_capabilities(None, CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() })
+}
+
+/// Calls a function with what is needed at times in effect, as far as this thread has it.
+pub fn raised<T>(call: impl FnOnce() -> T) -> T {
+    /// Also when the call panics.
+    struct Lower(CapabilitySets);
+    impl Drop for Lower {
+        fn drop(&mut self) {
+            let lowered = set_capabilities(None, self.0);
+            debug_assert!(lowered.is_ok(), "to lower them is always allowed");
+        }
+    }
+    let Ok(had) = capabilities(None) else { return call() };
+    let effective = had.effective | (had.permitted & of(&AT_TIMES));
+    // Where it fails, the call fails for want of privilege, and says so.
+    let _ = set_capabilities(None, CapabilitySets { effective, ..had });
+    let _lower = Lower(had);
+    call()
+}
+
+/// What this thread has, in words for the log.
+pub fn describe() -> String {
+    let Ok(had) = capabilities(None) else { return "unknown".to_owned() };
+    let names = |set: CapabilitySet| {
+        let known = SERVING.iter().chain(&AT_TIMES).filter(|(one, ..)| set.contains(*one)).map(|(_, name, _)| *name);
+        let mut names: Vec<String> = known.map(str::to_owned).collect();
+        let further = set - of(&SERVING) - of(&AT_TIMES);
+        names.extend((!further.is_empty()).then(|| format!("{} more", further.iter().count())));
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    let at_times = had.permitted - had.effective;
+    match at_times.is_empty() {
+        true => names(had.effective),
+        false => format!("{}; at times, and never in threads that serve: {}", names(had.effective), names(at_times)),
+    }
+}
+
+fn of(known: &[Needed]) -> CapabilitySet {
+    known.iter().map(|(one, ..)| *one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_serves_has_no_more_than_it_needs_and_can_not_get_it_back() {
+        let before = capabilities(None).unwrap();
+        std::thread::spawn(|| {
+            drop().unwrap();
+            let first = capabilities(None).unwrap();
+            assert!((of(&SERVING) | of(&AT_TIMES)).contains(first.permitted));
+            assert!((of(&SERVING)).contains(first.effective));
+            let had = first.permitted & of(&AT_TIMES);
+            assert_eq!(raised(|| capabilities(None).unwrap().effective), first.effective | had);
+            assert_eq!(capabilities(None).unwrap(), first);
+            assert!(rustix::thread::no_new_privs().unwrap());
+            let serving = std::thread::spawn(|| {
+                serve_only();
+                raised(|| capabilities(None).unwrap())
+            });
+            let serving = serving.join().unwrap();
+            assert!(of(&SERVING).contains(serving.permitted) && serving.permitted == serving.effective);
+        })
+        .join()
+        .unwrap();
+        // Other threads keep what they have.
+        assert_eq!(capabilities(None).unwrap(), before);
+    }
+}

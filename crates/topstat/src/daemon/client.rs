@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How other commands get at what the daemon has: through the tree where one is mounted, which all who may read it can,
+//! and else through what is pinned, which needs no daemon that runs.
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::statistics::Statistics;
+use super::tree::value::Setting;
+use super::tree::{File, Kind, Tree};
+use super::{Text, mount};
+use crate::backend::Backend;
+use crate::error::Error;
+
+/// All that there may be in a tree.
+pub fn catalogue() -> Tree {
+    Tree::new(topstat_samples::samples())
+}
+
+/// A path as it is below the root; it may have been given with the mount point before it, as a shell completes it.
+pub fn within<'a>(mount: &Path, path: &'a str) -> &'a str {
+    let below = mount.to_str().and_then(|mount| path.strip_prefix(mount.trim_end_matches('/')));
+    below.filter(|below| below.is_empty() || below.starts_with('/')).unwrap_or(path)
+}
+
+/// The way to the daemon's state.
+pub enum Client {
+    /// By the files of the tree that is mounted there.
+    Tree(PathBuf),
+    /// By what is pinned.
+    Pinned(Statistics),
+}
+
+impl Client {
+    /// Finds the way.
+    ///
+    /// # Errors
+    ///
+    /// When there is none: no daemon runs, and nothing is pinned.
+    pub fn reach(mount: &Path, pins: &Path, backend: &mut dyn Backend) -> Result<Self, Error> {
+        // A tree that a killed daemon has left answers nothing.
+        if mount::is_tree(mount) && !mount::is_dead(mount) {
+            return Ok(Self::Tree(mount.to_owned()));
+        }
+        let mut states = Vec::new();
+        for family in topstat_samples::families() {
+            states.extend(backend.open(pins, *family)?);
+        }
+        if states.is_empty() {
+            return Err(Error::Daemon(format!(
+                "no daemon has its tree at {}, and none has pinned anything at {}: start one with topstat daemon",
+                mount.display(),
+                pins.display()
+            )));
+        }
+        let own: Text = Arc::new(|_| String::new());
+        Ok(Self::Pinned(Statistics::new(states, 1, own)))
+    }
+
+    /// The text of a file.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be read.
+    pub fn read(&self, file: File) -> Result<Vec<u8>, Error> {
+        match (self, file.kind) {
+            (Self::Tree(root), _) => {
+                let path = root.join(file.path());
+                let mut text = Vec::new();
+                let read = fs::File::open(&path).and_then(|mut file| file.read_to_end(&mut text));
+                read.map_err(|error| failed("read", &path, &error))?;
+                Ok(text)
+            }
+            (Self::Pinned(_), Kind::Own | Kind::OwnJson) => {
+                Err(Error::Daemon("self is what the running daemon costs, and none runs".to_owned()))
+            }
+            (Self::Pinned(statistics), _) => Ok(statistics.text(file)?),
+        }
+    }
+
+    /// The text of a file, of a sample that may not be loaded.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::read`].
+    pub fn read_if_there(&self, file: File) -> Result<Option<Vec<u8>>, Error> {
+        let there = match self {
+            Self::Tree(root) => root.join(file.path()).symlink_metadata().is_ok(),
+            Self::Pinned(statistics) => statistics.has(file.place),
+        };
+        if there { self.read(file).map(Some) } else { Ok(None) }
+    }
+
+    /// Sets something.
+    ///
+    /// # Errors
+    ///
+    /// When it is refused.
+    pub fn write(&self, file: File, setting: Setting, value: u32) -> Result<(), Error> {
+        match self {
+            Self::Tree(root) => {
+                let path = root.join(file.path());
+                let line = format!("{value}\n");
+                let written =
+                    fs::File::options().write(true).open(&path).and_then(|mut file| file.write_all(line.as_bytes()));
+                written.map_err(|error| failed("set", &path, &error))
+            }
+            Self::Pinned(statistics) => Ok(statistics.set(file.place, setting, value)?),
+        }
+    }
+}
+
+fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
+    let advice = match error.kind() {
+        io::ErrorKind::PermissionDenied if what == "set" => ": only root may set anything",
+        io::ErrorKind::PermissionDenied => ": root may, and the group that the daemon is configured with",
+        io::ErrorKind::NotFound => ": the daemon has not loaded that sample (its log says why)",
+        _ => "",
+    };
+    Error::Daemon(format!("cannot {what} {}: {error}{advice}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_may_begin_with_the_mount_point() {
+        for (path, below) in [
+            ("/run/topstat/tcp_v4/enabled", "/tcp_v4/enabled"),
+            ("/run/topstat", ""),
+            ("/run/topstat/", "/"),
+            ("tcp_v4/enabled", "tcp_v4/enabled"),
+            ("/run/topstat2/enabled", "/run/topstat2/enabled"),
+        ] {
+            assert_eq!(within(Path::new("/run/topstat"), path), below);
+            assert_eq!(within(Path::new("/run/topstat/"), path), below);
+        }
+    }
+}

@@ -1,0 +1,474 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The configuration of the daemon: a TOML file, read whole and judged whole, so that all that is wrong with it is said
+//! at once, each with its line, what was found, what is allowed, and what may have been meant.
+//!
+//! What the file names is the administrator's word: it is set when the daemon starts, on state that it adopts too, and
+//! on SIGHUP. What it does not name stays as it was set by `topstat set` or through the tree.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::Group;
+use topstat_model::typeset::escape;
+use topstat_samples::{DEFAULT_TOP, MAX_TOP, SampleInfo, TableInfo};
+
+use super::budget::Share;
+use super::document::{Document, Problem, Section};
+use super::logging::Level;
+use crate::suggest::did_you_mean;
+use crate::time;
+
+/// Where the configuration is, unless the command line says otherwise. It need not be there.
+pub const DEFAULT_FILE: &str = "/etc/topstat/topstat.toml";
+
+/// What a configuration says. What it leaves open is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// Where the tree is mounted.
+    pub mount: Option<PathBuf>,
+    /// Where programs, links and maps are pinned.
+    pub pins: Option<PathBuf>,
+    /// The group that may read the tree: its id.
+    pub group: Option<u32>,
+    /// What is logged.
+    pub log_level: Option<Level>,
+    /// The share of one CPU, per CPU, that the observers may cost.
+    pub overhead_budget: Option<Share>,
+    /// Rows of every table.
+    top: Option<u32>,
+    /// Of every table of every sample.
+    tables: TableConfig,
+    /// By name; only samples that there are.
+    samples: BTreeMap<&'static str, SampleConfig>,
+}
+
+/// Where a configuration comes from: a file, and what the command line says, which comes first.
+#[derive(Clone, Debug, Default)]
+pub struct Origin {
+    /// The file, where it was named.
+    pub file: Option<PathBuf>,
+    /// As in [`Config`].
+    pub mount: Option<PathBuf>,
+    /// As in [`Config`].
+    pub pins: Option<PathBuf>,
+    /// As in [`Config`].
+    pub log_level: Option<Level>,
+    /// As in [`Config`]; `Some(None)` is off.
+    pub overhead_budget: Option<Option<Share>>,
+}
+
+impl Origin {
+    /// Reads it, again and again if need be. Returns also which file it was.
+    ///
+    /// # Errors
+    ///
+    /// See [`Config::find`].
+    pub fn read(&self) -> Result<(Config, Option<PathBuf>), Error> {
+        let (mut config, file) = Config::find(self.file.as_deref())?;
+        config.mount = self.mount.clone().or(config.mount);
+        config.pins = self.pins.clone().or(config.pins);
+        config.log_level = self.log_level.or(config.log_level);
+        config.overhead_budget = self.overhead_budget.unwrap_or(config.overhead_budget);
+        Ok((config, file))
+    }
+}
+
+/// What a configuration says of tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableConfig {
+    /// Whether pushes count.
+    pub enabled: Option<bool>,
+    /// Whether snapshots are taken on each CPU itself.
+    pub sync: Option<bool>,
+    /// 1 to 3,600,000.
+    pub period_ms: Option<u32>,
+    /// 0 to 3,600,000.
+    pub delay_ms: Option<u32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct SampleConfig {
+    enabled: Option<bool>,
+    top: Option<u32>,
+    /// Of all its tables; `enabled` is the sample's own, and not in here.
+    all: TableConfig,
+    tables: BTreeMap<&'static str, TableConfig>,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug)]
+pub enum Error {
+    /// The file could not be read.
+    Read {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file says what makes no sense: all of it, in the order of the file.
+    Wrong {
+        /// Which.
+        file: PathBuf,
+        /// What, and where.
+        problems: Vec<Problem>,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read { file, source } => {
+                write!(f, "cannot read the configuration {}: {source}", escape(&file.to_string_lossy()))
+            }
+            Self::Wrong { file, problems } => {
+                let file = file.to_string_lossy();
+                let file = escape(&file);
+                write!(f, "the configuration is wrong, and nothing of it was used")?;
+                for Problem { line, column, text } in problems {
+                    write!(f, "\n{file}:{line}:{column}: {text}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The keys of the file as a whole, of a sample, of a table; and those that `[samples.…]` inherits.
+const KEYS: [&str; 10] =
+    ["mount", "pins", "group", "log_level", "overhead_budget", "top", "period", "delay", "sync", "samples"];
+const SAMPLE_KEYS: [&str; 5] = ["enabled", "top", "period", "delay", "sync"];
+const TABLE_KEYS: [&str; 4] = ["enabled", "period", "delay", "sync"];
+
+/// All keys, for the test that the manual has them.
+#[cfg(test)]
+pub fn keys() -> impl Iterator<Item = &'static str> {
+    KEYS.into_iter().chain(SAMPLE_KEYS).chain(TABLE_KEYS)
+}
+
+impl Config {
+    /// Reads the file that was named; or where none was, the default one if it is there. Returns which file it was.
+    ///
+    /// # Errors
+    ///
+    /// When a file that was named, or one that is there, cannot be read or used.
+    pub fn find(named: Option<&Path>) -> Result<(Self, Option<PathBuf>), Error> {
+        let file = named.unwrap_or(Path::new(DEFAULT_FILE));
+        match std::fs::read_to_string(file) {
+            Ok(text) => Ok((Self::parse(file, &text)?, Some(file.to_owned()))),
+            Err(error) if named.is_none() && error.kind() == io::ErrorKind::NotFound => Ok((Self::default(), None)),
+            Err(source) => Err(Error::Read { file: file.to_owned(), source }),
+        }
+    }
+
+    /// Reads a text; the file's name is for errors only.
+    ///
+    /// # Errors
+    ///
+    /// All that is wrong with it.
+    pub fn parse(file: &Path, text: &str) -> Result<Self, Error> {
+        let mut found = Document::new(text);
+        let mut config = Self::default();
+        if let Some(root) = found.root() {
+            config.read_root(root, &mut found);
+        }
+        let problems = found.problems();
+        if problems.is_empty() { Ok(config) } else { Err(Error::Wrong { file: file.to_owned(), problems }) }
+    }
+
+    fn read_root<'t>(&mut self, mut root: Section<'t>, found: &mut Document<'t>) {
+        self.mount = found.take(&mut root, "mount", |value| value.string().and_then(absolute));
+        self.pins = found.take(&mut root, "pins", |value| value.string().and_then(absolute));
+        self.group = found.take(&mut root, "group", |value| value.string().and_then(group));
+        self.log_level = found.take(&mut root, "log_level", |value| value.string()?.parse());
+        let budget = found.take(&mut root, "overhead_budget", |value| {
+            let text = value.string().map_err(|allowed| format!("{allowed}, such as \"1%\" or \"off\""))?;
+            Share::budget(text)
+        });
+        self.overhead_budget = budget.flatten();
+        self.top = found.take(&mut root, "top", |value| value.integer(1..=MAX_TOP));
+        self.tables = table_keys(&mut root, found);
+        if let Some(samples) = found.section(&mut root, "samples") {
+            self.read_samples(samples, found);
+        }
+        found.finish(root, |key| unknown("key", key, KEYS));
+    }
+
+    fn read_samples<'t>(&mut self, mut samples: Section<'t>, found: &mut Document<'t>) {
+        // What was written for another sample of the same family, and where: they keep the same number of rows.
+        let mut tops: BTreeMap<usize, (&'static str, u32)> = BTreeMap::new();
+        for info in topstat_samples::samples() {
+            let Some(mut section) = found.section(&mut samples, info.name) else { continue };
+            let place = section.place();
+            let mut sample = SampleConfig {
+                enabled: found.take(&mut section, "enabled", |value| value.boolean()),
+                top: found.take(&mut section, "top", |value| value.integer(1..=MAX_TOP)),
+                all: table_keys(&mut section, found),
+                tables: BTreeMap::new(),
+            };
+            if let Some(top) = sample.top {
+                let (first, agreed) = *tops.entry(family_number(info)).or_insert((info.name, top));
+                if agreed != top {
+                    found.problem(
+                        place,
+                        format!(
+                            "samples {first} and {} share their programs and keep the same number of rows: top is \
+                             {agreed} for the one and {top} for the other",
+                            info.name
+                        ),
+                    );
+                }
+            }
+            for table in info.tables {
+                let Some(mut section) = found.section(&mut section, table.name) else { continue };
+                let enabled = found.take(&mut section, "enabled", |value| value.boolean());
+                let keys = TableConfig { enabled, ..table_keys(&mut section, found) };
+                sample.tables.insert(table.name, keys);
+                found.finish(section, |key| unknown("key of a table", key, TABLE_KEYS));
+            }
+            found.finish(section, |key| {
+                let names = SAMPLE_KEYS.into_iter().chain(info.tables.iter().map(|table| table.name));
+                unknown(&format!("key or table of sample {}", info.name), key, names)
+            });
+            self.samples.insert(info.name, sample);
+        }
+        found.finish(samples, |name| unknown("sample", name, topstat_samples::samples().iter().map(|s| s.name)));
+    }
+
+    /// How many rows the tables of a family of samples keep.
+    pub fn top(&self, samples: &[SampleInfo]) -> u32 {
+        let own = samples.iter().find_map(|info| self.samples.get(info.name)?.top);
+        own.or(self.top).unwrap_or(DEFAULT_TOP)
+    }
+
+    /// What it says of a table: the nearest word counts.
+    pub fn table(&self, table: &TableInfo) -> TableConfig {
+        let sample = self.samples.get(table.sample);
+        let own = sample.and_then(|sample| sample.tables.get(table.name)).copied().unwrap_or_default();
+        own.or(sample.map(|sample| sample.all).unwrap_or_default()).or(self.tables)
+    }
+
+    /// Whether a sample is on, where it says so.
+    pub fn sample_enabled(&self, name: &str) -> Option<bool> {
+        self.samples.get(name)?.enabled
+    }
+
+    /// Whether a family of samples is wanted: it is not loaded where all of its samples are off.
+    pub fn wants(&self, samples: &[SampleInfo]) -> bool {
+        samples.iter().any(|info| self.sample_enabled(info.name) != Some(false))
+    }
+
+    /// What another configuration would change that cannot change while the daemon runs: the keys, in words.
+    pub fn needs_restart(&self, other: &Self) -> Vec<String> {
+        let mut needs = Vec::new();
+        let mut differs = |differs: bool, key: &str| {
+            if differs {
+                needs.push(key.to_owned());
+            }
+        };
+        differs(self.mount != other.mount, "mount");
+        differs(self.pins != other.pins, "pins");
+        differs(self.group != other.group, "group");
+        differs(self.top != other.top, "top");
+        for info in topstat_samples::samples() {
+            let top = |config: &Self| config.samples.get(info.name).and_then(|sample| sample.top);
+            differs(top(self) != top(other), &format!("samples.{}.top", info.name));
+        }
+        for family in topstat_samples::families() {
+            let samples = family.samples();
+            if self.wants(samples) != other.wants(samples) {
+                let names: Vec<_> = samples.iter().map(|info| info.name).collect();
+                needs.push(format!("samples.{{{}}}.enabled", names.join(",")));
+            }
+        }
+        needs
+    }
+}
+
+impl TableConfig {
+    /// This, and where it says nothing, the other.
+    fn or(self, other: Self) -> Self {
+        Self {
+            enabled: self.enabled.or(other.enabled),
+            sync: self.sync.or(other.sync),
+            period_ms: self.period_ms.or(other.period_ms),
+            delay_ms: self.delay_ms.or(other.delay_ms),
+        }
+    }
+}
+
+/// What may be said of one table, of all of a sample, or of all.
+fn table_keys<'t>(section: &mut Section<'t>, found: &mut Document<'t>) -> TableConfig {
+    TableConfig {
+        enabled: None,
+        sync: found.take(section, "sync", |value| value.boolean()),
+        period_ms: found.take(section, "period", |value| value.milliseconds(time::period)),
+        delay_ms: found.take(section, "delay", |value| value.milliseconds(time::delay)),
+    }
+}
+
+fn unknown<'a>(what: &str, written: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<_> = names.into_iter().collect();
+    let meant = match did_you_mean(written, names.iter().copied()) {
+        meant if meant.is_empty() => format!(": there are {}", names.join(", ")),
+        meant => meant,
+    };
+    format!("unknown {what} {}{meant}", escape(written))
+}
+
+fn absolute(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    // A control character would spoil the mount table's and the log's lines.
+    let clean = !text.chars().any(char::is_control);
+    if path.is_absolute() && path.parent().is_some() && clean {
+        Ok(path)
+    } else {
+        Err("allowed is an absolute path other than /".to_owned())
+    }
+}
+
+fn group(text: &str) -> Result<u32, String> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    match Group::from_name(text) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        Ok(None) => Err("there is no such group on this host".to_owned()),
+        Err(error) => Err(format!("the group cannot be looked up: {error}")),
+    }
+}
+
+/// Which family a sample is of.
+fn family_number(info: &SampleInfo) -> usize {
+    let of = |samples: &[SampleInfo]| samples.iter().any(|one| one.name == info.name);
+    topstat_samples::families().iter().position(|family| of(family.samples())).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(Path::new("x.toml"), text).map_err(|error| error.to_string())
+    }
+
+    fn wrong(text: &str) -> Vec<String> {
+        let error = parse(text).expect_err(text);
+        let mut lines = error.lines().map(str::to_owned);
+        assert_eq!(lines.next().as_deref(), Some("the configuration is wrong, and nothing of it was used"));
+        lines.collect()
+    }
+
+    #[test]
+    fn nothing_said_is_nothing_set() {
+        let config = parse("# only a comment\n").unwrap();
+        assert_eq!(config, Config::default());
+        let table = topstat_samples::find("tcp_v4", "conns_pps").unwrap();
+        assert_eq!(config.table(table), TableConfig::default());
+        let inet = topstat_samples::families()[0].samples();
+        assert_eq!((config.top(inet), config.wants(inet)), (DEFAULT_TOP, true));
+    }
+
+    #[test]
+    fn the_nearest_word_counts() {
+        let config = parse(
+            "period = 2000\ndelay = \"10ms\"\nsync = false\n\
+             [samples.tcp_v4]\nperiod = \"5s\"\n\
+             [samples.tcp_v4.conns_bps]\nenabled = false\nperiod = \"1m\"\n\
+             [samples.tcp_v6]\nenabled = false\n",
+        )
+        .unwrap();
+        let of = |sample, table| {
+            let TableConfig { enabled, sync, period_ms, delay_ms } =
+                config.table(topstat_samples::find(sample, table).unwrap());
+            (enabled, sync, period_ms, delay_ms)
+        };
+        assert_eq!(of("udp_v4", "conns_pps"), (None, Some(false), Some(2000), Some(10)));
+        assert_eq!(of("tcp_v4", "conns_pps"), (None, Some(false), Some(5000), Some(10)));
+        assert_eq!(of("tcp_v4", "conns_bps"), (Some(false), Some(false), Some(60_000), Some(10)));
+        assert_eq!((config.sample_enabled("tcp_v6"), config.sample_enabled("tcp_v4")), (Some(false), None));
+    }
+
+    #[test]
+    fn everything_wrong_is_said_with_its_line_and_what_is_allowed() {
+        let lines = wrong(
+            "peroid = 5\nmount = \"run/topstat\"\nlog_level = \"inof\"\noverhead_budget = 1\ntop = 1025\ndelay = \"2h\"\n\
+             sync = 1\ngroup = \"no such group\"\nmystery = 1\n\
+             [samples.tcp_v4]\nperiod = 0\nenabled = \"yes\"\nconn_pps.delay = 1.5\n\
+             [samples.tcpv4]\n[samples.udp_v4.conns_pps]\ntop = 7\n",
+        );
+        let expected = [
+            "x.toml:1:1: unknown key peroid: did you mean period?",
+            "x.toml:2:9: mount = \"run/topstat\": allowed is an absolute path other than /",
+            "x.toml:3:13: log_level = \"inof\": allowed are \"error\", \"warn\", \"info\" and \"debug\": did you mean info?",
+            "x.toml:4:19: overhead_budget = 1: allowed is a text in quotes, such as \"1%\" or \"off\"",
+            "x.toml:5:7: top = 1025: allowed is a number from 1 to 1024",
+            "x.toml:6:9: delay = \"2h\": not in 0ms to 3600s",
+            "x.toml:7:8: sync = 1: allowed are true and false",
+            "x.toml:8:9: group = \"no such group\": there is no such group on this host",
+            "x.toml:9:1: unknown key mystery: there are mount, pins, group, log_level, overhead_budget, top, period, \
+             delay, sync, samples",
+            "x.toml:11:10: period = 0: not in 1ms to 3600s",
+            "x.toml:12:11: enabled = \"yes\": allowed are true and false",
+            "x.toml:13:1: unknown key or table of sample tcp_v4 conn_pps: did you mean conns_pps?",
+            "x.toml:14:10: unknown sample tcpv4: did you mean tcp_v4?",
+            "x.toml:16:1: unknown key of a table top: there are enabled, period, delay, sync",
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn what_is_no_toml_is_said_with_its_line() {
+        assert_eq!(wrong("top = 5\n[samples\n"), ["x.toml:2:9: not TOML: unclosed table, expected `]`"]);
+        assert!(wrong("top = 5\ntop = 6\n")[0].starts_with("x.toml:2:1: not TOML: duplicate key"));
+    }
+
+    #[test]
+    fn samples_of_one_family_keep_the_same_number_of_rows() {
+        let lines = wrong("[samples.tcp_v4]\ntop = 10\n[samples.udp_v6]\ntop = 20\n");
+        assert_eq!(
+            lines,
+            [
+                "x.toml:3:10: samples tcp_v4 and udp_v6 share their programs and keep the same number of rows: top is 10 \
+              for the one and 20 for the other"
+            ]
+        );
+        let config = parse("top = 5\n[samples.udp_v6]\ntop = 20\n").unwrap();
+        assert_eq!(config.top(topstat_samples::families()[0].samples()), 20);
+    }
+
+    #[test]
+    fn groups_are_names_or_numbers() {
+        assert_eq!(parse("group = \"root\"").unwrap().group, Some(0));
+        assert_eq!(parse("group = \"4711\"").unwrap().group, Some(4711));
+    }
+
+    #[test]
+    fn a_file_that_was_named_must_be_there() {
+        let error = Config::find(Some(Path::new("/no/such/topstat.toml"))).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "cannot read the configuration /no/such/topstat.toml: No such file or directory (os error 2)"
+        );
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_known() {
+        let [old, new] = [
+            "top = 5\nperiod = 1000\noverhead_budget = \"1%\"\n",
+            "top = 6\nperiod = 2000\nmount = \"/mnt\"\n[samples.tcp_v4]\ntop = 7\n",
+        ]
+        .map(|text| parse(text).unwrap());
+        assert_eq!(old.needs_restart(&new), ["mount", "top", "samples.tcp_v4.top"]);
+        assert_eq!(old.needs_restart(&old), [""; 0]);
+        let off: String = topstat_samples::families()[0]
+            .samples()
+            .iter()
+            .fold(String::new(), |text, info| text + &format!("[samples.{}]\nenabled = false\n", info.name));
+        let off = parse(&off).unwrap();
+        assert_eq!(Config::default().needs_restart(&off), ["samples.{tcp_v4,tcp_v6,udp_v4,udp_v6}.enabled"]);
+    }
+}

@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What topstat itself costs, for `<root>/self`: what is pushed, what a push takes, CPU and memory of the daemon, memory
+//! of the maps; and the budget, kept by raising delays.
+//!
+//! A thread of its own measures: for [`WINDOW`], when it begins, then when somebody has read the figures and they are
+//! older than [`FRESH`]; with a budget, as often as the controller wants. In between it sleeps.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use topstat_samples::cost::{Meter, Runs};
+use topstat_samples::{Program, State, TableInfo};
+
+use super::budget::{Controller, Level, Measured, Share};
+use super::caps;
+
+/// How long runs are counted: long enough for a share of a hundredth of a percent, short enough not to be felt.
+const WINDOW: Duration = Duration::from_secs(1);
+/// Who reads older figures has new ones measured: one second in sixty at most.
+const FRESH: Duration = Duration::from_secs(60);
+/// Changes that are remembered.
+const HISTORY: usize = 16;
+
+/// What was measured last, and what the budget has done. Shared by those who read it and the thread that measures.
+pub struct Cost {
+    states: Vec<Arc<dyn State>>,
+    began: (Instant, SystemTime),
+    inner: Mutex<Inner>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    asked: bool,
+    stop: bool,
+    /// What is to be kept to, and whether that was just changed.
+    budget: Option<Share>,
+    budget_changed: bool,
+    measured: Option<Measurement>,
+    /// Why there is none.
+    failed: Option<String>,
+    level: Level,
+    exhausted: bool,
+    changes: VecDeque<Change>,
+}
+
+/// One window.
+#[derive(Clone)]
+pub struct Measurement {
+    pub at: SystemTime,
+    taken: Instant,
+    pub elapsed: Duration,
+    pub cpus: u32,
+    pub programs: Vec<(Program, Runs)>,
+    /// What the kernel's clock reading has added to each run.
+    pub empty_run_ns: f64,
+    pub map_bytes: u64,
+    pub storage_bytes: u64,
+}
+
+/// A change of the level.
+#[derive(Clone, Copy)]
+pub struct Change {
+    pub at: SystemTime,
+    pub from: Level,
+    pub to: Level,
+    /// The share that was measured before.
+    pub share: f64,
+}
+
+/// All that `self` shows, at one moment.
+pub struct Report<'a> {
+    pub states: &'a [Arc<dyn State>],
+    pub since: SystemTime,
+    pub uptime: Duration,
+    pub measured: Option<Measurement>,
+    pub failed: Option<String>,
+    pub budget: Option<Share>,
+    pub level: Level,
+    pub exhausted: bool,
+    pub changes: Vec<Change>,
+}
+
+impl Measurement {
+    /// Time of all runs, without what measuring has added.
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it is an estimate
+    pub fn cost_ns(&self, runs: &Runs) -> u64 {
+        (runs.time_ns as f64 - runs.count as f64 * self.empty_run_ns).max(0.0) as u64
+    }
+
+    /// The whole of it.
+    pub fn measured(&self) -> Measured {
+        Measured {
+            cost_ns: self.programs.iter().map(|(_, runs)| self.cost_ns(runs)).sum(),
+            runs: self.programs.iter().map(|(_, runs)| runs.count).sum(),
+            elapsed_ns: u64::try_from(self.elapsed.as_nanos()).unwrap_or(u64::MAX),
+            cpus: self.cpus,
+        }
+    }
+}
+
+impl Cost {
+    /// Of these states.
+    pub fn new(states: Vec<Arc<dyn State>>, budget: Option<Share>) -> Arc<Self> {
+        let inner = Inner { asked: true, budget, budget_changed: true, ..Inner::default() };
+        let began = (Instant::now(), SystemTime::now());
+        Arc::new(Self { states, began, inner: Mutex::new(inner), wake: Condvar::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known now. Has it measured again where it is old.
+    pub(super) fn report(&self) -> Report<'_> {
+        let mut inner = self.lock();
+        if inner.measured.as_ref().is_none_or(|measured| measured.taken.elapsed() >= FRESH) {
+            inner.asked = true;
+            self.wake.notify_all();
+        }
+        Report {
+            states: &self.states,
+            since: self.began.1,
+            uptime: self.began.0.elapsed(),
+            measured: inner.measured.clone(),
+            failed: inner.failed.clone(),
+            budget: inner.budget,
+            level: inner.level,
+            exhausted: inner.exhausted,
+            changes: inner.changes.iter().copied().collect(),
+        }
+    }
+
+    /// Another budget, or none: delays are then as users want them.
+    pub fn set_budget(&self, budget: Option<Share>) {
+        let mut inner = self.lock();
+        if inner.budget != budget {
+            (inner.budget, inner.budget_changed) = (budget, true);
+            self.wake.notify_all();
+        }
+    }
+
+    /// Starts to measure, and to keep to the budget.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no thread.
+    pub fn start(self: &Arc<Self>) -> std::io::Result<Keeper> {
+        let cost = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("topstat-cost".to_owned()).spawn(move || cost.run())?;
+        Ok(Keeper { cost: Arc::clone(self), thread: Some(thread) })
+    }
+
+    fn run(&self) {
+        let programs = self.states.iter().flat_map(|state| state.programs()).collect();
+        let meter = match caps::raised(|| Meter::open(programs)) {
+            Ok(meter) => meter,
+            Err(error) => {
+                log::warn!("what topstat costs is not measured, and no budget is kept: {error}");
+                self.lock().failed = Some(error.to_string());
+                // What another daemon has raised would stay for good.
+                self.apply(Level::default());
+                return;
+            }
+        };
+        let mut controller: Option<Controller> = None;
+        let mut next: Option<Instant> = None;
+        loop {
+            {
+                let mut inner = self.lock();
+                while !inner.stop && !inner.asked && !inner.budget_changed && next.is_none_or(|at| at > Instant::now())
+                {
+                    inner = match next {
+                        None => self.wake.wait(inner).unwrap_or_else(PoisonError::into_inner),
+                        Some(at) => {
+                            let left = at.saturating_duration_since(Instant::now());
+                            self.wake.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0
+                        }
+                    };
+                }
+                if inner.stop {
+                    return;
+                }
+                inner.asked = false;
+                if std::mem::take(&mut inner.budget_changed) {
+                    let budget = inner.budget;
+                    drop(inner);
+                    self.adopt_budget(&mut controller, budget);
+                }
+            }
+            let measured = self.measure(&meter);
+            next = match (measured, &mut controller) {
+                (None, _) => return, // it was stopped meanwhile, or can't measure
+                (Some(_), None) => None,
+                (Some(measured), Some(controller)) => Some(Instant::now() + self.keep(controller, &measured)),
+            };
+        }
+    }
+
+    /// Counts runs for a while. Nothing where it was stopped meanwhile, or failed.
+    fn measure(&self, meter: &Meter) -> Option<Measured> {
+        match self.try_measure(meter) {
+            Ok(Some(measurement)) => {
+                let measured = measurement.measured();
+                let mut inner = self.lock();
+                let first = inner.measured.replace(measurement).is_none();
+                inner.failed = None;
+                drop(inner);
+                if first {
+                    #[allow(clippy::cast_precision_loss)]
+                    let per_run = measured.cost_ns as f64 / (measured.runs as f64).max(1.0);
+                    let share = measured.share() * 100.0;
+                    log::info!(
+                        "in a second the programs ran {} times: {per_run:.0} ns each, {share:.3}% of each CPU",
+                        measured.runs
+                    );
+                }
+                Some(measured)
+            }
+            Ok(None) => None,
+            Err(error) => {
+                log::warn!("what topstat costs is not measured any more, and no budget is kept: {error}");
+                self.lock().failed = Some(error.to_string());
+                self.apply(Level::default());
+                None
+            }
+        }
+    }
+
+    fn try_measure(&self, meter: &Meter) -> Result<Option<Measurement>, topstat_samples::Error> {
+        let enabled = caps::raised(topstat_samples::cost::enable)?;
+        let (begun, before) = (Instant::now(), meter.read()?);
+        if self.sleep(WINDOW) {
+            return Ok(None);
+        }
+        let (elapsed, after) = (begun.elapsed(), meter.read()?);
+        drop(enabled);
+        let since = |(after, before): (&Runs, &Runs)| Runs {
+            time_ns: after.time_ns.saturating_sub(before.time_ns),
+            count: after.count.saturating_sub(before.count),
+        };
+        let runs = after.iter().zip(&before).map(since);
+        Ok(Some(Measurement {
+            at: SystemTime::now(),
+            taken: Instant::now(),
+            elapsed,
+            cpus: online_cpus(),
+            programs: meter.programs().cloned().zip(runs).collect(),
+            empty_run_ns: meter.empty_run_ns(),
+            map_bytes: meter.map_bytes()?,
+            storage_bytes: meter.storage_bytes(),
+        }))
+    }
+
+    /// Sleeps, unless the daemon stops. Says whether it does.
+    fn sleep(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let mut inner = self.lock();
+        while !inner.stop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            inner = self.wake.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// A budget was set, changed, or taken away.
+    fn adopt_budget(&self, controller: &mut Option<Controller>, budget: Option<Share>) {
+        match (budget, controller.as_mut()) {
+            (None, _) => {
+                *controller = None;
+                self.set_level(Level::default());
+                self.lock().exhausted = false;
+            }
+            (Some(budget), Some(controller)) => controller.set_budget(budget),
+            (Some(budget), None) => {
+                // Where a daemon that was killed has left off.
+                let level = self.found_level();
+                log::info!(
+                    "the budget is {budget} of each CPU; delays begin at level {} of {}",
+                    level.number(),
+                    Level::LAST.number()
+                );
+                *controller = Some(Controller::new(budget, level));
+                self.set_level(level);
+            }
+        }
+    }
+
+    /// Takes a step of the controller, and says when the next is due.
+    fn keep(&self, controller: &mut Controller, measured: &Measured) -> Duration {
+        let share = measured.share();
+        let step = controller.step(measured);
+        let (level, budget) = (controller.level(), controller.budget());
+        // Also where it has not changed: a user may have set a period, on which delays depend.
+        self.set_level(level);
+        if let Some(from) = step.changed_from {
+            let up = if level > from { "raised" } else { "lowered" };
+            log::info!(
+                "the programs took {:.3}% of each CPU, the budget is {budget}: delays {up} from level {} to {} of {} ({} ms of a period of 1 s)",
+                share * 100.0,
+                from.number(),
+                level.number(),
+                Level::LAST.number(),
+                level.delay_ms(1000, 0),
+            );
+            let mut inner = self.lock();
+            if inner.changes.len() == HISTORY {
+                inner.changes.pop_front();
+            }
+            inner.changes.push_back(Change { at: SystemTime::now(), from, to: level, share });
+        }
+        if step.exhausted {
+            log::warn!(
+                "the programs take {:.3}% of each CPU with the longest delays, the budget is {budget}: disable tables, or allow more",
+                share * 100.0
+            );
+        }
+        self.lock().exhausted = controller.exhausted();
+        step.wait
+    }
+
+    fn set_level(&self, level: Level) {
+        self.lock().level = level;
+        self.apply(level);
+    }
+
+    /// Raises delays to a level, where they are not.
+    fn apply(&self, level: Level) {
+        for (state, table) in self.tables() {
+            let Ok(settings) = state.settings(table) else { continue };
+            let raised_ms = level.delay_ms(settings.period_ms, 0);
+            if settings.raised_ms != raised_ms
+                && let Err(error) = state.raise(table, raised_ms)
+            {
+                log::warn!("cannot raise the delay of {}/{}: {error}", table.sample, table.name);
+            }
+        }
+    }
+
+    /// The level that delays are at: the highest of all, since tables may have had other periods then.
+    fn found_level(&self) -> Level {
+        let of = |(state, table): (&Arc<dyn State>, &'static TableInfo)| {
+            let settings = state.settings(table).ok()?;
+            Some(Level::of_delay(settings.raised_ms, settings.period_ms))
+        };
+        self.tables().filter_map(of).max().unwrap_or_default()
+    }
+
+    fn tables(&self) -> impl Iterator<Item = (&Arc<dyn State>, &'static TableInfo)> {
+        let of = |state: &Arc<dyn State>| state.samples().iter().flat_map(|sample| sample.tables);
+        self.states.iter().flat_map(move |state| of(state).map(move |table| (state, table)))
+    }
+}
+
+/// The thread that measures. Dropping it ends it; delays stay as they are, for a daemon that comes after.
+pub struct Keeper {
+    cost: Arc<Cost>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.cost.lock().stop = true;
+        self.cost.wake.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic of it is already written.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// CPUs that are online, whichever of them this process may use.
+fn online_cpus() -> u32 {
+    let cpus = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).ok().flatten();
+    cpus.and_then(|cpus| u32::try_from(cpus).ok()).unwrap_or(1).max(1)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A second in which two programs took 30 and 20 ns a run, and measuring added 10 ns to each.
+    pub fn window(at: SystemTime) -> Measurement {
+        let program = |name: &str, id, hook| Program { name: name.to_owned(), id, hook };
+        Measurement {
+            at,
+            taken: Instant::now(),
+            elapsed: Duration::from_secs(1),
+            cpus: 2,
+            programs: vec![
+                (program("inet_ingress", 7, "cgroup ingress"), Runs { time_ns: 8_000_000, count: 200_000 }),
+                (program("inet_egress", 8, "cgroup egress"), Runs { time_ns: 3_000_000, count: 100_000 }),
+            ],
+            empty_run_ns: 10.0,
+            map_bytes: 582_112,
+            storage_bytes: 888,
+        }
+    }
+
+    #[test]
+    fn what_measuring_adds_is_taken_off() {
+        let window = window(SystemTime::UNIX_EPOCH);
+        let measured = window.measured();
+        assert_eq!((measured.cost_ns, measured.runs), (8_000_000, 300_000));
+        assert!((measured.share() - 0.004).abs() < 1e-9);
+        // A run that was shorter than what measuring takes is no gain.
+        assert_eq!(window.cost_ns(&Runs { time_ns: 10, count: 5 }), 0);
+    }
+
+    #[test]
+    fn figures_are_measured_when_they_are_asked_for_and_old() {
+        let cost = Cost::new(vec![], None);
+        std::mem::take(&mut cost.lock().asked);
+        assert!(cost.report().measured.is_none() && cost.lock().asked, "there are none");
+        let mut inner = cost.lock();
+        (inner.asked, inner.measured) = (false, Some(window(SystemTime::now())));
+        drop(inner);
+        assert!(cost.report().measured.is_some() && !cost.lock().asked, "they are fresh");
+        let mut old = window(SystemTime::now());
+        let Some(taken) = old.taken.checked_sub(FRESH) else { return };
+        old.taken = taken;
+        cost.lock().measured = Some(old);
+        assert!(cost.report().measured.is_some() && cost.lock().asked, "they are old");
+    }
+
+    #[test]
+    fn the_thread_ends_when_it_is_told_to() {
+        let cost = Cost::new(vec![], None);
+        let began = Instant::now();
+        drop(cost.start().unwrap());
+        assert!(began.elapsed() < WINDOW, "it does not wait for the end of a window");
+    }
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One daemon at a time: a file with the daemon's pid, locked for as long as it runs. The lock counts, not the file; one
+//! that a killed daemon has left behind means nothing.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+/// The lock. Dropping it removes the file.
+#[derive(Debug)]
+pub struct Lock {
+    path: PathBuf,
+    _file: File,
+}
+
+/// Why it can't be had.
+#[derive(Debug, thiserror::Error)]
+pub enum NoLock {
+    /// Another daemon runs.
+    #[error("a daemon runs already{}; stop it first, or talk to it (topstat top, get, set)", with_pid(.0))]
+    Running(Option<u32>),
+    /// The file can't be had.
+    #[error("cannot lock {}: {source}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+fn with_pid(pid: &Option<u32>) -> String {
+    pid.map(|pid| format!(", pid {pid}")).unwrap_or_default()
+}
+
+impl Lock {
+    /// Takes the lock.
+    ///
+    /// # Errors
+    ///
+    /// See [`NoLock`].
+    pub fn take(path: &Path) -> Result<Self, NoLock> {
+        let failed = |source| NoLock::Io { path: path.to_owned(), source };
+        loop {
+            let mut file = File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o644)
+                // Nobody shall have root write to another file by a link.
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(path)
+                .map_err(failed)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Err(NoLock::Running(pid(&mut file))),
+                Err(errno) => return Err(failed(errno.into())),
+            }
+            // A daemon that has just ended may have removed the file between the opening and the locking of it.
+            let (ours, there) = (file.metadata().map_err(failed)?, path.symlink_metadata());
+            if !there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
+                continue;
+            }
+            let written = file.set_len(0).and_then(|()| file.rewind());
+            written.and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
+            return Ok(Self { path: path.to_owned(), _file: file });
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // While it is still locked: nobody else's can be removed.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The pid in the file of whoever has it locked.
+fn pid(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of this name that is not there.
+    fn path(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("topstat-lock-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        path
+    }
+
+    #[test]
+    fn a_second_daemon_is_told_the_pid_of_the_first() {
+        let path = path("second");
+        let first = Lock::take(&path).unwrap();
+        let error = Lock::take(&path).unwrap_err().to_string();
+        let pid = std::process::id();
+        assert_eq!(
+            error,
+            format!("a daemon runs already, pid {pid}; stop it first, or talk to it (topstat top, get, set)")
+        );
+        drop(first);
+        assert!(!path.exists());
+        drop(Lock::take(&path).unwrap());
+    }
+
+    #[test]
+    fn a_file_that_was_left_behind_means_nothing() {
+        let path = path("stale");
+        for left in ["1\n", "", "not a pid, and longer than what the new one writes\n"] {
+            std::fs::write(&path, left).unwrap();
+            let lock = Lock::take(&path).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
+            drop(lock);
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_locked_is_told() {
+        let error = Lock::take(Path::new("/nonexistent/topstat.pid")).unwrap_err().to_string();
+        assert_eq!(error, "cannot lock /nonexistent/topstat.pid: No such file or directory (os error 2)");
+        let path = path("link");
+        std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
+        assert!(matches!(Lock::take(&path), Err(NoLock::Io { .. })));
+        std::fs::remove_file(&path).unwrap();
+    }
+}

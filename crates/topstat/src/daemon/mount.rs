@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The mount point of the tree: made ready, mounted, watched, and given back.
+//!
+//! The tree is mounted by the daemon itself, not through the setuid helper of libfuse: the daemon is root, and it must
+//! be able to take the mount away while somebody still has a file of it open.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use fuser::{Config, Session, SessionACL};
+use procfs::process::{MountInfo, Process};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use super::caps;
+use super::tree::fuse::TreeFs;
+
+/// What mountinfo calls the tree.
+const FS_TYPE: &str = "fuse.topstat";
+const SOURCE: &str = "topstat";
+const DEVICE: &str = "/dev/fuse";
+
+/// Threads that take requests off the kernel: one that answers while another waits for the next.
+const REQUEST_THREADS: usize = 2;
+
+/// How many dead trees may lie on top of each other. There is one for each daemon that was killed and whose successor
+/// could not take it away; more than a few are nobody's accident.
+const MOST_STALE: usize = 16;
+
+/// How long to wait, at the end, for those who have files of the tree open.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Why there is no tree.
+#[derive(Debug, thiserror::Error)]
+pub enum NoTree {
+    /// The host can't have one. All else works.
+    #[error("no FUSE on this host: {0}")]
+    NoFuse(String),
+    /// The mount point can't be used: somebody has to choose another one, or clear it.
+    #[error("cannot mount the tree at {}: {why}", .at.display())]
+    Unusable {
+        /// The mount point.
+        at: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// The tree, mounted. Dropping it unmounts.
+pub struct Mounted {
+    at: PathBuf,
+    /// The number that the kernel has given to the mounted file system: what tells it from one mounted over it.
+    device: String,
+    /// The directory was made by this.
+    created: bool,
+    ended: Receiver<()>,
+    over: bool,
+}
+
+/// A directory that a tree can be mounted on.
+#[derive(Debug)]
+pub struct Point {
+    at: PathBuf,
+    /// The directory was made by this.
+    created: bool,
+    /// How many dead trees were taken away.
+    pub stale: usize,
+}
+
+impl Point {
+    /// Makes the directory ready: creates it where it is missing, and takes away what killed daemons have left there.
+    ///
+    /// # Errors
+    ///
+    /// [`NoTree::Unusable`]: something else is mounted there, it is not empty, it can't be made.
+    pub fn prepare(at: &Path) -> Result<Self, NoTree> {
+        let unusable = |why: String| NoTree::Unusable { at: at.to_owned(), why };
+        let created = create(at).map_err(|e| unusable(format!("the directory can't be made: {e}")))?;
+        let at = real(at).map_err(|e| unusable(e.to_string()))?;
+        let stale = clear(&at).map_err(unusable)?;
+        Ok(Self { at, created, stale })
+    }
+
+    /// Mounts the tree here, and serves it by threads of its own. `on_end` is called when it was unmounted, by whomever.
+    ///
+    /// # Errors
+    ///
+    /// See [`NoTree`].
+    pub fn mount(self, tree: TreeFs, on_end: impl FnOnce() + Send + 'static) -> Result<Mounted, NoTree> {
+        let at = self.at;
+        let unusable = |why: String| NoTree::Unusable { at: at.clone(), why };
+        let device = open_device()?;
+        caps::raised(|| mount_at(&at, &device)).map_err(|errno| match errno {
+            Errno::NODEV => NoTree::NoFuse("the kernel has no file system of that kind (CONFIG_FUSE_FS)".to_owned()),
+            errno => unusable(errno.to_string()),
+        })?;
+        let (end, ended) = channel();
+        let number = top_mount(&at).map(|mount| mount.majmin).unwrap_or_default();
+        // From here on whatever fails unmounts.
+        let mounted = Mounted { at: at.clone(), device: number, created: self.created, ended, over: false };
+        let mut config = Config::default();
+        config.acl = SessionACL::All;
+        config.n_threads = Some(REQUEST_THREADS);
+        config.clone_fd = true;
+        let session =
+            Session::from_fd(tree, device, SessionACL::All, config).map_err(|error| unusable(error.to_string()))?;
+        let serve = move || {
+            // And so for the threads that it starts.
+            caps::serve_only();
+            // How it ended makes no difference: there is no tree any more.
+            let _ = session.run();
+            let _ = end.send(());
+            on_end();
+        };
+        let thread = thread::Builder::new().name("topstat-tree".to_owned());
+        thread.spawn(serve).map_err(|error| unusable(error.to_string()))?;
+        Ok(mounted)
+    }
+}
+
+impl Mounted {
+    /// Where it is.
+    pub fn at(&self) -> &Path {
+        &self.at
+    }
+
+    /// Whether it was unmounted, and nobody has a file of it open any more.
+    pub fn is_over(&mut self) -> bool {
+        self.over = self.over || self.ended.try_recv().is_ok();
+        self.over
+    }
+
+    /// Whether it is mounted, even if something else was mounted over it.
+    pub fn is_there(&self) -> bool {
+        mounts(&self.at).iter().any(|mount| mount.majmin == self.device)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let ours = top_mount(&self.at).is_some_and(|mount| mount.majmin == self.device);
+        // Lazily: whoever has a file open may go on holding it, and gets no more out of it.
+        let unmount = || rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
+        if ours && caps::raised(unmount).is_ok() && !self.is_over() {
+            let _ = self.ended.recv_timeout(PATIENCE);
+        }
+        // Where somebody else has unmounted it, the directory may have another use by now.
+        if ours && self.created {
+            let _ = std::fs::remove_dir(&self.at);
+        }
+    }
+}
+
+/// Whether a tree is mounted there, dead or alive. Asks nobody who might not answer.
+pub fn is_tree(at: &Path) -> bool {
+    real(at).is_ok_and(|at| top_mount(&at).is_some_and(|mount| mount.fs_type == FS_TYPE))
+}
+
+/// Whether the tree there is one whose daemon was killed.
+pub fn is_dead(at: &Path) -> bool {
+    matches!(rustix::fs::statfs(at), Err(Errno::NOTCONN | Errno::CONNABORTED))
+}
+
+/// The path without links. The last name is not looked at: a dead tree there answers nothing.
+fn real(at: &Path) -> io::Result<PathBuf> {
+    match (at.parent(), at.file_name()) {
+        (Some(parent), Some(name)) if parent.as_os_str().is_empty() => Ok(Path::new(".").canonicalize()?.join(name)),
+        (Some(parent), Some(name)) => Ok(parent.canonicalize()?.join(name)),
+        _ => at.canonicalize(),
+    }
+}
+
+/// What is mounted there; the uppermost, if it is several.
+fn top_mount(at: &Path) -> Option<MountInfo> {
+    mounts(at).pop()
+}
+
+/// All that is mounted there, the uppermost last.
+fn mounts(at: &Path) -> Vec<MountInfo> {
+    let at = escaped(at);
+    let Ok(mounts) = Process::myself().and_then(|me| me.mountinfo()) else { return vec![] };
+    mounts.0.into_iter().filter(|mount| mount.mount_point.as_os_str() == at).collect()
+}
+
+/// A path as it is in mountinfo: see proc_pid_mountinfo(5).
+fn escaped(path: &Path) -> OsString {
+    let escape = |byte: &u8| match byte {
+        b' ' | b'\t' | b'\n' | b'\\' | b'#' => format!("\\{byte:03o}").into_bytes(),
+        _ => vec![*byte],
+    };
+    OsString::from_vec(path.as_os_str().as_bytes().iter().flat_map(escape).collect())
+}
+
+/// Makes the directory, if it is not there. Says whether it did.
+fn create(at: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::DirBuilderExt;
+    match std::fs::DirBuilder::new().mode(0o755).create(at) {
+        Ok(()) => Ok(true),
+        // Also where a dead tree lies on it, which has no metadata to look at.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes dead trees away. Refuses whatever else is mounted there, and a directory with something in it, which the tree
+/// would hide. Says how many it took away.
+fn clear(at: &Path) -> Result<usize, String> {
+    let mut stale = 0;
+    while let Some(mount) = top_mount(at) {
+        let source = mount.mount_source.as_deref().unwrap_or("none");
+        if mount.fs_type != FS_TYPE {
+            return Err(format!("{source} ({}) is mounted there", mount.fs_type));
+        }
+        if !is_dead(at) {
+            return Err("another daemon's tree is mounted there".to_owned());
+        }
+        caps::raised(|| rustix::mount::unmount(at, UnmountFlags::DETACH))
+            .map_err(|e| format!("the tree of a killed daemon lies there, and can't be unmounted: {e}"))?;
+        stale += 1;
+        if stale == MOST_STALE {
+            return Err(format!("{MOST_STALE} trees of killed daemons lay there, and there are more"));
+        }
+    }
+    let mut entries = std::fs::read_dir(at).map_err(|error| match error.kind() {
+        io::ErrorKind::NotADirectory => "it is no directory".to_owned(),
+        _ => error.to_string(),
+    })?;
+    match entries.next() {
+        None => Ok(stale),
+        Some(_) => Err("the directory is not empty, and the tree would hide what is in it".to_owned()),
+    }
+}
+
+fn open_device() -> Result<OwnedFd, NoTree> {
+    match File::options().read(true).write(true).open(DEVICE) {
+        Ok(file) => Ok(file.into()),
+        Err(error) => Err(NoTree::NoFuse(match error.kind() {
+            io::ErrorKind::NotFound => format!("{DEVICE} is missing (modprobe fuse may help)"),
+            _ => format!("{DEVICE}: {error}"),
+        })),
+    }
+}
+
+fn mount_at(at: &Path, device: &OwnedFd) -> rustix::io::Result<()> {
+    let flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOEXEC | MountFlags::NOATIME;
+    // Everybody gets as far as the modes that the kernel checks let them.
+    let options =
+        format!("fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions", device.as_raw_fd());
+    let options = std::ffi::CString::new(options).map_err(|_| Errno::INVAL)?;
+    rustix::mount::mount(SOURCE, at, FS_TYPE, flags, options.as_c_str())
+}

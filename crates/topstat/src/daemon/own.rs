@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What `<root>/self` says, as text and as JSON: names and figures with their units, nothing that has to be asked for
+//! twice.
+
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use serde::Serialize;
+
+use super::budget::Level;
+use super::cost::Report;
+
+/// The daemon's own process.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Process {
+    pid: u32,
+    cpu_ns: u64,
+    rss_bytes: u64,
+    fds: usize,
+}
+
+impl Process {
+    /// This one, as /proc has it; what /proc does not tell is 0.
+    pub fn own() -> Self {
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let cpu_ns = u64::try_from(cpu.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(cpu.tv_nsec).unwrap_or(0);
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
+        let rss_bytes = pages * u64::try_from(rustix::param::page_size()).unwrap_or(0);
+        // The directory itself is open while it is read.
+        let fds = std::fs::read_dir("/proc/self/fd").map_or(0, |fds| fds.count().saturating_sub(1));
+        Self { pid: std::process::id(), cpu_ns, rss_bytes, fds }
+    }
+}
+
+/// The document.
+#[derive(Debug, Serialize)]
+pub struct Own {
+    time: String,
+    version: &'static str,
+    #[serde(flatten)]
+    process: Process,
+    since: String,
+    uptime_s: f64,
+    /// Of one CPU, since the daemon began: 0 to 1 and more.
+    cpu_share: f64,
+    map_bytes: Option<u64>,
+    object_bytes: Option<u64>,
+    samples: Vec<Sample>,
+    measured: Option<Measured>,
+    error: Option<String>,
+    budget: Option<Budget>,
+}
+
+#[derive(Debug, Serialize)]
+struct Sample {
+    sample: &'static str,
+    objects: u64,
+    tables: Vec<Table>,
+}
+
+#[derive(Debug, Serialize)]
+struct Table {
+    table: &'static str,
+    unit: &'static str,
+    pushed: Option<u64>,
+    delay_ms: Option<u32>,
+    raised_ms: Option<u32>,
+}
+
+#[derive(Debug, Serialize)]
+struct Measured {
+    time: String,
+    seconds: f64,
+    cpus: u32,
+    runs: u64,
+    ns_per_run: Option<f64>,
+    /// What counting has added to each run; it is taken off already.
+    empty_run_ns: f64,
+    /// Of each CPU, on average.
+    share: f64,
+    programs: Vec<Program>,
+}
+
+#[derive(Debug, Serialize)]
+struct Program {
+    name: String,
+    id: u32,
+    hook: &'static str,
+    runs: u64,
+    ns_per_run: Option<f64>,
+    share: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Budget {
+    share: f64,
+    level: usize,
+    levels: usize,
+    exhausted: bool,
+    changes: Vec<Change>,
+}
+
+#[derive(Debug, Serialize)]
+struct Change {
+    time: String,
+    from: usize,
+    to: usize,
+    share: f64,
+}
+
+impl Own {
+    /// All of it, of a process.
+    #[allow(clippy::cast_precision_loss)] // figures for people
+    pub fn new(report: &Report<'_>, process: Process) -> Self {
+        let uptime_s = report.uptime.as_secs_f64();
+        let per_run = |cost_ns: u64, runs: u64| (runs > 0).then(|| cost_ns as f64 / runs as f64);
+        let measured = report.measured.as_ref().map(|window| {
+            let time = window.elapsed.as_nanos() as f64 * f64::from(window.cpus);
+            let programs = window.programs.iter().map(|(program, runs)| {
+                let cost_ns = window.cost_ns(runs);
+                Program {
+                    name: program.name.clone(),
+                    id: program.id,
+                    hook: program.hook,
+                    runs: runs.count,
+                    ns_per_run: per_run(cost_ns, runs.count),
+                    share: cost_ns as f64 / time,
+                }
+            });
+            let all = window.measured();
+            Measured {
+                time: rfc3339(window.at),
+                seconds: window.elapsed.as_secs_f64(),
+                cpus: window.cpus,
+                runs: all.runs,
+                ns_per_run: per_run(all.cost_ns, all.runs),
+                empty_run_ns: window.empty_run_ns,
+                share: all.share(),
+                programs: programs.collect(),
+            }
+        });
+        let samples = report.states.iter().flat_map(|state| {
+            state.samples().iter().map(|sample| {
+                let tables = sample.tables.iter().map(|table| {
+                    let settings = state.settings(table).ok();
+                    Table {
+                        table: table.name,
+                        unit: table.unit.name(),
+                        pushed: state.pushed(table).ok(),
+                        delay_ms: settings.map(|settings| settings.delay_ms),
+                        raised_ms: settings.map(|settings| settings.raised_ms),
+                    }
+                });
+                Sample { sample: sample.name, objects: state.objects(sample), tables: tables.collect() }
+            })
+        });
+        let budget = report.budget.map(|budget| Budget {
+            share: budget.fraction(),
+            level: report.level.number(),
+            levels: Level::LAST.number(),
+            exhausted: report.exhausted,
+            changes: report
+                .changes
+                .iter()
+                .map(|change| Change {
+                    time: rfc3339(change.at),
+                    from: change.from.number(),
+                    to: change.to.number(),
+                    share: change.share,
+                })
+                .collect(),
+        });
+        Self {
+            time: rfc3339(SystemTime::now()),
+            version: env!("CARGO_PKG_VERSION"),
+            process,
+            since: rfc3339(report.since),
+            uptime_s,
+            cpu_share: if uptime_s > 0.0 { process.cpu_ns as f64 / 1e9 / uptime_s } else { 0.0 },
+            map_bytes: report.measured.as_ref().map(|window| window.map_bytes),
+            object_bytes: report.measured.as_ref().map(|window| window.storage_bytes),
+            samples: samples.collect(),
+            measured,
+            error: report.failed.clone(),
+            budget,
+        }
+    }
+
+    /// One line.
+    pub fn json(&self) -> String {
+        serde_json::to_string(self).expect("numbers and texts serialise") + "\n"
+    }
+
+    /// For eyes, and for awk: a name, a tab, a value; then lists, each with its columns' names.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let mut line = |name: &str, value: &dyn std::fmt::Display| {
+            // Writing to a text does not fail.
+            let _ = writeln!(text, "{name}\t{value}");
+        };
+        line("time", &self.time);
+        line("version", &self.version);
+        line("pid", &self.process.pid);
+        line("since", &self.since);
+        line("uptime_s", &format_args!("{:.1}", self.uptime_s));
+        line("cpu_ms", &format_args!("{:.1}", Self::ms(self.process.cpu_ns)));
+        line("cpu_percent", &format_args!("{:.4}", self.cpu_share * 100.0));
+        line("rss_bytes", &self.process.rss_bytes);
+        line("fds", &self.process.fds);
+        line("map_bytes", &optional(self.map_bytes.as_ref()));
+        line("object_bytes", &optional(self.object_bytes.as_ref()));
+        if let Some(error) = &self.error {
+            line("error", &topstat_model::typeset::escape(error));
+        }
+        match &self.measured {
+            None => line("measured", &"not yet: a second after the daemon began"),
+            Some(measured) => {
+                line("measured", &measured.time);
+                line("measured_s", &format_args!("{:.3}", measured.seconds));
+                line("measured_cpus", &measured.cpus);
+                line("runs", &measured.runs);
+                line("run_ns", &tenths(measured.ns_per_run));
+                line("share_percent", &format_args!("{:.4}", measured.share * 100.0));
+            }
+        }
+        match &self.budget {
+            None => line("budget", &"off"),
+            Some(budget) => {
+                line("budget_percent", &(budget.share * 100.0));
+                line("budget_level", &format_args!("{} of {}", budget.level, budget.levels));
+                line("budget_enough", &u8::from(!budget.exhausted));
+            }
+        }
+        self.lists(&mut text);
+        text
+    }
+
+    fn lists(&self, text: &mut String) {
+        text.push_str("\ntable\tobjects\tpushed\tunit\tdelay_ms\traised_ms\n");
+        for sample in &self.samples {
+            for table in &sample.tables {
+                let _ = writeln!(
+                    text,
+                    "{}/{}\t{}\t{}\t{}\t{}\t{}",
+                    sample.sample,
+                    table.table,
+                    sample.objects,
+                    optional(table.pushed.as_ref()),
+                    table.unit,
+                    optional(table.delay_ms.as_ref()),
+                    optional(table.raised_ms.as_ref()),
+                );
+            }
+        }
+        if let Some(measured) = &self.measured {
+            text.push_str("\nprogram\tid\thook\truns\trun_ns\tshare_percent\n");
+            for program in &measured.programs {
+                let Program { name, id, hook, runs, ns_per_run, share } = program;
+                let _ = writeln!(text, "{name}\t{id}\t{hook}\t{runs}\t{}\t{:.4}", tenths(*ns_per_run), share * 100.0);
+            }
+        }
+        if let Some(budget) = self.budget.as_ref().filter(|budget| !budget.changes.is_empty()) {
+            text.push_str("\nchanged\tfrom_level\tto_level\tshare_percent\n");
+            for Change { time, from, to, share } in &budget.changes {
+                let _ = writeln!(text, "{time}\t{from}\t{to}\t{:.4}", share * 100.0);
+            }
+        }
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn ms(ns: u64) -> f64 {
+        ns as f64 / 1e6
+    }
+}
+
+fn optional(value: Option<&impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), ToString::to_string)
+}
+
+fn tenths(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
+}
+
+fn rfc3339(time: SystemTime) -> String {
+    humantime::format_rfc3339_millis(time).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::budget::Share;
+    use crate::daemon::cost;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    const PROCESS: Process = Process { pid: 42, cpu_ns: 12_500_000, rss_bytes: 7_000_000, fds: 62 };
+
+    fn at(s: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_795_248_000 + s)
+    }
+
+    fn own(measured: bool, budget: Option<&str>) -> Own {
+        let level = Level::of_delay(20, 1000);
+        let report = Report {
+            states: &[],
+            since: at(0),
+            uptime: Duration::from_secs(100),
+            measured: measured.then(|| cost::tests::window(at(60))),
+            failed: None,
+            budget: budget.and_then(|text| Share::budget(text).unwrap()),
+            level,
+            exhausted: false,
+            changes: vec![cost::Change { at: at(61), from: Level::of_delay(10, 1000), to: level, share: 0.0123 }],
+        };
+        Own { time: "now".to_owned(), ..Own::new(&report, PROCESS) }
+    }
+
+    #[test]
+    fn the_text_is_names_and_values_then_lists() {
+        let expected = "\
+            time\tnow\n\
+            version\t0.1.0\n\
+            pid\t42\n\
+            since\t2026-11-21T08:00:00.000Z\n\
+            uptime_s\t100.0\n\
+            cpu_ms\t12.5\n\
+            cpu_percent\t0.0125\n\
+            rss_bytes\t7000000\n\
+            fds\t62\n\
+            map_bytes\t582112\n\
+            object_bytes\t888\n\
+            measured\t2026-11-21T08:01:00.000Z\n\
+            measured_s\t1.000\n\
+            measured_cpus\t2\n\
+            runs\t300000\n\
+            run_ns\t26.7\n\
+            share_percent\t0.4000\n\
+            budget_percent\t1\n\
+            budget_level\t2 of 7\n\
+            budget_enough\t1\n\
+            \n\
+            table\tobjects\tpushed\tunit\tdelay_ms\traised_ms\n\
+            \n\
+            program\tid\thook\truns\trun_ns\tshare_percent\n\
+            inet_ingress\t7\tcgroup ingress\t200000\t30.0\t0.3000\n\
+            inet_egress\t8\tcgroup egress\t100000\t20.0\t0.1000\n\
+            \n\
+            changed\tfrom_level\tto_level\tshare_percent\n\
+            2026-11-21T08:01:01.000Z\t1\t2\t1.2300\n";
+        assert_eq!(own(true, Some("1%")).text(), expected);
+        let text = own(false, None).text();
+        assert!(text.contains("\nmap_bytes\t-\n") && text.contains("\nbudget\toff\n"), "{text}");
+        assert!(text.contains("\nmeasured\tnot yet: a second after the daemon began\n"), "{text}");
+    }
+
+    #[test]
+    fn the_document_has_the_same() {
+        let json: serde_json::Value = serde_json::from_str(&own(true, Some("0.5%")).json()).unwrap();
+        assert_eq!((&json["pid"], &json["cpu_ns"]), (&42.into(), &12_500_000.into()));
+        assert_eq!(
+            (&json["measured"]["runs"], &json["measured"]["programs"][1]["ns_per_run"]),
+            (&300_000.into(), &20.0.into())
+        );
+        assert_eq!((&json["budget"]["share"], &json["budget"]["levels"]), (&0.005.into(), &7.into()));
+        assert_eq!(json["budget"]["changes"][0]["to"], 2);
+        let json: serde_json::Value = serde_json::from_str(&own(false, None).json()).unwrap();
+        assert!(json["measured"].is_null() && json["budget"].is_null() && json["error"].is_null());
+    }
+}

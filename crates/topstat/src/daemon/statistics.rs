@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What stands behind the files: the states of all families, and readers of them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use topstat_model::{dump, json, stat};
+use topstat_samples::{Error, SampleInfo, Source, State, TableInfo, TableSettings};
+
+use super::Text;
+use super::tree::fuse::{Failure, Store};
+use super::tree::value::Setting;
+use super::tree::{File, Kind, Place};
+use crate::args::ListFormat;
+
+/// The states of all families that are loaded.
+pub struct Statistics {
+    families: Vec<Serving>,
+    /// Which family a sample is of.
+    family_of: HashMap<&'static str, usize>,
+    /// What `self` says.
+    own: Text,
+    /// A switch of a sample or of the root is one of each of its tables: two that set such at once must not mix.
+    setting: Mutex<()>,
+}
+
+/// A family: its state, and who reads it.
+struct Serving {
+    state: Arc<dyn State>,
+    readers: Readers,
+}
+
+impl Statistics {
+    /// Those of these states, which at most so many read at once.
+    pub fn new(states: Vec<Arc<dyn State>>, readers: usize, own: Text) -> Self {
+        let serving = |state| Serving { state, readers: Readers::new(readers) };
+        let families: Vec<_> = states.into_iter().map(serving).collect();
+        let named = |(index, serving): (usize, &Serving)| serving.state.samples().iter().map(move |s| (s.name, index));
+        let family_of = families.iter().enumerate().flat_map(named).collect();
+        Self { families, family_of, own, setting: Mutex::new(()) }
+    }
+
+    /// The samples, in the order of the catalogue.
+    pub fn samples(&self) -> Vec<&'static SampleInfo> {
+        self.families.iter().flat_map(|serving| serving.state.samples()).collect()
+    }
+
+    /// Makes a reader for each family now, so that the first who asks does not wait for the verifier.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses the programs that read.
+    pub fn warm_up(&self) -> Result<(), Error> {
+        for serving in &self.families {
+            serving.with_reader(|_| Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// What a table is set to.
+    ///
+    /// # Errors
+    ///
+    /// When it is not one of those loaded.
+    pub fn settings(&self, table: &TableInfo) -> Result<TableSettings, Error> {
+        self.serving(table)?.state.settings(table)
+    }
+
+    fn serving(&self, table: &TableInfo) -> Result<&Serving, Error> {
+        let index = self.family_of.get(table.sample);
+        index
+            .map(|index| &self.families[*index])
+            .ok_or_else(|| Error::NotLoaded(format!("{}/{}", table.sample, table.name)))
+    }
+
+    /// Whether this directory is of a sample that is loaded.
+    pub fn has(&self, place: Place) -> bool {
+        match place {
+            Place::Root => true,
+            Place::Sample(sample) => self.family_of.contains_key(sample.name),
+            Place::Table(table) => self.family_of.contains_key(table.sample),
+        }
+    }
+
+    /// The tables that a setting of this directory concerns.
+    fn tables(&self, place: Place) -> Vec<&'static TableInfo> {
+        match place {
+            Place::Table(table) => vec![table],
+            Place::Sample(sample) => sample.tables.iter().collect(),
+            Place::Root => self.samples().into_iter().flat_map(|sample| sample.tables).collect(),
+        }
+    }
+
+    /// What this setting is. A switch that is not the same in all tables, as it can be only where somebody has changed
+    /// them from outside, is off.
+    fn get(&self, place: Place, setting: Setting) -> Result<u32, Error> {
+        let mut all = None;
+        for table in self.tables(place) {
+            let settings = self.settings(table)?;
+            let value = match (setting, place) {
+                (Setting::Enabled, Place::Root) => settings.root_enabled.into(),
+                (Setting::Enabled, Place::Sample(_)) => settings.sample_enabled.into(),
+                (Setting::Enabled, Place::Table(_)) => settings.enabled.into(),
+                (Setting::Sync, _) => settings.sync.into(),
+                (Setting::Period, _) => settings.period_ms,
+                (Setting::Delay, _) => settings.delay_ms,
+            };
+            all = Some(all.map_or(value, |least: u32| least.min(value)));
+        }
+        Ok(all.unwrap_or(0))
+    }
+
+    /// Sets it, from the next push on: in all tables that it concerns, or in none.
+    ///
+    /// # Errors
+    ///
+    /// When it is out of range.
+    pub fn set(&self, place: Place, setting: Setting, value: u32) -> Result<(), Error> {
+        let _alone = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = Vec::new();
+        for table in self.tables(place) {
+            let serving = self.serving(table)?;
+            let old = serving.state.settings(table)?;
+            let mut new = old;
+            match (setting, place) {
+                (Setting::Enabled, Place::Root) => new.root_enabled = value != 0,
+                (Setting::Enabled, Place::Sample(_)) => new.sample_enabled = value != 0,
+                (Setting::Enabled, Place::Table(_)) => new.enabled = value != 0,
+                (Setting::Sync, _) => new.sync = value != 0,
+                (Setting::Period, _) => new.period_ms = value,
+                (Setting::Delay, _) => new.delay_ms = value,
+            }
+            if new == old {
+                continue;
+            }
+            if let Err(error) = serving.state.set(table, &new) {
+                for (table, old) in before {
+                    // What was so a moment ago is in range.
+                    let _ = self.serving(table)?.state.set(table, &old);
+                }
+                return Err(error);
+            }
+            before.push((table, old));
+        }
+        Ok(())
+    }
+
+    /// The text of a file, as of now.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses to read the table.
+    pub fn text(&self, file: File) -> Result<Vec<u8>, Error> {
+        let line = |value: u32| Ok(format!("{value}\n").into_bytes());
+        let written = |write: &mut dyn FnMut(&mut Vec<u8>) -> std::io::Result<()>| {
+            let mut text = Vec::new();
+            write(&mut text).expect("a Vec takes all");
+            text
+        };
+        match (file.kind, file.place) {
+            (Kind::Setting(setting), place) => line(self.get(place, setting)?),
+            (Kind::Type, Place::Table(table)) => line(table.kind.number().into()),
+            (Kind::Stat, Place::Table(table)) => {
+                let snapshot = self.serving(table)?.with_reader(|source| source.snapshot(table))?;
+                Ok(written(&mut |text| stat::write(&snapshot, text)))
+            }
+            (Kind::Json, Place::Table(table)) => {
+                let snapshot = self.serving(table)?.with_reader(|source| source.snapshot(table))?;
+                Ok(written(&mut |text| json::write(&snapshot, text)))
+            }
+            (Kind::Dump, Place::Table(table)) => {
+                let found = self.serving(table)?.with_reader(|source| source.dump(table))?;
+                Ok(written(&mut |text| dump::write(&found, text)))
+            }
+            (Kind::Own, _) => Ok((self.own)(ListFormat::Text).into_bytes()),
+            (Kind::OwnJson, _) => Ok((self.own)(ListFormat::Json).into_bytes()),
+            // The tree has these below tables only.
+            (Kind::Type | Kind::Stat | Kind::Json | Kind::Dump, _) => Err(Error::NotLoaded(file.path())),
+        }
+    }
+}
+
+impl Store for Statistics {
+    fn read(&self, file: File) -> Result<Vec<u8>, Failure> {
+        self.text(file).map_err(failure)
+    }
+
+    fn write(&self, place: Place, setting: Setting, value: u32) -> Result<(), Failure> {
+        self.set(place, setting, value).map_err(failure)
+    }
+
+    fn refused(&self, what: &str, file: &str, why: &str) {
+        super::refused(what, file, why);
+    }
+}
+
+fn failure(error: Error) -> Failure {
+    let errno = match error {
+        Error::Option(_) => libc::EINVAL,
+        Error::NotLoaded(_) => libc::ENODATA,
+        Error::Unsupported { .. } => libc::EOPNOTSUPP,
+        Error::Kernel { .. } | Error::Pins { .. } | Error::OtherAbi { .. } => libc::EIO,
+    };
+    Failure { errno, why: error.to_string() }
+}
+
+impl Serving {
+    /// Lends a reader that nobody else uses.
+    fn with_reader<T>(&self, read: impl FnOnce(&mut dyn Source) -> Result<T, Error>) -> Result<T, Error> {
+        let mut lent = self.readers.take(&self.state)?;
+        // A reader that panics is not given back.
+        let result = read(lent.source());
+        lent.give_back();
+        result
+    }
+}
+
+/// Readers that wait for work. Each has programs and memory of its own in the kernel, so that they don't disturb each
+/// other, and making one takes the verifier some time: they are kept.
+struct Readers {
+    pool: Mutex<Pool>,
+    freed: Condvar,
+    most: usize,
+}
+
+#[derive(Default)]
+struct Pool {
+    idle: Vec<Box<dyn Source>>,
+    /// Idle or lent.
+    made: usize,
+}
+
+/// A reader that is lent.
+struct Lent<'a> {
+    source: Option<Box<dyn Source>>,
+    from: &'a Readers,
+}
+
+impl Readers {
+    fn new(most: usize) -> Self {
+        Self { pool: Mutex::default(), freed: Condvar::new(), most: most.max(1) }
+    }
+
+    /// One that is idle; a new one while there may be more; else waits for one.
+    fn take(&self, state: &Arc<dyn State>) -> Result<Lent<'_>, Error> {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(source) = pool.idle.pop() {
+                return Ok(Lent { source: Some(source), from: self });
+            }
+            if pool.made < self.most {
+                pool.made += 1;
+                break;
+            }
+            pool = self.freed.wait(pool).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(pool);
+        // Should this fail, dropping what is lent makes room for another try.
+        let mut lent = Lent { source: None, from: self };
+        lent.source = Some(Arc::clone(state).reader()?);
+        Ok(lent)
+    }
+}
+
+impl Lent<'_> {
+    fn source(&mut self) -> &mut dyn Source {
+        &mut **self.source.as_mut().expect("it is there until it is given back")
+    }
+
+    /// Dropping it instead makes room for another one.
+    fn give_back(mut self) {
+        let source = self.source.take();
+        let mut pool = self.from.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        pool.idle.extend(source);
+        // Dropping this counts one less.
+        pool.made += 1;
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.from.pool.lock().unwrap_or_else(PoisonError::into_inner).made -= 1;
+        self.from.freed.notify_one();
+    }
+}

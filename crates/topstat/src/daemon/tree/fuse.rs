@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The tree as FUSE asks for it.
+//!
+//! Files are opened for direct I/O and have the size 0, as in /proc: what they hold is made when it is read, and the
+//! kernel keeps nothing of it. Requests that take microseconds are answered where they arrive. Snapshots are taken by
+//! [`Workers`], and what is set is set by one of its own, since it may have to wait until another process has set
+//! something, or a table was ordered again: neither holds up anything else.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, KernelConfig,
+    LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
+};
+
+use super::handle::{Full, Handle, Handles};
+use super::value::Setting;
+use super::{Entry, File, Kind, Node, Place, Tree};
+use crate::daemon::workers::Workers;
+
+/// How long the kernel may keep names: they never change while the tree is mounted.
+const NAMES: Duration = Duration::from_secs(3600);
+/// How long it may keep attributes. Not longer than a user would wait who has given the tree to another group.
+const ATTRIBUTES: Duration = Duration::from_secs(1);
+
+/// The most bytes of one write request: the least that FUSE allows, and a hundred times what a value has.
+const MOST_WRITTEN: u32 = 4096;
+
+/// What stands behind the files.
+pub trait Store: Send + Sync + 'static {
+    /// The text of a file, as of now.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be made. Whoever reads the file gets the errno, and the log the reason.
+    fn read(&self, file: File) -> Result<Vec<u8>, Failure>;
+
+    /// Sets what was written to a file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::read`].
+    fn write(&self, place: Place, setting: Setting, value: u32) -> Result<(), Failure>;
+
+    /// Takes down why somebody gets an error.
+    fn refused(&self, what: &str, file: &str, why: &str);
+}
+
+/// Why something can't be read or set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What the program is told.
+    pub errno: i32,
+    /// What the log is told.
+    pub why: String,
+}
+
+impl From<Full> for Failure {
+    fn from(full: Full) -> Self {
+        Self { errno: libc::ENOMEM, why: full.to_string() }
+    }
+}
+
+/// The file system.
+pub struct TreeFs {
+    shared: Arc<Shared>,
+    tree: Tree,
+    /// The group that may read; root alone if none.
+    group: Option<u32>,
+    /// When the tree was made: the time of all files, for only their content changes.
+    begun: SystemTime,
+    readers: Workers,
+    setter: Workers,
+}
+
+/// What workers need, too.
+struct Shared {
+    store: Arc<dyn Store>,
+    handles: Handles,
+}
+
+impl Shared {
+    fn read(&self, handle: &Handle, file: File, offset: u64, size: u32, reply: ReplyData) {
+        let size = usize::try_from(size).unwrap_or(usize::MAX);
+        // The bytes are handed to the kernel from where they are kept.
+        let mut reply = Some(reply);
+        let read = handle.read(offset, size, || self.store.read(file), |bytes| reply.take().map(|r| r.data(bytes)));
+        if let (Err(failure), Some(reply)) = (read, reply) {
+            reply.error(self.failed("read", file, &failure));
+        }
+    }
+
+    /// The value to be set now, if there is one.
+    fn write(&self, handle: &Handle, file: File, offset: u64, written: &[u8]) -> Result<Option<(Setting, u32)>, Errno> {
+        let Kind::Setting(setting) = file.kind else { return Err(Errno::EACCES) };
+        let taken = handle.writing().write(setting, offset, handle.append, written);
+        taken.map(|value| value.map(|value| (setting, value))).map_err(|refused| {
+            self.store.refused("write", &file.path(), &refused.to_string());
+            Errno::EINVAL
+        })
+    }
+
+    /// What has waited for the file to be closed.
+    fn close(handle: &Handle, file: File) -> Option<(Setting, u32)> {
+        let value = handle.writing().close()?;
+        match file.kind {
+            Kind::Setting(setting) => Some((setting, value)),
+            _ => None,
+        }
+    }
+
+    fn set(&self, file: File, setting: Setting, value: u32) -> Result<(), Errno> {
+        self.store.write(file.place, setting, value).map_err(|failure| self.failed("write", file, &failure))
+    }
+
+    fn failed(&self, what: &str, file: File, failure: &Failure) -> Errno {
+        self.store.refused(what, &file.path(), &failure.why);
+        Errno::from_i32(failure.errno)
+    }
+}
+
+impl TreeFs {
+    /// The file system of this tree, whose snapshots the readers take, and whose settings the setter sets.
+    pub fn new(tree: Tree, group: Option<u32>, store: Arc<dyn Store>, readers: Workers, setter: Workers) -> Self {
+        let shared = Arc::new(Shared { store, handles: Handles::default() });
+        Self { shared, tree, group, begun: SystemTime::now(), readers, setter }
+    }
+
+    /// Has a value set, if there is one, and then says how that went.
+    fn set(&self, file: File, value: Option<(Setting, u32)>, done: impl FnOnce(Result<(), Errno>) + Send + 'static) {
+        let Some((setting, value)) = value else { return done(Ok(())) };
+        let shared = Arc::clone(&self.shared);
+        self.setter.run(move || done(shared.set(file, setting, value)));
+    }
+
+    fn attributes(&self, inode: u64, node: &Node) -> FileAttr {
+        let directories =
+            |inode: &&u64| self.tree.get(**inode).is_some_and(|node| matches!(node.entry, Entry::Directory(_)));
+        let (kind, mode, nlink) = match node.entry {
+            Entry::Directory(_) => (FileType::Directory, 0o700, 2 + node.children.iter().filter(directories).count()),
+            Entry::File(file) if file.kind.writable() => (FileType::RegularFile, 0o600, 1),
+            Entry::File(_) => (FileType::RegularFile, 0o400, 1),
+        };
+        FileAttr {
+            ino: INodeNo(inode),
+            size: 0,
+            blocks: 0,
+            atime: self.begun,
+            mtime: self.begun,
+            ctime: self.begun,
+            crtime: self.begun,
+            kind,
+            // The group may do what root may, but for writing.
+            perm: if self.group.is_some() { mode | mode >> 3 & 0o050 } else { mode },
+            nlink: u32::try_from(nlink).unwrap_or(u32::MAX),
+            uid: 0,
+            gid: self.group.unwrap_or(0),
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+
+    fn file(&self, inode: INodeNo) -> Option<File> {
+        match self.tree.get(inode.0)?.entry {
+            Entry::File(file) => Some(file),
+            Entry::Directory(_) => None,
+        }
+    }
+
+    /// The open file and what it is of; EBADF for numbers that the kernel should never send.
+    fn opened(&self, inode: INodeNo, handle: FileHandle) -> Result<(File, Arc<Handle>), Errno> {
+        self.file(inode).zip(self.shared.handles.get(handle.0)).ok_or(Errno::EBADF)
+    }
+
+    fn refuse(&self, inode: INodeNo, what: &str, why: &str) {
+        let path = match self.tree.get(inode.0).map(|node| node.entry) {
+            Some(Entry::File(file)) => file.path(),
+            Some(Entry::Directory(place)) => place.path(),
+            None => String::new(),
+        };
+        self.shared.store.refused(what, &path, why);
+    }
+}
+
+const FIXED: &str = "the tree has the files that it has";
+
+impl Filesystem for TreeFs {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // A number within range is taken.
+        let _ = config.set_max_write(MOST_WRITTEN);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match self.tree.lookup(parent.0, name) {
+            Some((inode, node)) => {
+                reply.entry_with_ttls(&ATTRIBUTES, &NAMES, &self.attributes(inode, node), Generation(0));
+            }
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.tree.get(inode.0) {
+            Some(node) => reply.attr(&ATTRIBUTES, &self.attributes(inode.0, node)),
+            None => reply.error(Errno::ENOENT),
+        }
+    }
+
+    /// Truncating to nothing is what `>` does, and changes nothing. All else is as it is.
+    fn setattr(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        owner: Option<u32>,
+        group: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let writable = self.file(inode).is_some_and(|file| file.kind.writable());
+        let errno = match size {
+            _ if mode.is_some() || owner.is_some() || group.is_some() => Errno::EPERM,
+            Some(0) if writable => return self.getattr(request, inode, handle, reply),
+            Some(_) if writable => Errno::EINVAL,
+            Some(_) => Errno::EACCES,
+            None => Errno::EPERM,
+        };
+        self.refuse(inode, "change the attributes of", "mode and owner come from the daemon's configuration");
+        reply.error(errno);
+    }
+
+    fn open(&self, _: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let Some(file) = self.file(inode) else { return reply.error(Errno::EISDIR) };
+        let mut how = FopenFlags::FOPEN_DIRECT_IO;
+        if flags.acc_mode() == OpenAccMode::O_RDONLY {
+            // Nothing can wait for the file to be closed.
+            how |= FopenFlags::FOPEN_NOFLUSH;
+        } else if !file.kind.writable() {
+            // Root may write to what nobody may, were it not for this.
+            self.shared.store.refused("write", &file.path(), "it can only be read");
+            return reply.error(Errno::EACCES);
+        }
+        let append = flags.0 & libc::O_APPEND != 0;
+        reply.opened(FileHandle(self.shared.handles.open(append)), how);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let (file, handle) = match self.opened(inode, handle) {
+            Ok(opened) => opened,
+            Err(errno) => return reply.error(errno),
+        };
+        if !file.kind.slow() {
+            return self.shared.read(&handle, file, offset, size, reply);
+        }
+        let mut reply = Some(reply);
+        let length = usize::try_from(size).unwrap_or(usize::MAX);
+        handle.read_kept(offset, length, |bytes| reply.take().into_iter().for_each(|reply| reply.data(bytes)));
+        let Some(reply) = reply else { return };
+        let shared = Arc::clone(&self.shared);
+        self.readers.run(move || shared.read(&handle, file, offset, size, reply));
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        written: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let size = u32::try_from(written.len()).unwrap_or(MOST_WRITTEN);
+        let taken = self.opened(inode, handle).and_then(|(file, handle)| {
+            let value = self.shared.write(&handle, file, offset, written)?;
+            Ok((file, value))
+        });
+        match taken {
+            Ok((file, value)) => self.set(file, value, move |done| match done {
+                Ok(()) => reply.written(size),
+                Err(errno) => reply.error(errno),
+            }),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn flush(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        match self.opened(inode, handle) {
+            Ok((file, handle)) => self.set(file, Shared::close(&handle, file), move |done| match done {
+                Ok(()) => reply.ok(),
+                Err(errno) => reply.error(errno),
+            }),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        // A flush came first, unless the kernel was in a hurry; whoever has closed the file is told no error any more.
+        if let Some((file, handle)) = self.file(inode).zip(self.shared.handles.close(handle.0)) {
+            self.set(file, Shared::close(&handle, file), |_| ());
+        }
+        reply.ok();
+    }
+
+    fn readdir(&self, _: &Request, inode: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let Some(node) = self.tree.get(inode.0) else { return reply.error(Errno::ENOENT) };
+        let dots = [(inode.0, "."), (node.parent, "..")];
+        let children = node.children.iter().filter_map(|inode| Some((*inode, self.tree.get(*inode)?.name)));
+        let skip = usize::try_from(offset).unwrap_or(usize::MAX);
+        for (next, (inode, name)) in (1..).zip(dots.into_iter().chain(children)).skip(skip) {
+            let kind = match self.tree.get(inode).map(|node| node.entry) {
+                Some(Entry::File(_)) => FileType::RegularFile,
+                _ => FileType::Directory,
+            };
+            if reply.add(INodeNo(inode), next, kind, name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    // What would change which files there are.
+
+    fn mknod(&self, _: &Request, parent: INodeNo, _: &OsStr, _: u32, _: u32, _: u32, reply: ReplyEntry) {
+        self.refuse(parent, "add to", FIXED);
+        reply.error(Errno::EPERM);
+    }
+
+    fn create(&self, _: &Request, parent: INodeNo, _: &OsStr, _: u32, _: u32, _: i32, reply: ReplyCreate) {
+        self.refuse(parent, "add to", FIXED);
+        reply.error(Errno::EPERM);
+    }
+
+    fn mkdir(&self, _: &Request, parent: INodeNo, _: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
+        self.refuse(parent, "add to", FIXED);
+        reply.error(Errno::EPERM);
+    }
+
+    fn symlink(&self, _: &Request, parent: INodeNo, _: &OsStr, _: &std::path::Path, reply: ReplyEntry) {
+        self.refuse(parent, "add to", FIXED);
+        reply.error(Errno::EPERM);
+    }
+
+    fn link(&self, _: &Request, _: INodeNo, parent: INodeNo, _: &OsStr, reply: ReplyEntry) {
+        self.refuse(parent, "add to", FIXED);
+        reply.error(Errno::EPERM);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        self.refuse(parent, "remove from", FIXED);
+        reply.error(Errno::EPERM);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        self.refuse(parent, "remove from", FIXED);
+        reply.error(Errno::EPERM);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        _: &OsStr,
+        _: INodeNo,
+        _: &OsStr,
+        _: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.refuse(parent, "rename in", FIXED);
+        reply.error(Errno::EPERM);
+    }
+
+    fn fallocate(&self, _: &Request, inode: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
+        self.refuse(inode, "allocate", "files have no length");
+        reply.error(Errno::EOPNOTSUPP);
+    }
+}

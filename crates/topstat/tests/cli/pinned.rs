@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Commands on what a daemon has pinned: `get`, `set`, `top` and `ls`, where no tree is mounted.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use topstat::Exit;
+use topstat_samples::TableSettings;
+
+use crate::console::FakeConsole;
+use crate::fake::Fake;
+use crate::golden::compare;
+
+/// No tree is there, whatever the host has.
+const NO_TREE: &str = "--mount /nonexistent/topstat";
+
+fn get(path: &str, fake: &mut Fake) -> String {
+    let mut console = FakeConsole::pipe();
+    assert_eq!(console.run(&format!("get {path} {NO_TREE}"), fake), Exit::Done, "{}", console.notes);
+    console.written()
+}
+
+/// What it says, and how it ends.
+fn set(arguments: &str, fake: &mut Fake) -> (Exit, String) {
+    let mut console = FakeConsole::pipe();
+    let exit = console.run(&format!("set {arguments} {NO_TREE}"), fake);
+    assert_eq!(console.written(), "");
+    (exit, console.notes)
+}
+
+fn done() -> (Exit, String) {
+    (Exit::Done, String::new())
+}
+
+#[test]
+fn what_is_set_is_there_for_all() {
+    let mut fake = Fake::pinned(128);
+    for (path, value, read) in [
+        ("tcp_v4/conns_pps/period", "250", "250\n"),
+        ("tcp_v4/conns_pps/period", "5s", "5000\n"),
+        ("tcp_v4/conns_pps/delay", "100ms", "100\n"),
+        ("/tcp_v4/conns_pps/sync", "0", "0\n"),
+        ("tcp_v4/conns_pps/enabled", "0", "0\n"),
+    ] {
+        assert_eq!(set(&format!("{path} {value}"), &mut fake), done());
+        assert_eq!(get(path, &mut fake), read, "{path}");
+    }
+    let changed = fake.set("tcp_v4/conns_pps");
+    assert_eq!((changed.period_ms, changed.delay_ms, changed.sync, changed.enabled), (5000, 100, false, false));
+    assert_eq!(fake.set("tcp_v4/conns_bps"), TableSettings::default(), "no other table");
+}
+
+#[test]
+fn switches_of_a_sample_and_of_all_are_of_all_their_tables() {
+    let mut fake = Fake::pinned(128);
+    assert_eq!(set("udp_v4/enabled 0", &mut fake), done());
+    assert_eq!(get("udp_v4/enabled", &mut fake), "0\n");
+    for sample in topstat_samples::samples() {
+        for table in sample.tables {
+            let settings = fake.set(&format!("{}/{}", sample.name, table.name));
+            assert_eq!(settings, TableSettings { sample_enabled: sample.name != "udp_v4", ..TableSettings::default() });
+        }
+    }
+    assert_eq!((set("enabled 0", &mut fake), set("udp_v4/enabled 1", &mut fake)), (done(), done()));
+    assert_eq!(get("enabled", &mut fake), "0\n");
+    assert_eq!(get("udp_v4/conns_pps/enabled", &mut fake), "1\n", "its own switch stays on");
+    for sample in topstat_samples::samples() {
+        for table in sample.tables {
+            let settings = fake.set(&format!("{}/{}", sample.name, table.name));
+            assert_eq!(settings, TableSettings { root_enabled: false, ..TableSettings::default() });
+        }
+    }
+}
+
+#[test]
+fn where_one_table_can_not_be_set_none_is() {
+    let mut fake = Fake::pinned(128);
+    *fake.pinned["inet"].stubborn.lock().unwrap() = Some("udp_v6/conns_bytes");
+    let (exit, notes) = set("enabled 0", &mut fake);
+    assert_eq!((exit, notes.as_str()), (Exit::Failed, "topstat: cannot set udp_v6/conns_bytes: it is stubborn\n"));
+    for sample in topstat_samples::samples() {
+        for table in sample.tables {
+            assert_eq!(fake.set(&format!("{}/{}", sample.name, table.name)), TableSettings::default());
+        }
+    }
+}
+
+#[test]
+fn what_get_and_set_print() {
+    let lines = [
+        "get tcp_v4/conns_pps",
+        "get udp_v6",
+        "get tcp_v4/conns_pps/type",
+        "get tcp_v4/conns_bytes/type",
+        "get /nonexistent/topstat/tcp_v4/enabled",
+        "get self",
+        "get tcp_v4/conn_pps",
+        "get tcp_v4/conns_pps/perod",
+        "get tcp_v4/enabled/x",
+        "set tcp_v4/conns_pps/period 0",
+        "set tcp_v4/conns_pps/period 3600001",
+        "set tcp_v4/conns_pps/period -1",
+        "set tcp_v4/conns_pps/period abc",
+        "set tcp_v4/conns_pps/delay 2h",
+        "set tcp_v4/conns_pps/enabled 2",
+        "set tcp_v4/conns_pps/sync on",
+        "set tcp_v4/conns_pps/stat 1",
+        "set tcp_v4/conns_pps 1",
+        "set / 1",
+        "set tpc_v4/enabled 1",
+    ];
+    let mut text = String::new();
+    for line in lines {
+        let mut console = FakeConsole::pipe();
+        let exit = console.run(&format!("{line} {NO_TREE}"), &mut Fake::pinned(128));
+        text += &format!("$ topstat {line}\n{}{}[{}]\n\n", console.written(), console.notes, exit as u8);
+    }
+    compare("get-set.txt", &text);
+}
+
+#[test]
+fn the_files_of_a_table() {
+    let mut text = String::new();
+    for file in ["stat", "dump", "json"] {
+        let path = format!("tcp_v4/conns_pps/{file}");
+        text += &format!("$ topstat get {path}\n{}\n", get(&path, &mut Fake::pinned(2)));
+    }
+    compare("files.txt", &text);
+    let mut console = FakeConsole::pipe();
+    console.run("top tcp_v4/conns_pps -o json", &mut Fake::pinned(2));
+    assert_eq!(get("tcp_v4/conns_pps/json", &mut Fake::pinned(2)), console.written(), "the same document as top's");
+}
+
+#[test]
+fn without_a_daemon_there_is_nothing_to_get_or_set() {
+    for line in ["get tcp_v4/enabled", "set tcp_v4/enabled 1"] {
+        let mut console = FakeConsole::pipe();
+        let exit = console.run(&format!("{line} {NO_TREE} --pins /pins"), &mut Fake::default());
+        assert_eq!(exit, Exit::Failed);
+        assert_eq!(
+            console.notes,
+            "topstat: no daemon has its tree at /nonexistent/topstat, and none has pinned anything at /pins: start one \
+             with topstat daemon\n"
+        );
+    }
+    let mut console = FakeConsole::pipe();
+    let mut refusing = Fake { unpinnable: Some("Permission denied"), ..Fake::default() };
+    assert_eq!(console.run(&format!("get enabled {NO_TREE} --pins /pins"), &mut refusing), Exit::Failed);
+    assert_eq!(console.notes, "topstat: cannot open /pins: Permission denied\n");
+}
+
+#[test]
+fn top_shows_the_daemons_table_at_once() {
+    let mut console = FakeConsole::terminal(24, 120);
+    let mut fake = Fake::pinned(7);
+    assert_eq!(console.run("top tcp/conns_pps 1 2 -n 3", &mut fake), Exit::Done);
+    assert_eq!(console.waited, [Duration::ZERO, Duration::from_secs(1)]);
+    assert_eq!(console.notes, "", "nobody has to wait");
+    assert!(fake.options.is_none(), "nothing was loaded");
+    assert_eq!(fake.pinned["inet"].readers.load(Ordering::SeqCst), 0, "the reader is gone");
+}
+
+#[test]
+fn top_does_not_change_what_is_everybodys() {
+    let mut text = String::new();
+    for options in ["--period 5s", "--delay 10", "--top 64", "-n 200"] {
+        let (mut console, mut fake) = (FakeConsole::pipe(), Fake::pinned(128));
+        let line = format!("top tcp_v4/conns_pps {options}");
+        let exit = console.run(&line, &mut fake);
+        assert_eq!((exit, console.written()), (Exit::Usage, String::new()));
+        text += &format!("$ topstat {line}\n{}\n", console.notes);
+        assert_eq!(console.run(&format!("{line} --private"), &mut fake), Exit::Done, "{}", console.notes);
+        assert!(fake.options.is_some(), "a table of one's own");
+        assert_eq!(fake.set("tcp_v4/conns_pps"), TableSettings::default());
+    }
+    for switch in ["enabled", "tcp_v4/enabled", "tcp_v4/conns_pps/enabled"] {
+        let (mut console, mut fake) = (FakeConsole::pipe(), Fake::pinned(1));
+        assert_eq!(set(&format!("{switch} 0"), &mut fake), done());
+        assert_eq!(console.run("top tcp_v4/conns_pps", &mut fake), Exit::Done);
+        text += &console.notes;
+    }
+    compare("top-pinned.txt", &text);
+}
+
+#[test]
+fn ls_says_how_the_daemons_tables_are_set() {
+    let mut fake = Fake::pinned(128);
+    for line in ["tcp_v4/conns_bps/period 5s", "tcp_v4/conns_bytes/delay 10", "tcp_v4/conns_retrans/enabled 0"] {
+        assert_eq!(set(line, &mut fake), done());
+    }
+    assert_eq!((set("udp_v4/enabled 0", &mut fake), set("tcp_v4/conns_pps/sync 0", &mut fake)), (done(), done()));
+    let mut text = String::new();
+    for line in ["ls tcp_v4", "ls udp_v4", "ls udp_v4 -o json"] {
+        let mut console = FakeConsole::pipe();
+        assert_eq!(console.run(line, &mut fake), Exit::Done);
+        text += &format!("$ topstat {line}\n{}\n", console.written());
+    }
+    compare("ls-pinned.txt", &text);
+    // Whoever may not see how it is set still sees what there is.
+    let (mut refused, mut plain) = (FakeConsole::pipe(), FakeConsole::pipe());
+    let mut refusing = Fake { unpinnable: Some("Permission denied"), ..Fake::default() };
+    assert_eq!((refused.run("ls", &mut refusing), plain.run("ls", &mut Fake::default())), (Exit::Done, Exit::Done));
+    assert_eq!(refused.written(), plain.written());
+}
+
+#[test]
+fn unload_removes_what_is_pinned_and_says_what() {
+    let pid_file = std::env::temp_dir().join(format!("topstat-unload-{}.pid", std::process::id()));
+    let line = format!("unload --pins /pins --pid-file {}", pid_file.display());
+    let mut fake = Fake::pinned(128);
+    let families = fake.pinned.len();
+    let mut console = FakeConsole::pipe();
+    assert_eq!(console.run(&line, &mut fake), Exit::Done, "{}", console.notes);
+    assert_eq!(console.written().lines().filter(|line| line.starts_with("/pins/")).count(), families);
+    let mut console = FakeConsole::pipe();
+    assert_eq!(console.run(&line, &mut fake), Exit::Done);
+    assert_eq!((console.written().as_str(), console.notes.as_str()), ("", "topstat: nothing is pinned at /pins\n"));
+    assert!(!pid_file.exists());
+    // Not under a daemon that runs.
+    let file = std::fs::File::create(&pid_file).unwrap();
+    std::fs::write(&pid_file, "77\n").unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let (mut console, mut fake) = (FakeConsole::pipe(), Fake::pinned(128));
+    assert_eq!(console.run(&line, &mut fake), Exit::Failed);
+    assert!(console.notes.starts_with("topstat: a daemon runs, pid 77; stop it first"), "{}", console.notes);
+    assert_eq!(fake.pinned.len(), families);
+    std::fs::remove_file(&pid_file).unwrap();
+}

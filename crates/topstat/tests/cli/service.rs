@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a service needs around the daemon: its configuration, what is installed, its unit.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+const TOPSTAT: &str = env!("CARGO_BIN_EXE_topstat");
+
+fn repository() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// A directory that goes with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("topstat-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn check_config(file: &Path) -> Output {
+    Command::new(TOPSTAT).args(["daemon", "--check-config", "--config"]).arg(file).output().unwrap()
+}
+
+fn said(output: &Output) -> (Option<i32>, String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn the_example_is_right_as_it_is_and_with_everything_in_it_switched_on() {
+    let scratch = Scratch::new("example");
+    let example = fs::read_to_string(repository().join("dist/topstat.toml")).unwrap();
+    let file = scratch.0.join("topstat.toml");
+    fs::write(&file, &example).unwrap();
+    let (code, out, err) = said(&check_config(&file));
+    assert_eq!((code, out, err.as_str()), (Some(0), format!("{}: nothing is wrong\n", file.display()), ""));
+    // A key or table behind a # without a blank. The group need not be there on every host, and of the two budgets only
+    // one can be.
+    let keys = |line: &str| {
+        let key = line.strip_prefix('#').filter(|rest| rest.starts_with(|c: char| c == '[' || c.is_ascii_lowercase()));
+        key.filter(|key| !key.starts_with("group") && *key != "overhead_budget = \"off\"").map(str::to_owned)
+    };
+    let all: Vec<_> = example.lines().filter_map(keys).collect();
+    assert!(all.len() > 12, "{all:?}");
+    fs::write(&file, all.join("\n")).unwrap();
+    let (code, _, err) = said(&check_config(&file));
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{all:#?}");
+}
+
+#[test]
+fn a_wrong_configuration_is_a_wrong_usage_and_every_fault_has_its_line() {
+    let scratch = Scratch::new("wrong");
+    let file = scratch.0.join("topstat.toml");
+    fs::write(&file, "top = 0\n\n[samples.tcp_v4.conn_pps]\nperiod = \"2h\"\n").unwrap();
+    let (code, out, err) = said(&check_config(&file));
+    let name = file.display();
+    assert_eq!(
+        (code, out.as_str(), err),
+        (
+            Some(2),
+            "",
+            format!(
+                "topstat: the configuration is wrong, and nothing of it was used\n\
+                 {name}:1:7: top = 0: allowed is a number from 1 to 1024\n\
+                 {name}:3:17: unknown key or table of sample tcp_v4 conn_pps: did you mean conns_pps?\n"
+            )
+        )
+    );
+    let (code, _, err) = said(&check_config(Path::new("/no/such/file.toml")));
+    assert_eq!(
+        (code, err.as_str()),
+        (
+            Some(2),
+            "topstat: cannot read the configuration /no/such/file.toml: No such file or directory (os error 2)\n"
+        )
+    );
+}
+
+fn files(below: &Path) -> BTreeSet<PathBuf> {
+    let Ok(entries) = fs::read_dir(below) else { return BTreeSet::new() };
+    let of = |path: PathBuf| if path.is_dir() { files(&path) } else { BTreeSet::from([path]) };
+    entries.flat_map(|entry| of(entry.unwrap().path())).collect()
+}
+
+fn make(target: &str, into: &Path) {
+    let made = Command::new("make")
+        .args(["--no-print-directory", "-C"])
+        .arg(repository())
+        .args([target, "PREFIX=/usr", &format!("TOPSTAT={TOPSTAT}"), &format!("DESTDIR={}", into.display())])
+        .env_remove("MAKEFLAGS")
+        .output()
+        .expect("make");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+#[test]
+fn what_is_installed_is_whole_and_can_be_removed() {
+    let scratch = Scratch::new("install");
+    make("install", &scratch.0);
+    let there = files(&scratch.0);
+    for path in [
+        "bin/topstat",
+        "share/man/man1/topstat.1",
+        "share/man/man1/topstat-top.1",
+        "share/man/man8/topstat-daemon.8",
+        "share/man/man5/topstat.toml.5",
+        "share/bash-completion/completions/topstat",
+        "share/zsh/site-functions/_topstat",
+        "share/fish/vendor_completions.d/topstat.fish",
+        "lib/systemd/system/topstat.service",
+        "lib/tmpfiles.d/topstat.conf",
+        "share/doc/topstat/topstat.toml",
+        "share/doc/topstat/daemon.md",
+    ] {
+        let path = scratch.0.join("usr").join(path);
+        assert!(there.contains(&path), "{} is missing among {there:#?}", path.display());
+        assert!(fs::metadata(&path).unwrap().len() > 0, "{} is empty", path.display());
+    }
+    for shell in ["bash-completion/completions/topstat", "zsh/site-functions/_topstat"] {
+        let script = fs::read_to_string(scratch.0.join("usr/share").join(shell)).unwrap();
+        assert!(script.contains("--overhead-budget"), "{shell} does not know the daemon's options");
+    }
+    make("uninstall", &scratch.0);
+    assert_eq!(files(&scratch.0), BTreeSet::new());
+}
+
+/// The unit, as it is installed.
+fn unit() -> String {
+    let unit = fs::read_to_string(repository().join("dist/topstat.service.in")).unwrap();
+    unit.replace("@BINDIR@", Path::new(TOPSTAT).parent().unwrap().to_str().unwrap())
+}
+
+#[test]
+fn the_unit_takes_nothing_that_would_hide_the_tree() {
+    let unit = unit();
+    let directives = unit.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('='));
+    // Each of these gives a service a mount namespace: see systemd.exec(5).
+    let hides = [
+        "Protect",
+        "PrivateTmp",
+        "PrivateDevices",
+        "PrivateMounts",
+        "PrivateUsers",
+        "Read",
+        "Inaccessible",
+        "Bind",
+        "Temporary",
+        "Root",
+        "ProcSubset",
+        "MountFlags",
+        "DynamicUser",
+        "ExecPaths",
+        "NoExecPaths",
+    ];
+    for (name, _) in directives {
+        assert!(!hides.iter().any(|hides| name.starts_with(hides)), "{name}");
+    }
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A load that goes on while a test does something else.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use topstat_load::{Config, Limits, Load, Plan};
+
+use crate::limits;
+
+/// Requests and responses on some connections, until this is dropped.
+pub struct Busy {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+impl Busy {
+    /// On so many connections.
+    pub fn new(connections: usize) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let limits = Limits { stop: Some(Arc::clone(&stop)), ..limits() };
+        let mut load = Load::open(Config { connections, ..Config::default() }).expect("connections");
+        let run = move || load.run(&Plan::endless(connections), &limits).expect("the load").transactions;
+        Self { stop, thread: Some(std::thread::spawn(run)) }
+    }
+
+    /// How many transactions there were.
+    pub fn end(mut self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().expect("once").join().expect("the load")
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

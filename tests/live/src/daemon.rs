@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `topstat daemon`, started by a test: with a tree, pins and a pid file of its own, all of which go with it.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::mount::UnmountFlags;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Key, eventually, role};
+
+/// How long a daemon may take to be there, and to be gone. Programs are verified meanwhile, on a busy host.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where a daemon's things are. Several daemons may follow each other there.
+pub struct Place {
+    /// The mount point.
+    pub mount: PathBuf,
+    /// Where it pins.
+    pub pins: PathBuf,
+    /// The file with its pid.
+    pub pid_file: PathBuf,
+}
+
+impl Place {
+    /// One that is nobody else's.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("topstat-live-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let mount = std::env::temp_dir().join(&name);
+        Self { pid_file: mount.with_extension("pid"), pins: Path::new("/sys/fs/bpf").join(name), mount }
+    }
+
+    /// The options that say so.
+    pub fn options(&self) -> [String; 6] {
+        let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
+        let [mount, pins, pid_file] = ["--mount", "--pins", "--pid-file"].map(str::to_owned);
+        [mount, text(&self.mount), pins, text(&self.pins), pid_file, text(&self.pid_file)]
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Whatever a test that failed has left.
+        while rustix::mount::unmount(&self.mount, UnmountFlags::DETACH).is_ok() {}
+        let _ = fs::remove_dir(&self.mount);
+        let _ = fs::remove_dir_all(&self.pins);
+        let _ = fs::remove_file(&self.pid_file);
+    }
+}
+
+/// A daemon that runs.
+pub struct Daemon {
+    child: Child,
+    log: Arc<Mutex<String>>,
+    /// Where its things are.
+    pub place: Arc<Place>,
+}
+
+impl Daemon {
+    /// Starts one in a place of its own, and waits until its tree is there.
+    pub fn start() -> Self {
+        Self::start_at(Arc::new(Place::new()), &[])
+    }
+
+    /// Starts one in this place with further options, and waits until its tree is there.
+    pub fn start_at(place: Arc<Place>, options: &[&str]) -> Self {
+        let mut daemon = Self::launch(place, options);
+        // Reading asks the daemon; a file's being there is something that the kernel remembers.
+        let there = |daemon: &Self| fs::read(daemon.path("enabled")).is_ok();
+        let begun = eventually(PATIENCE, || there(&daemon) || daemon.ended().is_some());
+        assert!(begun && there(&daemon), "no tree at {}:\n{}", daemon.place.mount.display(), daemon.log());
+        daemon
+    }
+
+    /// Starts one in this place, and does not wait.
+    pub fn launch(place: Arc<Place>, options: &[&str]) -> Self {
+        Self::launch_in(place, options, &[])
+    }
+
+    /// The same, with these variables in its environment.
+    pub fn launch_in(place: Arc<Place>, options: &[&str], environment: &[(&str, &str)]) -> Self {
+        let mut child = role::command("topstat")
+            .envs(environment.iter().copied())
+            .arg("daemon")
+            .args(place.options())
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("start the daemon");
+        role::started(child.id());
+        let log = Arc::new(Mutex::new(String::new()));
+        let (stderr, into) = (child.stderr.take().expect("its log"), Arc::clone(&log));
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let mut log = into.lock().unwrap_or_else(PoisonError::into_inner);
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        Self { child, log, place }
+    }
+
+    /// The time that it has used, as the scheduler has it.
+    pub fn cpu_time(&self) -> Duration {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid())).expect("its threads");
+        let of = |task: std::io::Result<fs::DirEntry>| -> Option<u64> {
+            let text = fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse().ok()
+        };
+        Duration::from_nanos(tasks.filter_map(of).sum())
+    }
+
+    /// What it says that it costs.
+    pub fn own(&self) -> serde_json::Value {
+        serde_json::from_str(&self.read("self.json")).expect("a document")
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> String {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether it says this, now or soon.
+    pub fn says(&self, text: &str) -> bool {
+        eventually(Duration::from_secs(5), || self.log().contains(text))
+    }
+
+    /// A file of its tree.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.place.mount.join(path)
+    }
+
+    /// The text of a file.
+    pub fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+    }
+
+    /// Writes a line to a file, as `echo` does.
+    pub fn write(&self, path: &str, value: impl std::fmt::Display) {
+        fs::write(self.path(path), format!("{value}\n")).unwrap_or_else(|e| panic!("{path}: {e}"));
+    }
+
+    /// The `json` of a table.
+    pub fn json(&self, table: &str) -> Document {
+        Document::of(&self.read(&format!("{table}/json")))
+    }
+
+    /// The `stat` of a table.
+    pub fn stat(&self, table: &str) -> Stat {
+        Stat::of(&self.read(&format!("{table}/stat")))
+    }
+
+    /// How it has ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().expect("ask for its end")
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) -> ExitStatus {
+        let mut status = None;
+        eventually(PATIENCE, || {
+            status = self.ended();
+            status.is_some()
+        });
+        status.unwrap_or_else(|| panic!("it does not end:\n{}", self.log()))
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("a pid");
+        kill_process(pid, signal).expect("send a signal");
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// Kills it, as the out-of-memory killer would.
+    pub fn kill(&mut self) {
+        self.child.kill().and_then(|()| self.child.wait().map(drop)).expect("kill the daemon");
+    }
+
+    /// Open descriptors.
+    pub fn fds(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)
+    }
+
+    /// A number of its `/proc/PID/status`, such as `VmRSS`, in kB.
+    pub fn status_kb(&self, name: &str) -> u64 {
+        let text = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("its status");
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.and_then(|value| value.trim().trim_end_matches(" kB").parse().ok()).unwrap_or_else(|| panic!("no {name}"))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the daemon's log:\n{}", self.log());
+        }
+    }
+}
+
+/// A `json` file.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct Document {
+    pub value: serde_json::Value,
+    pub total: u64,
+    pub other: u64,
+    /// Socket and value.
+    pub rows: Vec<(Key, u64)>,
+}
+
+impl Document {
+    /// Reads one, and checks that it adds up.
+    pub fn of(text: &str) -> Self {
+        assert!(text.ends_with("}\n") && text.lines().count() == 1, "not one line: {text}");
+        let value: serde_json::Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        let number =
+            |of: &serde_json::Value, name: &str| of[name].as_u64().unwrap_or_else(|| panic!("no {name}: {of}"));
+        let address = |object: &serde_json::Value, ip: &str, port: &str| {
+            let ip: IpAddr = object[ip].as_str().and_then(|ip| ip.parse().ok()).expect("an address");
+            SocketAddr::new(ip, u16::try_from(number(object, port)).expect("a port"))
+        };
+        let row = |row: &serde_json::Value| {
+            let object = &row["object"];
+            (Key::new(address(object, "sip", "sport"), address(object, "dip", "dport")), number(row, "value"))
+        };
+        let rows: Vec<_> = value["rows"].as_array().expect("rows").iter().map(row).collect();
+        let (total, other) = (number(&value, "total"), number(&value, "other"));
+        let sum: u64 = rows.iter().map(|(_, value)| value).sum();
+        assert_eq!(sum + other, total, "rows and other are the total: {text}");
+        let cpus = value["cpu_totals"].as_object().expect("cpu_totals");
+        assert_eq!(cpus.values().filter_map(serde_json::Value::as_u64).sum::<u64>(), total, "{text}");
+        Self { total, other, rows, value }
+    }
+}
+
+/// A `stat` file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Stat {
+    /// Keys and values.
+    pub header: Vec<(String, String)>,
+    /// The sections of CPUs, and how many rows each has.
+    pub cpus: Vec<(u32, usize)>,
+    pub total: u64,
+    pub other: u64,
+    /// The rows of `all`: socket and value.
+    pub rows: Vec<(Key, u64)>,
+    /// Lines after `other`.
+    pub further: Vec<(String, String)>,
+}
+
+impl Stat {
+    /// Reads one, and checks that it is whole and adds up.
+    pub fn of(text: &str) -> Self {
+        assert!(text.ends_with('\n'), "cut off: {text:?}");
+        let pair = |line: &str| {
+            let (key, value) = line.split_once('\t').unwrap_or_else(|| panic!("no tab in {line:?} of {text}"));
+            (key.to_owned(), value.to_owned())
+        };
+        let paragraphs: Vec<Vec<&str>> = text.split("\n\n").map(|paragraph| paragraph.lines().collect()).collect();
+        let [header, sections @ .., all, sums] = &paragraphs[..] else { panic!("not a stat: {text}") };
+        let cpu = |lines: &Vec<&str>| {
+            let number = lines[0].strip_prefix("cpu ").and_then(|number| number.trim_end_matches(':').parse().ok());
+            (number.unwrap_or_else(|| panic!("not a section: {lines:?}")), lines.len() - 2)
+        };
+        assert_eq!(all[0], "all:", "{text}");
+        let row = |line: &&str| {
+            let cells: Vec<&str> = line.split('\t').collect();
+            let address = |i: usize| SocketAddr::new(cells[i].parse().unwrap(), cells[i + 1].parse().unwrap());
+            (Key::new(address(0), address(2)), cells.last().unwrap().parse().unwrap())
+        };
+        let rows: Vec<(Key, u64)> = all[2..].iter().map(row).collect();
+        let mut sums: Vec<_> = sums.iter().map(|line| pair(line)).collect();
+        let further = sums.split_off(2);
+        let number = |i: usize, name: &str| {
+            assert_eq!(sums[i].0, name, "{text}");
+            sums[i].1.parse::<u64>().unwrap()
+        };
+        let (total, other) = (number(0, "total"), number(1, "other"));
+        assert_eq!(
+            rows.iter().map(|(_, value)| value).sum::<u64>() + other,
+            total,
+            "rows and other are the total: {text}"
+        );
+        assert!(rows.is_sorted_by(|a, b| a.1 >= b.1), "highest first: {text}");
+        Self {
+            header: header.iter().map(|line| pair(line)).collect(),
+            cpus: sections.iter().map(cpu).collect(),
+            total,
+            other,
+            rows,
+            further,
+        }
+    }
+
+    /// A value of the header.
+    pub fn get(&self, key: &str) -> &str {
+        let found = self.header.iter().find(|(name, _)| name == key);
+        found.map_or_else(|| panic!("no {key} in {:?}", self.header), |(_, value)| value)
+    }
+}

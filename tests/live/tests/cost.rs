@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the daemon says that topstat costs, against what /proc and the load's own counts say; what it costs when nothing
+//! happens; and that a budget is kept.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use topstat_live::daemon::Place;
+use topstat_live::{Busy, Case, Daemon, case, eventually, harness, limits, note, truth};
+use topstat_load::{Config, Load, Plan};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(figures_are_those_of_proc_and_of_the_load, Root, Fuse),
+        case!(an_idle_daemon_costs_next_to_nothing, Root, Fuse),
+        case!(a_budget_raises_delays_and_gives_them_back, Root, Fuse),
+        case!(a_budget_that_can_not_be_kept_is_said_once, Root, Fuse),
+        case!(delays_of_a_killed_daemon_are_found_and_taken_back, Root, Fuse),
+    ]
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
+}
+
+fn table<'a>(own: &'a Value, sample: &str, table: &str) -> &'a Value {
+    let find = |list: &'a Value, key: &str, name: &str| {
+        let list = list.as_array().unwrap_or_else(|| panic!("no list: {list}"));
+        list.iter().find(|one| one[key] == name).unwrap_or_else(|| panic!("no {name}"))
+    };
+    find(&find(&own["samples"], "sample", sample)["tables"], "table", table)
+}
+
+fn figures_are_those_of_proc_and_of_the_load() {
+    const CONNECTIONS: usize = 50;
+    const TURNS: u64 = 200;
+    // The first window is that of the daemon's first second, so the load goes on before it starts.
+    let busy = Busy::new(CONNECTIONS);
+    let daemon = Daemon::start();
+    assert!(eventually(Duration::from_secs(10), || daemon.own()["measured"].is_object()), "{}", daemon.log());
+    busy.end();
+    let own = daemon.own();
+    assert!(own["error"].is_null() && own["budget"].is_null(), "{own}");
+
+    // Of the process.
+    assert_eq!(own["pid"], daemon.pid());
+    let rss = daemon.status_kb("VmRSS") as f64 * 1024.0;
+    let said = number(&own["rss_bytes"]);
+    assert!((said / rss - 1.0).abs() < 0.2, "{said} bytes, and {rss} by /proc");
+    let cpu = daemon.cpu_time().as_secs_f64();
+    let said = number(&own["cpu_ns"]) / 1e9;
+    assert!(said <= cpu + 0.001 && said > cpu * 0.5, "{said} s, and {cpu} s by the scheduler");
+    let fds = daemon.fds() as f64;
+    assert!((number(&own["fds"]) - fds).abs() <= 3.0, "{} descriptors, and {fds} by /proc", own["fds"]);
+
+    // Of the programs, as the kernel has counted. What a run takes depends on the host; that it is between these does not.
+    let measured = &own["measured"];
+    let (runs, per_run) = (number(&measured["runs"]), number(&measured["ns_per_run"]));
+    assert!(runs > 1000.0, "{measured}");
+    assert!((2.0..20_000.0).contains(&per_run), "{measured}");
+    let seconds = number(&measured["seconds"]);
+    assert!((0.9..5.0).contains(&seconds), "{measured}");
+    let share = runs * per_run / 1e9 / seconds / number(&measured["cpus"]);
+    assert!((number(&measured["share"]) / share - 1.0).abs() < 0.01, "{measured}");
+    let programs = measured["programs"].as_array().unwrap();
+    let sum: f64 = programs.iter().map(|program| number(&program["runs"])).sum();
+    assert_eq!(sum, runs);
+    // A packet on loopback goes out once and comes in once.
+    let runs_of = |name: &str| number(&programs.iter().find(|p| p["name"] == name).expect(name)["runs"]);
+    let (ingress, egress) = (runs_of("inet_ingress"), runs_of("inet_egress"));
+    assert!((ingress / egress - 1.0).abs() < 0.2, "{ingress} in, {egress} out");
+    note(format!("{runs} runs in a second, {per_run:.1} ns each, {:.2}% of each CPU", share * 100.0));
+
+    // Of the maps: what all descriptors of the daemon's maps say, readers' included, is more.
+    let map_bytes = number(&own["map_bytes"]);
+    assert!(map_bytes > 100_000.0 && map_bytes <= maps_of(daemon.pid()) as f64, "{map_bytes}");
+
+    // Of the pushes: every packet, exactly.
+    let pushed = |daemon: &Daemon| number(&table(&daemon.own(), "tcp_v4", "conns_pps")["pushed"]);
+    let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() }).unwrap();
+    let (before, begun) = (truth::settled(&load), pushed(&daemon));
+    load.run(&Plan::new(vec![TURNS; CONNECTIONS]), &limits()).unwrap();
+    let carried: u64 = truth::difference(&before, &truth::settled(&load)).values().map(|counts| counts.packets()).sum();
+    let counted = pushed(&daemon) - begun;
+    if counted > carried as f64 {
+        harness::crowded();
+    }
+    assert_eq!(counted, carried as f64);
+
+    // The text has the same.
+    let text = daemon.read("self");
+    assert!(text.contains(&format!("\npid\t{}\n", daemon.pid())), "{text}");
+    assert!(text.contains("\nbudget\toff\n") && text.contains("\ntcp_v4/conns_pps\t"), "{text}");
+}
+
+/// The memory of all maps that a process has descriptors of, each once.
+fn maps_of(pid: u32) -> u64 {
+    let mut maps = std::collections::BTreeMap::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().flatten() {
+        let Ok(text) = fs::read_to_string(entry.path()) else { continue };
+        let number = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
+        if let (Some(id), Some(bytes)) = (number("map_id:"), number("memlock:")) {
+            maps.insert(id, bytes);
+        }
+    }
+    maps.values().sum()
+}
+
+fn an_idle_daemon_costs_next_to_nothing() {
+    /// Of one CPU.
+    const MOST: f64 = 0.001;
+    const MOST_RSS_KB: u64 = 20 * 1024;
+    const TIME: Duration = Duration::from_secs(10);
+    let daemon = Daemon::start();
+    // It measures once, when it begins.
+    assert!(eventually(Duration::from_secs(10), || daemon.log().contains("in a second")), "{}", daemon.log());
+    std::thread::sleep(Duration::from_millis(200));
+    let (begun, before) = (Instant::now(), daemon.cpu_time());
+    std::thread::sleep(TIME);
+    let used = (daemon.cpu_time() - before).as_secs_f64() / begun.elapsed().as_secs_f64();
+    let rss = daemon.status_kb("VmRSS");
+    note(format!("{:.4}% of one CPU, {rss} kB resident", used * 100.0));
+    assert!(used < MOST, "{:.4}% of one CPU", used * 100.0);
+    assert!(rss < MOST_RSS_KB, "{rss} kB resident");
+}
+
+const DELAY: &str = "tcp_v4/conns_pps/delay";
+
+fn raised(daemon: &Daemon) -> u64 {
+    table(&daemon.own(), "tcp_v4", "conns_pps")["raised_ms"].as_u64().expect("a number")
+}
+
+fn a_budget_raises_delays_and_gives_them_back() {
+    /// So little that any load is more.
+    const BUDGET: &str = "0.01%";
+    let daemon = Daemon::start_at(Arc::new(Place::new()), &["--overhead-budget", BUDGET]);
+    daemon.write(DELAY, 3);
+    assert_eq!(raised(&daemon), 0);
+    let busy = Busy::new(20);
+    assert!(eventually(Duration::from_secs(30), || raised(&daemon) >= 20), "{}", daemon.log());
+    busy.end();
+    // The user's own is what it was, and is what the file says; the snapshot says what is so.
+    assert_eq!(daemon.read(DELAY), "3\n");
+    assert!(daemon.json("tcp_v4/conns_pps").value["delay_ms"].as_u64() >= Some(20));
+    daemon.write(DELAY, 4);
+    assert_eq!(daemon.read(DELAY), "4\n");
+    assert!(raised(&daemon) >= 20, "to set it takes nothing from the budget");
+    let own = daemon.own();
+    let budget = &own["budget"];
+    let changes = budget["changes"].as_array().expect("changes");
+    assert!(changes.len() >= 2 && number(&budget["share"]) == 0.0001, "{budget}");
+    for (index, change) in changes.iter().enumerate() {
+        assert_eq!((&change["from"], &change["to"]), (&Value::from(index), &Value::from(index + 1)), "{budget}");
+        assert!(number(&change["share"]) > 0.0001, "{budget}");
+    }
+    assert!(daemon.log().contains("delays raised from level 0 to 1 of 7"), "{}", daemon.log());
+    assert!(daemon.read("self").contains("\nchanged\tfrom_level\tto_level\t"));
+    let begun = Instant::now();
+    assert!(eventually(Duration::from_secs(90), || raised(&daemon) == 0), "{}", daemon.log());
+    assert_eq!(daemon.json("tcp_v4/conns_pps").value["delay_ms"], 4);
+    note(format!("{} steps up, all taken back within {:.0} s", changes.len(), begun.elapsed().as_secs_f64()));
+}
+
+fn a_budget_that_can_not_be_kept_is_said_once() {
+    let daemon = Daemon::start_at(Arc::new(Place::new()), &["--overhead-budget", "0.01%"]);
+    let _busy = Busy::new(20);
+    let enough = |daemon: &Daemon| !daemon.own()["budget"]["exhausted"].as_bool().expect("a truth value");
+    assert!(enough(&daemon));
+    assert!(eventually(Duration::from_secs(60), || !enough(&daemon)), "{}", daemon.log());
+    std::thread::sleep(Duration::from_secs(12));
+    assert_eq!(daemon.log().matches("with the longest delays").count(), 1, "{}", daemon.log());
+    assert_eq!(raised(&daemon), 1000, "never longer than the period");
+    assert!(daemon.read("self").contains("\nbudget_enough\t0\n"));
+}
+
+fn delays_of_a_killed_daemon_are_found_and_taken_back() {
+    let place = Arc::new(Place::new());
+    let budget = ["--overhead-budget", "0.01%"];
+    let mut daemon = Daemon::start_at(Arc::clone(&place), &budget);
+    daemon.write(DELAY, 3);
+    let busy = Busy::new(20);
+    assert!(eventually(Duration::from_secs(30), || raised(&daemon) >= 10), "{}", daemon.log());
+    daemon.kill();
+    // The budget goes on where it was, the user's delay is known.
+    let mut daemon = Daemon::start_at(Arc::clone(&place), &budget);
+    assert!(daemon.says("delays begin at level "), "{}", daemon.log());
+    assert!(!daemon.log().contains("delays begin at level 0"), "{}", daemon.log());
+    assert!(raised(&daemon) >= 10);
+    assert_eq!(daemon.read(DELAY), "3\n");
+    daemon.kill();
+    busy.end();
+    // Without a budget nobody would lower them later.
+    let daemon = Daemon::start_at(place, &[]);
+    assert!(eventually(Duration::from_secs(5), || raised(&daemon) == 0), "{}", daemon.log());
+    assert_eq!(daemon.read(DELAY), "3\n");
+}

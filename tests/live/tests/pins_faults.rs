@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is wrong with pinned state is repaired, or said; and what users have set stays.
+
+use std::fs;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle};
+use topstat_live::nest::{self, inet};
+use topstat_live::tally::{TABLES, Tally};
+use topstat_live::watch::{everything, table};
+use topstat_live::{Case, Nest, Role, case, note};
+use topstat_samples::pinned::{self, Adopted, Pins};
+use topstat_samples::{Error, Options, State, TableSettings};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(settings_and_rows_stay, Root),
+        case!(what_is_missing_is_put_back, Root),
+        case!(a_half_finished_upgrade_is_finished, Root),
+        case!(a_reader_killed_amid_a_refill, Root),
+        case!(garbage_in_place_of_state, Root),
+        case!(another_abi_is_refused, Root),
+        case!(two_at_once, Root),
+        case!(removed_under_load, Root),
+        case!(not_on_a_bpf_file_system, Root),
+        case!(a_bpf_file_system_that_is_not_mounted_or_not_writable, Root),
+        case!(only_root_may_look, Root),
+    ]
+}
+
+fn adopt(pins: &Pins) -> Result<(Arc<dyn State>, Adopted), Error> {
+    pinned::adopt(pins, inet(), &TABLES.map(table), &everything())
+}
+
+fn refused(what: Result<(Arc<dyn State>, Adopted), Error>) -> String {
+    match what {
+        Ok((_, adopted)) => panic!("it was taken: {adopted:?}"),
+        Err(e) => e.to_string(),
+    }
+}
+
+/// That it counts, and every datagram.
+fn assert_counting(nest: &Nest, tally: &mut Tally, title: &str) {
+    tally.during(|| std::thread::sleep(Duration::from_millis(50)));
+    tally.check(&mut nest.watch(), title);
+}
+
+/// What was set of a table is not set anew by who adopts it, whatever that one was told; nor is its number of rows.
+fn settings_and_rows_stay() {
+    let nest = Nest::new("settings");
+    let (state, _) = nest.adopt(&TABLES, &Options { top: 10, ..Options::default() });
+    let info = table(TABLES[0]);
+    let set = TableSettings { period_ms: 7000, delay_ms: 30, sync: false, ..state.settings(info).unwrap() };
+    state.set(info, &set).unwrap();
+    assert!(state.set(info, &TableSettings { period_ms: 0, ..set }).is_err());
+    drop(state);
+    for build in ["", "other"] {
+        let options = Options { top: 20, period_ms: 100, ..Options::default() };
+        let (state, _) = nest.adopt_as(build, &["tcp_v4/conns_pps"], &options);
+        assert_eq!((state.top(), state.settings(info).unwrap()), (10, set));
+        let off = state.settings(table("tcp_v4/conns_pps")).unwrap();
+        assert!(!off.enabled, "only a fresh load says which tables are on");
+        let note = pinned::kept_top(&*state, &options).expect("something to say");
+        assert!(note.contains("10 rows, not 20") && note.contains("unload"), "{note}");
+        assert_eq!(pinned::kept_top(&*state, &Options { top: 10, ..options }), None);
+    }
+    // Two processes that set see each other's.
+    let (mine, other) = (nest.adopt(&TABLES, &everything()).0, pinned::open(&nest.pins, inet()).unwrap().unwrap());
+    mine.set(info, &TableSettings { delay_ms: 5, ..set }).unwrap();
+    assert_eq!(other.settings(info).unwrap().delay_ms, 5);
+}
+
+/// A link, a gate or a program that somebody has removed is put back; the tables stay.
+fn what_is_missing_is_put_back() {
+    let nest = Nest::new("missing");
+    drop(nest.adopt(&TABLES, &everything()));
+    let mut tally = Tally::new();
+    assert_counting(&nest, &mut tally, "before");
+    let family = nest.family();
+    let egress = family.join("links/inet_egress");
+    let faults: [(&str, &dyn Fn()); 5] = [
+        ("a link is removed", &|| fs::remove_file(&egress).unwrap()),
+        ("a link is detached", &|| Link::open(&egress).unwrap().detach().unwrap()),
+        ("a gate is removed", &|| fs::remove_file(family.join("maps/inet_state_gate")).unwrap()),
+        ("a map in place of a link", &|| {
+            fs::remove_file(&egress).unwrap();
+            MapHandle::from_pinned_path(family.join("maps/banks")).unwrap().pin(&egress).unwrap();
+        }),
+        ("a link that is nobody's", &|| {
+            let mut link = Link::open(&egress).unwrap();
+            libbpf_pin(&mut link, &family.join("links/inet_former"));
+        }),
+    ];
+    for (fault, make) in faults {
+        make();
+        let (state, adopted) = adopt(&nest.pins).unwrap();
+        assert_eq!((adopted, state.programs().len()), (Adopted::Upgraded, nest::programs().len()), "{fault}");
+        assert_eq!(fs::read_dir(family.join("links")).unwrap().count(), 6, "{fault}");
+        assert_counting(&nest, &mut tally, fault);
+        assert_eq!(adopt(&nest.pins).unwrap().1, Adopted::Found, "{fault}");
+    }
+}
+
+fn libbpf_pin(link: &mut Link, to: &Path) {
+    let path = std::ffi::CString::new(to.to_str().unwrap()).unwrap();
+    use std::os::fd::AsRawFd as _;
+    // SAFETY: a descriptor, and a string that ends in 0.
+    let done = unsafe { libbpf_sys::bpf_obj_pin(link.as_fd().as_raw_fd(), path.as_ptr()) };
+    assert_eq!(done, 0, "pin a link twice");
+}
+
+/// Some programs are of one build and some of another, and files lie about: it counts all the while.
+fn a_half_finished_upgrade_is_finished() {
+    let nest = Nest::new("half");
+    drop(nest.adopt(&TABLES, &everything()));
+    let mut tally = Tally::new();
+    let (family, programs) = (nest.family(), nest.family().join("programs"));
+    let old = libbpf_rs::Program::fd_from_pinned_path(programs.join("inet_egress")).unwrap();
+    drop(nest.adopt_as("other", &TABLES, &everything()));
+    // As somebody leaves it who is killed before the last program, and the build's name.
+    let link = Link::open(family.join("links/inet_egress")).unwrap();
+    use std::os::fd::AsRawFd as _;
+    // SAFETY: descriptors of a link and of a program; no options.
+    let done = unsafe { libbpf_sys::bpf_link_update(link.as_fd().as_raw_fd(), old.as_raw_fd(), std::ptr::null()) };
+    assert_eq!(done, 0);
+    fs::remove_file(family.join("build")).unwrap();
+    symlink("nonsense", family.join("build-new")).unwrap();
+    MapHandle::from_pinned_path(family.join("maps/banks")).unwrap().pin(programs.join("inet_state-new")).unwrap();
+    fs::create_dir_all(nest.partial().join("links")).unwrap();
+    assert_eq!(pinned::status(&nest.pins).unwrap()[0].build, None);
+    assert_counting(&nest, &mut tally, "half");
+    assert_eq!(nest.adopt_as("other", &TABLES, &everything()).1, Adopted::Upgraded);
+    assert_counting(&nest, &mut tally, "whole");
+    assert_eq!(nest.adopt_as("other", &TABLES, &everything()).1, Adopted::Found);
+    let odd = |path: &PathBuf| path.to_string_lossy().ends_with("-new") || path.to_string_lossy().contains("partial");
+    assert_eq!(nest.files().into_iter().filter(odd).count(), 0);
+}
+
+/// What it has forgotten is not taken for proof that there was nothing: see "refills" in the engine's table.h.
+fn a_reader_killed_amid_a_refill() {
+    const REFILLS: std::ops::Range<usize> = 4..8;
+    let nest = Nest::new("refill");
+    drop(nest.adopt(&TABLES, &everything()));
+    let (mut watch, mut tally) = (nest.watch(), Tally::new());
+    assert_counting(&nest, &mut tally, "before");
+    assert!(watch.peek(TABLES[1]).snapshot.is_proven());
+    // As whoever is killed has left it: begun, and not ended; the table is the first sample's first.
+    let settings = MapHandle::from_pinned_path(nest.family().join("maps/settings")).unwrap();
+    let (key, any) = (0_u32.to_ne_bytes(), MapFlags::ANY);
+    let refills = || u32::from_ne_bytes(settings.lookup(&key, any).unwrap().unwrap()[REFILLS].try_into().unwrap());
+    let place = 2 * 4 + u32::from(TABLES[1] == "udp_v4/conns_bytes") * 3;
+    let begun = refills() | 1;
+    let mut value = settings.lookup(&key, any).unwrap().unwrap();
+    value[REFILLS].copy_from_slice(&begun.to_ne_bytes());
+    value[8..12].copy_from_slice(&place.to_ne_bytes());
+    settings.update(&key, &value, any).unwrap();
+    assert_eq!(watch.peek(TABLES[1]).snapshot.proven, 0, "the table was to be distrusted");
+    assert_eq!(refills(), begun + 1, "whoever finds it ends it");
+    assert!(watch.snapshot(TABLES[1]).snapshot.is_proven() && refills() % 2 == 0);
+    // Many refill at once: all of them prove what they show.
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut watch = nest.watch();
+                for _ in 0..50 {
+                    watch.source().refill(table(TABLES[1])).unwrap();
+                    let snapshot = watch.snapshot(TABLES[1]).snapshot;
+                    assert!(snapshot.rows.len() >= 200, "{} rows", snapshot.rows.len());
+                }
+            });
+        }
+    });
+    assert!(watch.snapshot(TABLES[1]).snapshot.is_proven());
+    tally.check(&mut watch, "after all");
+}
+
+/// What can't be used is removed and made anew; opening it says so, and changes nothing.
+fn garbage_in_place_of_state() {
+    let nest = Nest::new("garbage");
+    let family = nest.family();
+    drop(nest.adopt(&TABLES, &everything()));
+    let banks = MapHandle::from_pinned_path(family.join("maps/banks")).unwrap();
+    let faults: [(&str, &dyn Fn()); 5] = [
+        ("a map is missing", &|| fs::remove_file(family.join("maps/census")).unwrap()),
+        ("a directory in place of a map", &|| {
+            fs::remove_file(family.join("maps/settings")).unwrap();
+            fs::create_dir(family.join("maps/settings")).unwrap();
+        }),
+        ("a program in place of a map", &|| {
+            fs::remove_file(family.join("maps/objects")).unwrap();
+            fs::rename(family.join("programs/inet_state"), family.join("maps/objects")).unwrap();
+        }),
+        ("another map in place of a map", &|| {
+            fs::remove_file(family.join("maps/constants")).unwrap();
+            fs::hard_link(family.join("maps/census"), family.join("maps/constants"))
+                .or_else(|_| fs::rename(family.join("maps/census"), family.join("maps/constants")))
+                .unwrap();
+        }),
+        ("a map in place of all", &|| {
+            pinned::remove(&nest.pins).unwrap();
+            fs::create_dir_all(family.parent().unwrap()).unwrap();
+            MapHandle::try_from(&banks).unwrap().pin(&family).unwrap();
+        }),
+    ];
+    for (fault, make) in faults {
+        make();
+        let before = nest.files();
+        let error = match pinned::open(&nest.pins, inet()) {
+            Ok(_) => panic!("{fault}: it was opened"),
+            Err(e) => e.to_string(),
+        };
+        note(format!("{fault}: {error}"));
+        assert_eq!(nest.files(), before, "{fault}: opening has changed something");
+        let (state, adopted) = adopt(&nest.pins).unwrap_or_else(|e| panic!("{fault}: {e}"));
+        assert_eq!((adopted, state.programs().len()), (Adopted::Loaded, nest::programs().len()), "{fault}");
+        assert_counting(&nest, &mut Tally::new(), fault);
+    }
+    // What is not topstat's stays, and is said to be in the way of nothing.
+    fs::create_dir(nest.dir.join("foreign")).unwrap();
+    let removed = pinned::remove(&nest.pins).unwrap();
+    assert!(nest.dir.join("foreign").exists() && !removed.contains(&nest.dir) && nest.files().len() == 2);
+}
+
+/// Another topstat's state is neither used nor removed, but by removing all.
+fn another_abi_is_refused() {
+    let nest = Nest::new("abi");
+    drop(nest.adopt(&TABLES, &everything()));
+    let other = nest.dir.join("abi-4242/inet");
+    fs::create_dir(other.parent().unwrap()).unwrap();
+    fs::rename(nest.family(), &other).unwrap();
+    for error in [refused(adopt(&nest.pins)), pinned::open(&nest.pins, inet()).err().expect("an error").to_string()] {
+        let needed = [other.to_str().unwrap(), "ABI 4242", &format!("ABI {}", inet().abi()), "topstat unload"];
+        assert!(needed.iter().all(|n| error.contains(n)), "{error}");
+        note(error);
+    }
+    let [status] = &pinned::status(&nest.pins).unwrap()[..] else { panic!("one family is pinned") };
+    assert_eq!((status.abi, status.abi_is_own), (4242, Some(false)));
+    assert!(pinned::remove(&nest.pins).unwrap().contains(&other));
+    assert_eq!(adopt(&nest.pins).unwrap().1, Adopted::Loaded);
+}
+
+/// Of those who come at the same time one loads, and the others find it.
+fn two_at_once() {
+    const ADOPTERS: usize = 4;
+    let nest = Nest::new("two");
+    let dir = nest.dir.to_str().unwrap();
+    let mut roles: Vec<Role> = (0..ADOPTERS).map(|_| Role::start("adopter", &[dir, ""])).collect();
+    let mut did: Vec<String> = roles.iter_mut().map(Role::hear).collect();
+    did.sort();
+    assert_eq!(did, ["Found", "Found", "Found", "Loaded"]);
+    roles.into_iter().for_each(Role::kill);
+    assert_counting(&nest, &mut Tally::new(), "afterwards");
+}
+
+/// Whoever has it open reads on, what was counted; nothing counts any more.
+fn removed_under_load() {
+    let nest = Nest::new("removed");
+    let (state, _) = adopt(&nest.pins).unwrap();
+    let mut watch = nest.watch();
+    let mut tally = Tally::new();
+    tally.during(|| {
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(pinned::remove(&nest.pins).unwrap().len() > 20);
+        assert!(!nest.dir.exists());
+        std::thread::sleep(Duration::from_millis(50));
+    });
+    let first = watch.snapshot(TABLES[0]).snapshot.total;
+    tally.during(|| std::thread::sleep(Duration::from_millis(50)));
+    assert_eq!(watch.snapshot(TABLES[0]).snapshot.total, first);
+    state.set(table(TABLES[0]), &state.settings(table(TABLES[0])).unwrap()).unwrap();
+    assert_eq!(adopt(&nest.pins).unwrap().1, Adopted::Loaded);
+    assert_counting(&nest, &mut Tally::new(), "again");
+}
+
+fn not_on_a_bpf_file_system() {
+    let dir = std::env::temp_dir().join(format!("topstat-live-{}", std::process::id()));
+    fs::create_dir_all(dir.join("abi-1/inet/maps")).unwrap();
+    let file = dir.join("file");
+    fs::write(&file, "").unwrap();
+    for path in [dir.clone(), dir.join("below"), file.clone()] {
+        let error = refused(adopt(&Pins::at(&path)));
+        let advice = error.contains("mount -t bpf") || error.contains("Not a directory");
+        assert!(error.contains(path.to_str().unwrap()) || error.contains(dir.to_str().unwrap()), "{error}");
+        assert!(advice, "{error}");
+        note(error);
+    }
+    // Least of all is anything removed there.
+    assert!(pinned::remove(&Pins::at(&dir)).is_err() && pinned::status(&Pins::at(&dir)).is_err());
+    assert!(dir.join("abi-1/inet/maps").exists());
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A mount that a test has made, unmounted when dropped.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn new(name: &str, options: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("topstat-live-{}-{name}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let done = Command::new("mount").args(["-t", "bpf", "-o", options, "bpf"]).arg(&dir).status().unwrap();
+        assert!(done.success(), "mount");
+        Self(dir)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+fn a_bpf_file_system_that_is_not_mounted_or_not_writable() {
+    let mount = Mount::new("readonly", "ro");
+    let error = refused(adopt(&Pins::at(&mount.0.join("topstat"))));
+    assert!(error.contains("Read-only") && error.contains("remount,rw"), "{error}");
+    note(error);
+    // Elsewhere than usual it works as well.
+    let mount = Mount::new("elsewhere", "rw");
+    let pins = Pins::at(&mount.0.join("deep/below"));
+    assert_eq!(adopt(&pins).unwrap().1, Adopted::Loaded);
+    assert_eq!(adopt(&pins).unwrap().1, Adopted::Found);
+    assert!(pinned::remove(&pins).unwrap().len() > 20);
+    // Nobody has mounted it: in a mount namespace of its own, where nobody else sees it.
+    let mut role = Role::start("unmounted", &[]);
+    assert_eq!(role.hear(), "None");
+    assert_eq!(role.hear(), "Loaded mounted");
+    assert_eq!(role.hear(), "Found");
+    role.finish();
+}
+
+fn only_root_may_look() {
+    let nest = Nest::new("private");
+    drop(adopt(&nest.pins).unwrap());
+    for path in [&nest.dir, &nest.family(), &nest.family().join("maps")] {
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o700, "{}", path.display());
+    }
+    for what in ["open", "adopt", "remove", "status"] {
+        let mut role = Role::start("unprivileged-pins", &[nest.dir.to_str().unwrap(), what]);
+        let error = role.expect("refused");
+        assert!(error.contains("ermi") && error.contains("run as root"), "{what}: {error}");
+        note(format!("{what}: {error}"));
+        role.finish();
+    }
+    assert_eq!(adopt(&nest.pins).unwrap().1, Adopted::Found);
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon among other services: what it may do, what it tells systemd, what it is configured with.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::mount::UnmountFlags;
+use rustix::process::Signal;
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use topstat_live::daemon::Place;
+use topstat_live::watch::table;
+use topstat_live::{Case, Daemon, case, eventually, limits, note};
+use topstat_load::{Config, Load, Plan};
+use topstat_samples::{Options, State};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(once_it_serves_it_may_do_no_more_than_it_needs, Root, Fuse),
+        case!(each_capability_that_is_kept_is_needed, Root),
+        case!(the_units_privileges_are_enough, Root, Fuse),
+        case!(systemd_understands_the_unit, SystemdAnalyze),
+        case!(systemd_is_told_what_it_waits_for, Root, Fuse),
+        case!(a_configuration_sets_what_it_names_and_a_reload_what_has_changed, Root, Fuse),
+        case!(a_group_may_read_and_nobody_else, Root, Fuse),
+        case!(the_log_has_priorities_for_the_journal, Root, Fuse),
+    ]
+}
+
+const PPS: &str = "tcp_v4/conns_pps";
+
+/// The masks of a thread, by their names in `/proc/PID/status`.
+fn masks(task: &Path) -> BTreeMap<String, u64> {
+    let text = fs::read_to_string(task.join("status")).expect("a thread's status");
+    let pairs = text.lines().filter_map(|line| line.split_once(":\t"));
+    pairs.filter_map(|(name, value)| Some((name.to_owned(), u64::from_str_radix(value, 16).ok()?))).collect()
+}
+
+/// Connections that have said something, for as long as it is kept.
+fn some_traffic() -> Load {
+    const CONNECTIONS: usize = 10;
+    let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() }).unwrap();
+    load.run(&Plan::new(vec![100; CONNECTIONS]), &limits()).unwrap();
+    load
+}
+
+fn once_it_serves_it_may_do_no_more_than_it_needs() {
+    let serving = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::DAC_READ_SEARCH;
+    let at_times = CapabilitySet::SYS_ADMIN;
+    let daemon = Daemon::start();
+    assert!(daemon.says("privileges left: CAP_BPF, CAP_PERFMON, CAP_DAC_READ_SEARCH;"));
+    // It is limited before it serves; threads that are about to begin need a moment.
+    std::thread::sleep(Duration::from_millis(100));
+    let mut serve = 0;
+    for task in fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap() {
+        let task = task.unwrap().path();
+        let name = fs::read_to_string(task.join("comm")).unwrap();
+        let masks = masks(&task);
+        // All but the first, and the one that measures.
+        let first = task.file_name().and_then(|tid| tid.to_str()) == Some(daemon.pid().to_string().as_str());
+        let serves = !first && name.trim_end() != "topstat-cost";
+        serve += u32::from(serves);
+        let permitted = if serves { serving } else { serving | at_times };
+        assert_eq!(masks["CapPrm"], permitted.bits(), "{name}");
+        assert_eq!(masks["CapEff"], serving.bits(), "{name}");
+        assert_eq!((masks["CapInh"], masks["CapBnd"], masks["CapAmb"]), (0, 0, 0), "{name}");
+        assert_eq!(masks["NoNewPrivs"], 1, "{name}");
+    }
+    assert!(serve >= 4, "{serve} threads serve");
+    // Everything still works: snapshots with paths of cgroups, settings, what it costs, the mount.
+    let _load = some_traffic();
+    let json = daemon.json("tcp_v4/conns_bytes");
+    let first = &json.value["rows"][0]["object"];
+    assert!(first["cgroup"].is_string(), "{first}");
+    daemon.stat(PPS);
+    daemon.read("tcp_v4/conns_pps/dump");
+    daemon.write("tcp_v4/conns_pps/delay", 5);
+    assert_eq!(daemon.read("tcp_v4/conns_pps/delay"), "5\n");
+    assert!(eventually(Duration::from_secs(10), || daemon.own()["measured"].is_object()), "{}", daemon.log());
+    assert!(daemon.own()["error"].is_null());
+    rustix::mount::unmount(&daemon.place.mount, UnmountFlags::empty()).unwrap();
+    let noticed = || daemon.log().contains("somebody has unmounted the tree");
+    assert!(eventually(Duration::from_secs(30), noticed), "{}", daemon.log());
+    daemon.signal(Signal::HUP);
+    assert!(eventually(Duration::from_secs(10), || daemon.path("enabled").exists()), "{}", daemon.log());
+    daemon.stat(PPS);
+    let mut daemon = daemon;
+    assert_eq!(daemon.stop().code(), Some(0));
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(daemon.place.mount.to_str().unwrap()), "it may unmount:\n{}", daemon.log());
+}
+
+/// Reads a table and finds the path of a cgroup, in a thread with these capabilities alone.
+fn reads_with(state: &Arc<dyn State>, kept: CapabilitySet) -> Result<bool, String> {
+    let state = Arc::clone(state);
+    let read = move || {
+        let had = capabilities(None).map_err(|e| e.to_string())?;
+        set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, ..had })
+            .map_err(|e| e.to_string())?;
+        let mut source = state.reader().map_err(|e| e.to_string())?;
+        let snapshot = source.snapshot(table("tcp_v4/conns_bytes")).map_err(|e| e.to_string())?;
+        source.refill(table("tcp_v4/conns_pps")).map_err(|e| e.to_string())?;
+        let mut line = Vec::new();
+        topstat_model::json::write(&snapshot, &mut line).map_err(|e| e.to_string())?;
+        let line = String::from_utf8_lossy(&line);
+        assert!(line.contains("\"comm\""), "no rows: {line}");
+        Ok(line.contains("\"cgroup\":\""))
+    };
+    std::thread::spawn(read).join().expect("a thread")
+}
+
+fn each_capability_that_is_kept_is_needed() {
+    let family = topstat_samples::families().iter().find(|family| family.name() == "inet").expect("inet");
+    let tables = [table("tcp_v4/conns_bytes"), table("tcp_v4/conns_pps")];
+    let state = topstat_samples::load_state(*family, &tables, &Options::default()).unwrap();
+    let _load = some_traffic();
+    let all = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::DAC_READ_SEARCH;
+    assert_eq!(reads_with(&state, all), Ok(true));
+    assert_eq!(reads_with(&state, all - CapabilitySet::DAC_READ_SEARCH), Ok(false), "it finds paths");
+    for (without, name) in [(CapabilitySet::BPF, "CAP_BPF"), (CapabilitySet::PERFMON, "CAP_PERFMON")] {
+        let error = reads_with(&state, all - without).expect_err(name);
+        note(format!("without {name}: {error}"));
+    }
+}
+
+fn unit() -> String {
+    let file = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../dist/topstat.service.in"));
+    fs::read_to_string(file).expect("the unit")
+}
+
+/// With no more than the unit gives it, the daemon loads, serves and ends as with everything.
+fn the_units_privileges_are_enough() {
+    let unit = unit();
+    let named = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("capabilities");
+    let named: Vec<_> = named.split(' ').collect();
+    let kept: CapabilitySet = named
+        .iter()
+        .map(|name| CapabilitySet::from_name(name.trim_start_matches("CAP_")).unwrap_or_else(|| panic!("{name}")))
+        .collect();
+    let had = capabilities(None).unwrap();
+    // A process has the capabilities of the thread that starts it.
+    let run = move || {
+        for capability in (CapabilitySet::all() - kept).iter() {
+            let _ = rustix::thread::remove_capability_from_bounding_set(capability);
+        }
+        let permitted = had.permitted & kept;
+        set_capabilities(None, CapabilitySets { effective: permitted, permitted, inheritable: CapabilitySet::empty() })
+            .unwrap();
+        let mut daemon = Daemon::start();
+        let masks = masks(Path::new(&format!("/proc/{}", daemon.pid())));
+        assert_eq!(masks["CapBnd"], 0);
+        let _load = some_traffic();
+        assert!(daemon.json("tcp_v4/conns_bytes").value["rows"][0]["object"]["cgroup"].is_string());
+        assert!(eventually(Duration::from_secs(10), || daemon.own()["measured"].is_object()), "{}", daemon.log());
+        assert_eq!(daemon.stop().code(), Some(0));
+        assert!(!daemon.log().contains(" warn ") && !daemon.log().contains(" error "), "{}", daemon.log());
+    };
+    std::thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// A directory that goes with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("topstat-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a directory");
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn systemd_understands_the_unit() {
+    let version = Command::new("systemd-analyze").arg("--version").output().expect("systemd-analyze");
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let version: u32 = version.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("its version");
+    let scratch = Scratch::new("unit");
+    let file = scratch.0.join("topstat.service");
+    // Something that is there and may be executed.
+    fs::write(&file, unit().replace("@BINDIR@/topstat", "/bin/true")).unwrap();
+    let checked = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output().unwrap();
+    let said = String::from_utf8_lossy(&checked.stderr);
+    // Of other units of this host it may say what it likes.
+    let ours = said.lines().filter(|line| line.contains("topstat.service"));
+    // The unit says itself that older ones don't know its second type.
+    let expected =
+        |line: &&str| version < 253 && line.ends_with("Failed to parse service type, ignoring: notify-reload");
+    let complaints: Vec<_> = ours.filter(|line| !expected(line)).collect();
+    assert_eq!(complaints, [""; 0], "systemd {version}");
+}
+
+/// What systemd would hear.
+struct Manager {
+    socket: UnixDatagram,
+    heard: Vec<String>,
+}
+
+impl Manager {
+    fn new(path: &Path) -> Self {
+        let socket = UnixDatagram::bind(path).expect("a socket");
+        socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
+        Self { socket, heard: Vec::new() }
+    }
+
+    /// Waits for a message with this line, and returns it.
+    fn hears(&mut self, line: &str) -> String {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(30) {
+            let mut bytes = [0; 4096];
+            if let Ok(length) = self.socket.recv(&mut bytes) {
+                let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+                self.heard.push(text.clone());
+                if text.lines().any(|one| one == line) {
+                    return text;
+                }
+            }
+        }
+        panic!("no {line} among {:?}", self.heard);
+    }
+}
+
+fn systemd_is_told_what_it_waits_for() {
+    let scratch = Scratch::new("notify");
+    let path = scratch.0.join("notify");
+    let mut manager = Manager::new(&path);
+    // A watchdog of one second: it must hear of the daemon twice in that time.
+    let environment = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "1000000")];
+    let mut daemon = Daemon::launch_in(Arc::new(Place::new()), &[], &environment);
+    let ready = manager.hears("READY=1");
+    assert!(ready.contains("STATUS=counting tcp_v4, tcp_v6, udp_v4, udp_v6"), "{ready}");
+    assert!(daemon.path("enabled").exists(), "it is ready once it serves");
+    let begun = Instant::now();
+    for _ in 0..4 {
+        manager.hears("WATCHDOG=1");
+    }
+    let took = begun.elapsed();
+    assert!(took > Duration::from_millis(900) && took < Duration::from_secs(4), "4 signs of life in {took:?}");
+    let monotonic = || {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        now.tv_sec * 1_000_000 + now.tv_nsec / 1000
+    };
+    let before = monotonic();
+    daemon.signal(Signal::HUP);
+    let reloading = manager.hears("RELOADING=1");
+    let at = reloading.lines().find_map(|line| line.strip_prefix("MONOTONIC_USEC=")).expect("the time");
+    let at: i64 = at.parse().unwrap();
+    assert!((before..=monotonic()).contains(&at), "{reloading}");
+    manager.hears("READY=1");
+    daemon.signal(Signal::TERM);
+    manager.hears("STOPPING=1");
+    assert_eq!(daemon.wait().code(), Some(0));
+}
+
+fn a_configuration_sets_what_it_names_and_a_reload_what_has_changed() {
+    let scratch = Scratch::new("config");
+    let file = scratch.0.join("topstat.toml");
+    let write = |text: &str| fs::write(&file, text).unwrap();
+    let option = file.to_str().unwrap();
+    write("top = 10\nperiod = 2000\n[samples.tcp_v4]\ndelay = \"30ms\"\n[samples.tcp_v4.conns_bps]\nenabled = false\n");
+    let daemon = Daemon::start_at(Arc::new(Place::new()), &["--config", option]);
+    let all = |daemon: &Daemon| {
+        ["tcp_v4/conns_pps/period", "tcp_v4/conns_pps/delay", "tcp_v4/conns_bps/enabled", "udp_v4/conns_pps/delay"]
+            .map(|path| daemon.read(path).trim().to_owned())
+    };
+    assert_eq!(all(&daemon), ["2000", "30", "0", "0"]);
+    assert_eq!(daemon.json(PPS).value["top"], 10);
+    // What nobody has named is the user's.
+    daemon.write("udp_v4/conns_pps/delay", 7);
+    let reload = |text: &str, says: &str| {
+        let before = daemon.log().matches(says).count();
+        write(text);
+        daemon.signal(Signal::HUP);
+        let said = || daemon.log().matches(says).count() > before;
+        assert!(eventually(Duration::from_secs(10), said), "not {says}:\n{}", daemon.log());
+    };
+    reload("top = 10\nperiod = 2000\nsync = fals\n", "topstat.toml:3:");
+    assert_eq!(all(&daemon), ["2000", "30", "0", "7"], "a wrong configuration changes nothing");
+    reload("top = 20\nmount = \"/run/other\"\n[samples.tcp_v4]\ndelay = 40\n", "a restart is needed for top");
+    // The period and the switch go back to their defaults, since they were the configuration's.
+    assert_eq!(all(&daemon), ["1000", "40", "1", "7"]);
+    assert_eq!(daemon.json(PPS).value["top"], 10);
+    // A budget comes and goes.
+    assert!(daemon.own()["budget"].is_null());
+    reload("top = 20\noverhead_budget = \"2.5%\"\n[samples.tcp_v4]\ndelay = 40\n", "the budget is 2.5% of each CPU");
+    assert_eq!(daemon.own()["budget"]["share"], 0.025);
+    reload("top = 20\n[samples.tcp_v4]\ndelay = 40\n", "0 tables were set");
+    assert!(daemon.own()["budget"].is_null());
+    // The command line comes before the file: that the file names another place is no change.
+    assert!(!daemon.log().contains("needed for mount"), "{}", daemon.log());
+}
+
+fn a_group_may_read_and_nobody_else() {
+    use std::os::unix::fs::MetadataExt as _;
+    const GROUP: u32 = 4711;
+    let scratch = Scratch::new("group");
+    let file = scratch.0.join("topstat.toml");
+    fs::write(&file, format!("group = \"{GROUP}\"\n")).unwrap();
+    let daemon = Daemon::start_at(Arc::new(Place::new()), &["--config", file.to_str().unwrap()]);
+    for (path, mode) in [("", 0o750), ("tcp_v4", 0o750), ("self", 0o440), ("tcp_v4/conns_pps/period", 0o640)] {
+        let data = fs::metadata(daemon.path(path)).unwrap();
+        assert_eq!((data.uid(), data.gid(), data.mode() & 0o777), (0, GROUP, mode), "{path}");
+    }
+    // What the modes say is what happens.
+    let reads = |group: u32| {
+        let stat = daemon.path("tcp_v4/conns_pps/stat");
+        let id = format!("{group}");
+        let cat = Command::new("setpriv")
+            .args(["--reuid", "65534", "--regid", &id, "--clear-groups", "cat"])
+            .arg(stat)
+            .output()
+            .expect("setpriv");
+        cat.status.success()
+    };
+    assert!(reads(GROUP), "the group");
+    assert!(!reads(65_534), "others");
+}
+
+fn the_log_has_priorities_for_the_journal() {
+    // The variable names the file that the journal reads, so the daemon must write to such a one.
+    let scratch = Scratch::new("journal");
+    let path = scratch.0.join("stderr");
+    let stderr = fs::File::create(&path).unwrap();
+    let place = Place::new();
+    let stat = rustix::fs::fstat(&stderr).unwrap();
+    let mut child = topstat_live::role::command("topstat")
+        .arg("daemon")
+        .args(place.options())
+        .env("JOURNAL_STREAM", format!("{}:{}", stat.st_dev, stat.st_ino))
+        .stderr(stderr)
+        .spawn()
+        .unwrap();
+    topstat_live::role::started(child.id());
+    let log = || fs::read_to_string(&path).unwrap();
+    let there = eventually(Duration::from_secs(30), || place.mount.join("enabled").exists());
+    let _ = fs::write(place.mount.join("tcp_v4/conns_pps/period"), "0\n");
+    let warned = eventually(Duration::from_secs(5), || log().contains("<4>"));
+    child.kill().and_then(|()| child.wait()).unwrap();
+    assert!(there && warned, "{}", log());
+    for line in log().lines() {
+        assert!(line.starts_with("<6>") || line.starts_with("<4>cannot"), "{line}");
+    }
+    assert!(log().contains("<6>inet: program inet_ingress ("), "{}", log());
+    assert!(log().contains(" at cgroup ingress\n"), "{}", log());
+}
