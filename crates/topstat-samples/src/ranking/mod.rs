@@ -120,6 +120,11 @@ impl Maps {
     /// By what their names end with, in eBPF objects, and of what they are.
     const NAMES: [&'static str; 5] = ["banks", ".data.settings", ".data.census", ".rodata.constants", "objects"];
 
+    /// The names of all that a family has.
+    pub fn names<F: Ranked>() -> impl Iterator<Item = &'static str> {
+        Self::NAMES.into_iter().chain(F::FURTHER.iter().copied())
+    }
+
     /// Those of a loaded object.
     pub fn of<F: Ranked>(object: &Object) -> Result<Self, Error> {
         Self::from::<F>(|name| bpf::map(object, name))

@@ -153,7 +153,7 @@ impl<F: Ranked> Pinned<F> {
 
     /// What is wrong with the maps, if they can't be used. What keeps one from looking is an error.
     fn fault(&self) -> Result<Option<String>, Error> {
-        for name in Maps::NAMES {
+        for name in Maps::names::<F>() {
             if self.map(name)?.is_none() {
                 return Ok(Some(format!("the map {} is missing", file_of(name))));
             }

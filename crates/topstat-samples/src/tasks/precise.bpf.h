@@ -59,6 +59,13 @@ struct {
 	__type(value, u32);
 } chosen SEC(".maps");
 
+static __always_inline struct tasks_cpu *precise_slot(void)
+{
+	u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&slots, &cpu);
+}
+
 /* Net time on the CPUs: what a thread spends in user space or in the kernel for itself. */
 static __always_inline u64 precise_net(const struct tasks_own *own)
 {

@@ -55,9 +55,9 @@ int BPF_PROG(top_new, struct task_struct *task)
 	return 0;
 }
 
+/* A thread that is not the leader has become it: what it executes runs in its name. */
 TS_GATE("tp_btf/sched_process_exec", top_exec)
 
-/* A thread that is not the leader has become it: what it executes runs in its name. */
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(top_exec, struct task_struct *task)
 {
@@ -65,10 +65,10 @@ int BPF_PROG(top_exec, struct task_struct *task)
 	return 0;
 }
 
-TS_GATE("tp_btf/sched_process_exit", top_exit)
-
 /* A process ends with the last of its threads: its object leaves all tables, its pushes stay in
  * the totals. */
+TS_GATE("tp_btf/sched_process_exit", top_exit)
+
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(top_exit, struct task_struct *task)
 {
@@ -96,9 +96,9 @@ int BPF_PROG(top_exit, struct task_struct *task)
 	return 0;
 }
 
+/* Ids are never used again; the entry is. */
 TS_GATE("tp_btf/cgroup_rmdir", top_rmdir)
 
-/* Ids are never used again; the entry is. */
 SEC("tp_btf/cgroup_rmdir")
 int BPF_PROG(top_rmdir, struct cgroup *cgroup)
 {
