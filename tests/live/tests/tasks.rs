@@ -420,11 +420,11 @@ fn a_pid_used_again_is_another_task() {
     let mut reader = account();
     let mut pids = Vec::new();
     for comm in ["ts-first", "ts-second"] {
-        if let Some(pid) = pids.first() {
-            if std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1_u32).to_string()).is_err() {
-                note("the next pid can't be chosen on this kernel (CONFIG_CHECKPOINT_RESTORE)");
-                return;
-            }
+        if let Some(pid) = pids.first()
+            && std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1_u32).to_string()).is_err()
+        {
+            note("the next pid can't be chosen on this kernel (CONFIG_CHECKPOINT_RESTORE)");
+            return;
         }
         parent.tell(&format!("{comm} 10"));
         pids.push(parent.hear().split(' ').next().unwrap().parse::<u32>().unwrap());
