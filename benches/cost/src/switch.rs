@@ -72,7 +72,7 @@ fn over_empty(way: &Way, trips: u32) -> Result<f64> {
         let ((ns, runs), (ns_before, runs_before)) = (after.get(name)?, before.get(name)?);
         Some((ns - ns_before) as f64 / (runs - runs_before).max(1) as f64)
     };
-    let way = mean("precise_switch").or_else(|| mean("top_switch"));
+    let way = mean("precise_switch").or_else(|| mean("top_switch_enter"));
     way.zip(mean("bench_empty")).map(|(way, empty)| way - empty).context("the kernel has not timed the programs")
 }
 
