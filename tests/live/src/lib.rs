@@ -14,6 +14,7 @@ pub mod nest;
 pub mod netns;
 pub mod pace;
 pub mod role;
+pub mod scratch;
 pub mod tally;
 pub mod truth;
 pub mod watch;
@@ -24,6 +25,7 @@ pub use harness::{Case, Need, note};
 pub use nest::Nest;
 pub use netns::Netns;
 pub use role::Role;
+pub use scratch::Scratch;
 pub use truth::{Counts, End, Key};
 pub use watch::{View, Watch};
 

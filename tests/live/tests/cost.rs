@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use topstat_live::daemon::Place;
-use topstat_live::{Busy, Case, Daemon, case, eventually, harness, limits, note, truth};
+use topstat_live::{Busy, Case, Daemon, Scratch, case, eventually, harness, limits, note, truth};
 use topstat_load::{Config, Load, Plan};
 
 pub fn cases() -> Vec<Case> {
@@ -135,7 +135,12 @@ fn raised(daemon: &Daemon) -> u64 {
 fn a_budget_raises_delays_and_gives_them_back() {
     /// So little that any load is more.
     const BUDGET: &str = "0.01%";
-    let daemon = Daemon::start_at(Arc::new(Place::new()), &["--overhead-budget", BUDGET]);
+    // Tasks are switched on an idle host, too, for more than that.
+    let scratch = Scratch::new("budget");
+    let file = scratch.path().join("topstat.toml");
+    fs::write(&file, "[samples.tasks]\nenabled = false\n[samples.cgroups]\nenabled = false\n").unwrap();
+    let options = ["--overhead-budget", BUDGET, "--config", file.to_str().unwrap()];
+    let daemon = Daemon::start_at(Arc::new(Place::new()), &options);
     daemon.write(DELAY, 3);
     assert_eq!(raised(&daemon), 0);
     let busy = Busy::new(20);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use topstat_live::daemon::Place;
 use topstat_live::watch::table;
-use topstat_live::{Case, Daemon, case, eventually, limits, note};
+use topstat_live::{Case, Daemon, Scratch, case, eventually, limits, note};
 use topstat_load::{Config, Load, Plan};
 use topstat_samples::{Options, State};
 
@@ -162,29 +162,12 @@ fn the_units_privileges_are_enough() {
     std::thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }
 
-/// A directory that goes with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("topstat-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).expect("a directory");
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 fn systemd_understands_the_unit() {
     let version = Command::new("systemd-analyze").arg("--version").output().expect("systemd-analyze");
     let version = String::from_utf8_lossy(&version.stdout).into_owned();
     let version: u32 = version.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("its version");
     let scratch = Scratch::new("unit");
-    let file = scratch.0.join("topstat.service");
+    let file = scratch.path().join("topstat.service");
     // Something that is there and may be executed.
     fs::write(&file, unit().replace("@BINDIR@/topstat", "/bin/true")).unwrap();
     let checked = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&file).output().unwrap();
@@ -230,7 +213,7 @@ impl Manager {
 
 fn systemd_is_told_what_it_waits_for() {
     let scratch = Scratch::new("notify");
-    let path = scratch.0.join("notify");
+    let path = scratch.path().join("notify");
     let mut manager = Manager::new(&path);
     // A watchdog of one second: it must hear of the daemon twice in that time.
     let environment = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "1000000")];
@@ -262,7 +245,7 @@ fn systemd_is_told_what_it_waits_for() {
 
 fn a_configuration_sets_what_it_names_and_a_reload_what_has_changed() {
     let scratch = Scratch::new("config");
-    let file = scratch.0.join("topstat.toml");
+    let file = scratch.path().join("topstat.toml");
     let write = |text: &str| fs::write(&file, text).unwrap();
     let option = file.to_str().unwrap();
     write("top = 10\nperiod = 2000\n[samples.tcp_v4]\ndelay = \"30ms\"\n[samples.tcp_v4.conns_bps]\nenabled = false\n");
@@ -302,7 +285,7 @@ fn a_group_may_read_and_nobody_else() {
     use std::os::unix::fs::MetadataExt as _;
     const GROUP: u32 = 4711;
     let scratch = Scratch::new("group");
-    let file = scratch.0.join("topstat.toml");
+    let file = scratch.path().join("topstat.toml");
     fs::write(&file, format!("group = \"{GROUP}\"\n")).unwrap();
     let daemon = Daemon::start_at(Arc::new(Place::new()), &["--config", file.to_str().unwrap()]);
     for (path, mode) in [("", 0o750), ("tcp_v4", 0o750), ("self", 0o440), ("tcp_v4/conns_pps/period", 0o640)] {
@@ -327,7 +310,7 @@ fn a_group_may_read_and_nobody_else() {
 fn the_log_has_priorities_for_the_journal() {
     // The variable names the file that the journal reads, so the daemon must write to such a one.
     let scratch = Scratch::new("journal");
-    let path = scratch.0.join("stderr");
+    let path = scratch.path().join("stderr");
     let stderr = fs::File::create(&path).unwrap();
     let place = Place::new();
     let stat = rustix::fs::fstat(&stderr).unwrap();

@@ -35,6 +35,9 @@ pub struct Reader<F: Ranked> {
     cpu_rows: bool,
     /// Whether somebody refilled while the latest snapshot was taken, so that nothing of it is proven.
     disturbed: bool,
+    /// Whether anything was turned away (T5) when the latest snapshot was taken: only then can an object be in no
+    /// table although there are free rows.
+    turned_away: bool,
 }
 
 /// One CPU's part, as it was read.
@@ -64,7 +67,16 @@ impl<F: Ranked> Reader<F> {
         bpf::program(&object, F::SNAPSHOT)?;
         let section = Shared::new(&bpf::map(&object, "section")?)?;
         let refill = Shared::new(&bpf::map(&object, ".data.refill")?)?;
-        Ok(Self { state, object, section, refill, describer: F::describer(), cpu_rows, disturbed: false })
+        Ok(Self {
+            state,
+            object,
+            section,
+            refill,
+            describer: F::describer(),
+            cpu_rows,
+            disturbed: false,
+            turned_away: false,
+        })
     }
 
     fn table<'a>(&self, info: &'a TableInfo) -> Result<Table<'a>, Error> {
@@ -142,6 +154,7 @@ impl<F: Ranked> Reader<F> {
         let refills = self.refills();
         let sections = self.sections(table, !table.settings.sync)?;
         self.disturbed = refills % 2 == 1 || refills != self.refills();
+        self.turned_away = sections.iter().any(|s| s.head.missed > 0);
         let tick = sections[0].head.tick;
         let mut totals = Vec::with_capacity(sections.len());
         for section in &sections {
@@ -321,7 +334,7 @@ impl<F: Ranked> Source for Reader<F> {
 
     fn snapshot(&mut self, info: &TableInfo) -> Result<Snapshot, Error> {
         let snapshot = self.peek(info)?;
-        let short = snapshot.rows.len() < self.state.top as usize && snapshot.other > 0;
+        let short = self.turned_away && snapshot.rows.len() < self.state.top as usize && snapshot.other > 0;
         let settings = self.table(info)?.settings;
         if settings.order_ms() > 0 || !settings.sync || (snapshot.is_proven() && !short) {
             return Ok(snapshot);
@@ -357,11 +370,13 @@ impl<F: Ranked> Source for Reader<F> {
         let wanted = ts_refill { sample: table.sample, table: table.number, objects: 0, skipped: 0 };
         self.refill.write(0, 0, wanted);
         let ordered = self.order_all(table.sample).map_err(|e| failed(&e));
-        if ordered.is_err() {
+        let done: ts_refill = self.refill.read(0, 0);
+        // What was skipped, for a push that was preempted holds the bank, is in no table and counted nowhere.
+        if ordered.is_err() || done.skipped > 0 {
             state.banks.distrust(table.sample, table.number);
         }
         state.settings.end_refill(&locked);
-        ordered.map(|()| self.refill.read::<ts_refill>(0, 0).objects)
+        ordered.map(|()| done.objects)
     }
 
     fn dump(&mut self, info: &TableInfo) -> Result<Dump, Error> {
