@@ -227,7 +227,7 @@ pub struct Document {
     pub value: serde_json::Value,
     pub total: u64,
     pub other: u64,
-    /// Socket and value.
+    /// Socket and value; none where the objects are no sockets.
     pub rows: Vec<(Key, u64)>,
 }
 
@@ -246,9 +246,10 @@ impl Document {
             let object = &row["object"];
             (Key::new(address(object, "sip", "sport"), address(object, "dip", "dport")), number(row, "value"))
         };
-        let rows: Vec<_> = value["rows"].as_array().expect("rows").iter().map(row).collect();
+        let all = value["rows"].as_array().expect("rows");
+        let rows: Vec<_> = all.iter().filter(|row| row["object"].get("sip").is_some()).map(row).collect();
         let (total, other) = (number(&value, "total"), number(&value, "other"));
-        let sum: u64 = rows.iter().map(|(_, value)| value).sum();
+        let sum: u64 = all.iter().map(|row| number(row, "value")).sum();
         assert_eq!(sum + other, total, "rows and other are the total: {text}");
         let cpus = value["cpu_totals"].as_object().expect("cpu_totals");
         assert_eq!(cpus.values().filter_map(serde_json::Value::as_u64).sum::<u64>(), total, "{text}");
@@ -266,7 +267,7 @@ pub struct Stat {
     pub cpus: Vec<(u32, usize)>,
     pub total: u64,
     pub other: u64,
-    /// The rows of `all`: socket and value.
+    /// The rows of `all`: socket and value; none where the objects are no sockets.
     pub rows: Vec<(Key, u64)>,
     /// Lines after `other`.
     pub further: Vec<(String, String)>,
@@ -292,7 +293,10 @@ impl Stat {
             let address = |i: usize| SocketAddr::new(cells[i].parse().unwrap(), cells[i + 1].parse().unwrap());
             (Key::new(address(0), address(2)), cells.last().unwrap().parse().unwrap())
         };
-        let rows: Vec<(Key, u64)> = all[2..].iter().map(row).collect();
+        let value = |line: &&str| line.rsplit('\t').next().unwrap().parse::<u64>().unwrap();
+        let values: Vec<u64> = all[2..].iter().map(value).collect();
+        let sockets = all[1].starts_with("sip\t");
+        let rows: Vec<(Key, u64)> = all[2..].iter().filter(|_| sockets).map(row).collect();
         let mut sums: Vec<_> = sums.iter().map(|line| pair(line)).collect();
         let further = sums.split_off(2);
         let number = |i: usize, name: &str| {
@@ -300,12 +304,8 @@ impl Stat {
             sums[i].1.parse::<u64>().unwrap()
         };
         let (total, other) = (number(0, "total"), number(1, "other"));
-        assert_eq!(
-            rows.iter().map(|(_, value)| value).sum::<u64>() + other,
-            total,
-            "rows and other are the total: {text}"
-        );
-        assert!(rows.is_sorted_by(|a, b| a.1 >= b.1), "highest first: {text}");
+        assert_eq!(values.iter().sum::<u64>() + other, total, "rows and other are the total: {text}");
+        assert!(values.is_sorted_by(|a, b| a >= b), "highest first: {text}");
         Self {
             header: header.iter().map(|line| pair(line)).collect(),
             cpus: sections.iter().map(cpu).collect(),

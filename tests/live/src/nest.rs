@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use topstat_samples::pinned::{self, Adopted, Pins};
-use topstat_samples::{Options, State, TableInfo};
+use topstat_samples::{Options, Program, State, TableInfo};
 
 use crate::Watch;
 use crate::watch::table;
@@ -32,13 +32,14 @@ pub fn mounted() -> bool {
         .any(|line| line.split(' ').nth(1) == Some(MOUNT_POINT) && line.split(' ').nth(2) == Some("bpf"))
 }
 
-/// The programs that this kernel gets, by their names, gates among them (`…_enter`): a program that is loaded for this
-/// process alone tells.
+/// The programs that this kernel gets when they are pinned, by their names, gates among them (`…_enter`): programs that
+/// are loaded for this process alone tell, which have no gates but for tracepoints would.
 pub fn programs() -> &'static [String] {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     NAMES.get_or_init(|| {
         let state = topstat_samples::load_state(inet(), &[], &Options::default()).expect("load");
-        state.programs().into_iter().map(|p| p.name).collect()
+        let gate = |p: &Program| p.hook.starts_with("tracepoint").then(|| format!("{}_enter", p.name));
+        state.programs().into_iter().flat_map(|p| gate(&p).into_iter().chain([p.name])).collect()
     })
 }
 
