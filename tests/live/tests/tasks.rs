@@ -2,9 +2,14 @@
 //! The precise account of CPU time, against clocks and accounts of the kernel's own. Other processes run on the host, so
 //! sums are of all, and tasks are told by their pids.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_setaffinity};
 use topstat_live::{Case, Role, case, harness, note};
 use topstat_load::{Config, Limits, Load, Plan};
 use topstat_samples::tasks::{AccountOptions, Accountant, Each, Interval, Precise, Task, Usage};
@@ -23,6 +28,7 @@ pub fn cases() -> Vec<Case> {
         case!(all_adds_up_in_a_fork_storm, Root),
         case!(all_adds_up_under_tcp, Root),
         case!(readers_do_not_disturb_each_other, Root),
+        case!(snapshots_without_a_pause_add_up, Root),
         case!(a_thread_without_an_account_is_unowned, Root),
         case!(a_pid_used_again_is_another_task, Root),
         case!(kernel_threads_are_in_the_kernel, Root),
@@ -388,6 +394,58 @@ fn readers_do_not_disturb_each_other() {
         used += of(&interval(reader), pid).own;
         close(known(&used), truth, "each of three readers");
     }
+}
+
+/// A switch may fall anywhere: between two instants, and between the writing of one and its coming. Two threads that
+/// hand a byte to and fro leave their CPU all the time, and snapshots are taken as fast as they can be.
+fn snapshots_without_a_pause_add_up() {
+    let (mut here, mut there) = UnixStream::pair().expect("a pair of sockets");
+    let cpu = |number: usize| {
+        let mut set = CpuSet::new();
+        set.set(number);
+        sched_setaffinity(None, &set).expect("stay on one CPU");
+    };
+    harness::once();
+    let accountant = Accountant::load(&AccountOptions::default()).unwrap();
+    let stop = AtomicBool::new(false);
+    let count = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            cpu(0);
+            let mut byte = [0];
+            while there.read(&mut byte).expect("read") > 0 {
+                there.write_all(&byte).expect("write");
+            }
+        });
+        scope.spawn(|| {
+            cpu(0);
+            let mut byte = [0];
+            while !stop.load(Ordering::Relaxed) {
+                here.write_all(&byte).expect("write");
+                here.read_exact(&mut byte).expect("read");
+            }
+            here.shutdown(std::net::Shutdown::Both).expect("shut down");
+        });
+        let readers: Vec<_> = (0..2).map(|_| scope.spawn(|| as_fast_as_it_can(&accountant))).collect();
+        let counts: Vec<_> = readers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        stop.store(true, Ordering::Relaxed);
+        counts.into_iter().map(|c| c.unwrap_or_else(|e| std::panic::resume_unwind(e))).sum::<u64>()
+    });
+    note(format!("{count} intervals, and nothing was left over in any"));
+}
+
+/// Reads for two seconds, and says how many intervals there were.
+fn as_fast_as_it_can(accountant: &Arc<Accountant>) -> u64 {
+    let mut reader = accountant.reader().unwrap();
+    let begun = Instant::now();
+    let mut count = 0;
+    while begun.elapsed() < Duration::from_secs(2) {
+        let next = reader.interval(Each::Thread).unwrap_or_else(|e| panic!("{e}"));
+        let totals = next.totals();
+        // No tolerance: what is left over is a slice, however short.
+        assert!(totals.other_ns == 0 && next.lost.ended_unseen == 0, "interval {count}: {totals:?}, {next:?}");
+        count += 1;
+    }
+    count
 }
 
 /// As when there was no memory: its storage is taken away.
