@@ -319,15 +319,32 @@ struct tasks_group {
 /* Cgroups with tasks that can be told apart: 3 MiB. Others are counted to the total alone. */
 #define TASKS_GROUPS 8192
 
-/* What runs on a CPU, as the tables see it; and the CPU's idle time, which is nobody's. */
+/*
+ * What runs on a CPU, as the tables see it; and the CPU's idle time, which is nobody's. Only that CPU
+ * writes it.
+ *
+ *   C1  The clock is that of the CPU's run queue, by which the kernel itself accounts for tasks' run
+ *       time. The scheduler brings it up to date at the beginning of every switch, so it takes next to
+ *       nothing to read there. Slices are differences on one CPU: clocks of CPUs need not agree.
+ *   C2  Between switches it is as old as the last tick, and on a CPU without ticks older. A snapshot
+ *       takes the monotonic clock and adds what the run queue's was ahead of it at a switch not long
+ *       ago, or, on a CPU that has not switched yet, on the first one. NTP slews the monotonic clock
+ *       alone, so that what was added is wrong by 500 ppm of its age at most.
+ *   C3  Hence a slice that a snapshot has begun may end before it began: it then counts 0, and the next
+ *       begins where this one did. Only a beginning that lies ahead by more than
+ *       TASKS_CLOCK_SLACK_NS is given up, so that nothing is left uncounted for longer.
+ */
 struct tasks_runner {
-	u64 start_ns; /* 0: nothing was seen of this CPU yet */
-	u64 start_jiffies;
+	u64 start; /* of what runs; 0: nothing was seen of this CPU yet … */
+	u64 start_jiffies; /* … by both clocks */
+	u64 clock_ahead; /* C2; 0: not known */
+	u64 claim; /* of snapshots: one interrupts the other; switches interrupt none */
 	struct ts_count idle_total;
-	u64 pad[3];
+	u64 pad;
 	struct ts_window idle[TASKS_SAMPLES]; /* of TASKS_CPU */
 	u64 pad_end[8];
 };
+#define TASKS_CLOCK_SLACK_NS 100000000ULL
 
 /* One row of a section. */
 struct tasks_top_row {

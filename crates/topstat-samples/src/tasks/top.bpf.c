@@ -42,7 +42,14 @@ TS_GATE("tp_btf/sched_switch", top_switch)
 SEC("tp_btf/sched_switch")
 int BPF_PROG(top_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	top_charge(prev, 1);
+	u32 cpu = bpf_get_smp_processor_id();
+	struct tasks_runner *r = bpf_map_lookup_elem(&runners, &cpu);
+	u64 clock = top_clock_switching(prev), now = bpf_jiffies64();
+
+	if (!r)
+		return 0;
+	top_clock_settle(r, clock, now, next);
+	top_charge(r, cpu, prev, clock, now, 1);
 	return 0;
 }
 
