@@ -65,31 +65,11 @@ static __always_inline void top_charge_cpu(struct ts_bank *bank, u32 sample, con
 	ts_push(t, tick, c, top_view(sample, TASKS_CPU), claimed, self, id, w, 0, a->used_ns - early);
 }
 
-/* The object of a task: in its leader's storage. A thread that is reaped may have outlived its
- * leader. `lost`: there should be one. */
-static __always_inline struct tasks_object *top_object(struct task_struct *task, u32 *lost)
-{
-	struct task_struct *leader = task;
-	struct tasks_object *o;
-
-	*lost = 0;
-	if (!constants.by_thread) {
-		leader = task->group_leader;
-		if (leader != task && !task->sighand)
-			return NULL;
-	}
-	o = bpf_task_storage_get(&objects, leader, NULL, 0);
-	*lost = !o;
-	return o && o->id ? o : NULL;
-}
-
-static __always_inline void top_charge_task(struct task_struct *task, struct tasks_runner *r, u32 cpu,
-					    const struct top_amounts *a)
+static __always_inline void top_charge_task(struct task_struct *task, struct tasks_object *o, u32 lost,
+					    struct tasks_runner *r, u32 cpu, const struct top_amounts *a)
 {
 	struct ts_config *c = settings.config[TASKS_TASKS];
 	struct ts_bank *bank = top_bank(cpu, TASKS_TASKS);
-	struct tasks_object *o = NULL;
-	u32 lost = 0;
 	int claimed;
 
 	if (!bank)
@@ -104,7 +84,6 @@ static __always_inline void top_charge_task(struct task_struct *task, struct tas
 		}
 		return;
 	}
-	o = top_object(task, &lost);
 	if (ts_unlikely(!o)) {
 		if (c[TASKS_CPU].enabled) {
 			top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, NULL);
@@ -217,22 +196,29 @@ static __always_inline void top_charge_group(struct task_struct *task, struct ta
 
 /* What the thread has waited for a CPU since it was last asked. The kernel adds to its account
  * when the thread comes onto a CPU, and when it is moved from one queue to another. */
-static __always_inline u64 top_waited(struct task_struct *task)
+static __always_inline u64 top_waited_since(struct task_struct *task, u64 *seen)
+{
+	u64 all = task->sched_info.run_delay, since = all - *seen;
+
+	*seen = all;
+	return since;
+}
+
+/* `own`: the thread's object, if it is its own; see struct tasks_waited. */
+static __always_inline u64 top_waited(struct task_struct *task, struct tasks_object *own)
 {
 	struct tasks_waited *w;
-	u64 all, since;
 
 	if (!settings.config[TASKS_TASKS][TASKS_WAITS].enabled)
 		return 0;
-	if (!task->pid)
-		return 0;
+	if (ts_likely(own))
+		return top_waited_since(task, &own->waited_seen);
 	w = bpf_task_storage_get(&waited, task, NULL, 0);
-	if (!w)
-		return 0;
-	all = task->sched_info.run_delay;
-	since = all - w->seen;
-	w->seen = all;
-	return since;
+	if (w)
+		return top_waited_since(task, &w->seen);
+	/* A leader no more: another thread has become it. */
+	own = bpf_task_storage_get(&objects, task, NULL, 0);
+	return own ? top_waited_since(task, &own->waited_seen) : 0;
 }
 
 /* The task on this CPU leads to its run queue, and that to its clock. Where one of these is missing
@@ -284,7 +270,10 @@ static __always_inline void top_charge(struct tasks_runner *r, u32 cpu, struct t
 				       u64 now_jiffies, u32 switches)
 {
 	struct top_amounts a = { .now_jiffies = now_jiffies, .switches = switches };
+	struct task_struct *leader = task;
+	struct tasks_object *o = NULL;
 	u64 start = r->start;
+	u32 lost = 0;
 
 	a.since_jiffies = r->start_jiffies;
 	r->start_jiffies = now_jiffies;
@@ -296,8 +285,19 @@ static __always_inline void top_charge(struct tasks_runner *r, u32 cpu, struct t
 	}
 	if (ts_unlikely(!start))
 		return;
-	a.waited_ns = top_waited(task);
-	top_charge_task(task, r, cpu, &a);
+	if (task->pid) {
+		if (!constants.by_thread)
+			leader = task->group_leader;
+		/* A thread that is reaped may have outlived its leader. */
+		if (leader == task || task->sighand) {
+			o = bpf_task_storage_get(&objects, leader, NULL, 0);
+			lost = !o;
+		}
+		a.waited_ns = top_waited(task, leader == task ? o : NULL);
+		if (o && !o->id)
+			o = NULL; /* it is no object any more */
+	}
+	top_charge_task(task, o, lost, r, cpu, &a);
 	top_charge_group(task, r, cpu, &a);
 }
 

@@ -296,16 +296,21 @@ struct tasks_settings {
 struct tasks_object {
 	u64 id; /* 0: not (or no longer) an object */
 	u64 self; /* its own address */
-	u64 task; /* of the leader, or the thread */
 	struct ts_count total;
+	u64 waited_seen; /* of its leader: as in tasks_waited */
 	u64 pad;
 	struct ts_window window[TASKS_CPU_TOTAL]; /* of the tables before it */
-	u64 pad_end[8]; /* see ts_mark_index() */
+	u64 task; /* of the leader, or the thread */
+	u64 pad_end[7]; /* see ts_mark_index() */
 };
 
-/* A thread's own part of it. */
+/*
+ * Of a thread that is no object: finding it takes a switch as long as finding the object. Of the time
+ * that a thread has waited, what was pushed is kept in one place only: when such a thread becomes an
+ * object its object begins with it, and what was the leader until then keeps it in its own, old one.
+ */
 struct tasks_waited {
-	u64 seen; /* of the time that it has waited, what was pushed */
+	u64 seen;
 };
 
 struct tasks_group {

@@ -19,19 +19,27 @@ static __always_inline u64 top_id(struct task_struct *task)
 
 static __always_inline void top_begin(struct task_struct *task)
 {
+	u64 delay = task->sched_info.run_delay;
+	struct tasks_object *o = NULL;
 	struct tasks_waited *w;
-	struct tasks_object *o;
 
-	w = bpf_task_storage_get(&waited, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (w && !w->seen)
-		w->seen = task->sched_info.run_delay;
-	if (!constants.by_thread && task->pid != task->tgid)
+	if (constants.by_thread || task->pid == task->tgid)
+		o = bpf_task_storage_get(&objects, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!o) { /* a thread; or without memory: its pushes are counted as lost */
+		w = bpf_task_storage_get(&waited, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (w && !w->seen)
+			w->seen = delay;
 		return;
-	o = bpf_task_storage_get(&objects, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!o || o->self)
-		return; /* without memory, its pushes are counted as lost */
+	}
+	if (o->self)
+		return;
 	o->task = (u64)task;
 	o->self = (u64)o;
+	/* It may have been a thread that is no object. */
+	w = bpf_task_storage_get(&waited, task, NULL, 0);
+	if (w)
+		delay = w->seen;
+	o->waited_seen = delay;
 	ts_barrier();
 	ts_write(o->id, top_id(task));
 	ts_add(&census[TASKS_TASKS].begun, 1);

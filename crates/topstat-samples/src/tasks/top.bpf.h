@@ -33,7 +33,7 @@ struct {
 	__type(value, struct tasks_object);
 } objects SEC(".maps");
 
-/* Of every thread, whatever the objects are. */
+/* Of every thread that is no object. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
