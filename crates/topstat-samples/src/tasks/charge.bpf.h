@@ -3,7 +3,7 @@
 #ifndef TOPSTAT_TASKS_CHARGE_H
 #define TOPSTAT_TASKS_CHARGE_H
 
-#include "top.bpf.h"
+#include "group.bpf.h"
 #include "topstat/spread.h"
 
 /* What is pushed at once. */
@@ -115,58 +115,13 @@ static __always_inline void top_charge_task(struct task_struct *task, struct tas
 	ts_bank_leave(bank, claimed);
 }
 
-static __always_inline u32 top_v1_index(void)
-{
-	switch (constants.v1_controller) {
-	case TASKS_V1_MEMORY:
-		return bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
-	case TASKS_V1_CPU:
-		return bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
-	default:
-		return bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id);
-	}
-}
-
-/* The cgroup that a task counts to: in v2, or where that is the root, in v1. */
-static __always_inline u64 top_group_id(struct task_struct *task)
-{
-	struct css_set *css = task->cgroups;
-	struct cgroup_subsys_state *subsys = NULL;
-	u64 id = css->dfl_cgrp->kn->id;
-
-	if (id == 1 && constants.v1_controller) {
-		u32 i = top_v1_index();
-
-		bpf_probe_read_kernel(&subsys, sizeof(subsys), &css->subsys[i]);
-		id = BPF_CORE_READ(subsys, cgroup, kn, id) | TASKS_GROUP_V1;
-	}
-	return id;
-}
-
-/* The first time that something of the cgroup leaves a CPU. */
-static __noinline struct tasks_group *top_group_make(u64 id)
-{
-	static const struct tasks_group none;
-	struct tasks_group *g;
-
-	if (bpf_map_update_elem(&groups, &id, &none, BPF_NOEXIST))
-		return bpf_map_lookup_elem(&groups, &id); /* another CPU was first, or the map is full */
-	g = bpf_map_lookup_elem(&groups, &id);
-	if (!g)
-		return NULL;
-	g->self = (u64)g;
-	ts_barrier();
-	ts_write(g->id, id);
-	ts_add(&census[TASKS_CGROUPS].begun, 1);
-	return g;
-}
-
-static __always_inline void top_charge_group(struct task_struct *task, struct tasks_runner *r, u32 cpu,
-					     const struct top_amounts *a)
+static __always_inline void top_charge_group(struct task_struct *task, struct tasks_object *o,
+					     struct tasks_runner *r, u32 cpu, const struct top_amounts *a)
 {
 	struct ts_config *c = settings.config[TASKS_CGROUPS];
 	struct tasks_group *g;
 	struct ts_bank *bank;
+	u32 lost = 0;
 	int claimed;
 	u64 id;
 
@@ -180,17 +135,14 @@ static __always_inline void top_charge_group(struct task_struct *task, struct ta
 		top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, &r->idle[TASKS_CGROUPS]);
 		return;
 	}
-	id = top_group_id(task);
-	g = bpf_map_lookup_elem(&groups, &id);
-	if (ts_unlikely(!g))
-		g = top_group_make(id);
-	if (ts_unlikely(!g || !g->id)) {
+	g = top_group(task, o, &id, &lost);
+	if (ts_unlikely(!g)) {
 		top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, NULL);
-		top_table(bank, TASKS_CPU)->unobjected += !g;
+		top_table(bank, TASKS_CPU)->unobjected += lost;
 		return;
 	}
 	claimed = ts_bank_enter(bank);
-	top_charge_cpu(bank, TASKS_CGROUPS, &c[TASKS_CPU], claimed, g->self, g->id, &g->window, a);
+	top_charge_cpu(bank, TASKS_CGROUPS, &c[TASKS_CPU], claimed, g->self, id, &g->window, a);
 	ts_bank_leave(bank, claimed);
 }
 
@@ -298,7 +250,7 @@ static __always_inline void top_charge(struct tasks_runner *r, u32 cpu, struct t
 			o = NULL; /* it is no object any more */
 	}
 	top_charge_task(task, o, lost, r, cpu, &a);
-	top_charge_group(task, r, cpu, &a);
+	top_charge_group(task, o, r, cpu, &a);
 }
 
 /* The same between switches, with preemption off. False: this has interrupted somebody who does it. */

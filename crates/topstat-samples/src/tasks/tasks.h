@@ -298,7 +298,8 @@ struct tasks_object {
 	u64 self; /* its own address */
 	struct ts_count total;
 	u64 waited_seen; /* of its leader: as in tasks_waited */
-	u64 pad;
+	u32 group; /* where the cgroup was in which it was seen last: G1 */
+	u32 pad;
 	struct ts_window window[TASKS_CPU_TOTAL]; /* of the tables before it */
 	u64 task; /* of the leader, or the thread */
 	u64 pad_end[7]; /* see ts_mark_index() */
@@ -313,6 +314,23 @@ struct tasks_waited {
 	u64 seen;
 };
 
+/*
+ * A control group. All are in one array, where a switch finds its group at the index that the process's
+ * object remembers; looking it up in a hash would take four times as long as everything else that a
+ * push to a table takes. The hash `group_index` is for all others.
+ *
+ *   G1  The id at an index is 0, or that of the one group to which the hash assigns the index. So a
+ *       remembered index is right if the id that is looked for is there, however old it is.
+ *   G2  An index is one's who has taken it, from those never used or else from the queue `group_free`:
+ *       he clears the window, then enters it into the hash, where the first succeeds and all others
+ *       give theirs back, and then writes the id.
+ *   G3  An index is taken away by whoever has removed it from the hash, where again one succeeds. He
+ *       clears the id, then puts it at the end of the queue.
+ *   G4  A group is removed when the last of its tasks has ended or left. Only a task that has ended
+ *       already may still leave a CPU in its name, and find no object any more; one that has just seen
+ *       the id before it was cleared adds to a window that nobody uses, for an index waits in the queue
+ *       until all others have been used.
+ */
 struct tasks_group {
 	u64 id; /* of the cgroup, with TASKS_GROUP_V1 if it is of a v1 hierarchy */
 	u64 self;
@@ -323,6 +341,11 @@ struct tasks_group {
 #define TASKS_GROUP_V1 (1ULL << 63)
 /* Cgroups with tasks that can be told apart: 3 MiB. Others are counted to the total alone. */
 #define TASKS_GROUPS 8192
+
+struct tasks_census {
+	struct ts_census objects[TASKS_SAMPLES];
+	u64 indices; /* of groups that were ever used, at least: G2 */
+};
 
 /*
  * What runs on a CPU, as the tables see it; and the CPU's idle time, which is nobody's. Only that CPU

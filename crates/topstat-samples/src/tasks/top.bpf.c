@@ -42,7 +42,7 @@ static __always_inline void top_begin(struct task_struct *task)
 	o->waited_seen = delay;
 	ts_barrier();
 	ts_write(o->id, top_id(task));
-	ts_add(&census[TASKS_TASKS].begun, 1);
+	ts_add(&census.objects[TASKS_TASKS].begun, 1);
 }
 
 TS_GATE("tp_btf/sched_switch", top_switch)
@@ -101,7 +101,7 @@ int BPF_PROG(top_exit, struct task_struct *task)
 	id = o->id;
 	if (!id || !ts_cas(&o->id, id, 0))
 		return 0;
-	ts_add(&census[TASKS_TASKS].ended, 1);
+	ts_add(&census.objects[TASKS_TASKS].ended, 1);
 	bank = top_bank(cpu, TASKS_TASKS);
 	if (!bank || !ts_bank_enter(bank))
 		return 0;
@@ -111,24 +111,21 @@ int BPF_PROG(top_exit, struct task_struct *task)
 	return 0;
 }
 
-/* Ids are never used again; the entry is. */
+/* Hierarchies have ids of their own: the same one may be another cgroup's elsewhere. */
 TS_GATE("tp_btf/cgroup_rmdir", top_rmdir)
 
 SEC("tp_btf/cgroup_rmdir")
 int BPF_PROG(top_rmdir, struct cgroup *cgroup)
 {
+	struct cgroup_root *root = cgroup->root;
 	u64 id = cgroup->kn->id;
-	struct tasks_group *g = bpf_map_lookup_elem(&groups, &id);
 
-	if (!g) {
+	if (root->hierarchy_id) {
+		if (!constants.v1_controller || !(root->subsys_mask >> top_v1_index() & 1))
+			return 0;
 		id |= TASKS_GROUP_V1;
-		g = bpf_map_lookup_elem(&groups, &id);
 	}
-	if (!g)
-		return 0;
-	ts_write(g->id, 0);
-	bpf_map_delete_elem(&groups, &id);
-	ts_add(&census[TASKS_CGROUPS].ended, 1);
+	top_group_end(id);
 	return 0;
 }
 

@@ -24,7 +24,7 @@ const volatile struct tasks_top_constants constants SEC(".rodata.constants") = {
 };
 
 struct tasks_settings settings SEC(".data.settings");
-struct ts_census census[TASKS_SAMPLES] SEC(".data.census");
+struct tasks_census census SEC(".data.census");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -42,11 +42,26 @@ struct {
 } waited SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TASKS_GROUPS);
+	__type(key, u32);
+	__type(value, struct tasks_group);
+} groups SEC(".maps");
+
+/* By id. */
+struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, TASKS_GROUPS);
 	__type(key, u64);
-	__type(value, struct tasks_group);
-} groups SEC(".maps");
+	__type(value, u32);
+} group_index SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, TASKS_GROUPS);
+	__uint(key_size, 0);
+	__uint(value_size, sizeof(u32));
+} group_free SEC(".maps");
 
 /* By CPU. */
 struct {
