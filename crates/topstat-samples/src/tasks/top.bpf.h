@@ -16,6 +16,8 @@ int top_roll(u32 bank_index);
 #define ts_order_apart(t, tick, obj, id, value, view) top_order_slow((t)->where, obj, id, value)
 #define ts_look_apart(t, tick, slot, view) top_look_again((t)->where, slot)
 #define ts_roll_apart(bank, stride, c, generation, now) top_roll(ts_bank_table(bank, 0, stride)->where >> 8)
+/* Tasks mostly stay on a CPU. */
+#define ts_find_pushed ts_find_again
 
 #include "tasks.h"
 
