@@ -86,11 +86,6 @@ void topstat_rekey(struct ts_table *t, u32 pos, u64 key, u32 mask)
 	ts_rekey(t, pos, key, mask);
 }
 
-void topstat_order(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value, ts_view view)
-{
-	ts_order(t, tick, obj, id, value, view);
-}
-
 void topstat_forget(struct ts_table *t, u64 obj, u32 mask)
 {
 	ts_forget(t, obj, mask);

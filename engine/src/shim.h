@@ -6,6 +6,9 @@
 #ifndef TOPSTAT_SHIM_H
 #define TOPSTAT_SHIM_H
 
+/* The longer way, of which the other one is a part. */
+#define ts_find_pushed ts_find_again
+
 #include "topstat/section.h"
 #include "topstat/spread.h"
 
@@ -29,7 +32,6 @@ ts_view topstat_view_of(u32 mask, u32 type, u32 window, u32 id);
 u32 topstat_bucket(u64 obj, u32 mask);
 int topstat_find(struct ts_table *t, u64 obj, u32 mask);
 void topstat_rekey(struct ts_table *t, u32 pos, u64 key, u32 mask);
-void topstat_order(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value, ts_view view);
 void topstat_forget(struct ts_table *t, u64 obj, u32 mask);
 int topstat_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view, struct ts_value *v);
 void topstat_miss_begin(struct ts_table *t, const struct ts_tick *tick);

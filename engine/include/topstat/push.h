@@ -147,7 +147,7 @@ TS_INLINE u64 ts_push(struct ts_table *t, const struct ts_tick *tick, const stru
 	if (!ts_due(&w->ordered, c, tick->now))
 		return value;
 	if (ts_likely(claimed))
-		ts_order(t, tick, obj, id, value, view);
+		ts_order(t, tick, obj, id, value, view, &w->slot);
 	else
 		ts_contended(t, tick, value, view);
 	return value;
@@ -165,7 +165,7 @@ TS_INLINE u64 ts_push_static(struct ts_table *t, const struct ts_tick *tick, con
 	if (!ts_due(&w->ordered, c, tick->now))
 		return value;
 	if (ts_likely(claimed))
-		ts_order(t, tick, obj, id, value, view);
+		ts_order(t, tick, obj, id, value, view, &w->slot);
 	else
 		ts_contended(t, tick, value, view);
 	return value;

@@ -83,7 +83,7 @@ struct ts_window {
 	u8 fading_first;
 	u8 fading_last;
 	u8 last; /* fraction of the latest push */
-	u8 pad;
+	u8 slot; /* where its object is in the table: see ts_find_again() */
 	struct ts_mark mark[TS_MARKS]; /* of slide x at [x % TS_MARKS] */
 };
 
@@ -91,7 +91,8 @@ struct ts_window {
 struct ts_count {
 	u64 sum[TS_PARTS];
 	u32 ordered;
-	u32 pad;
+	u8 slot; /* as a window's */
+	u8 pad[3];
 };
 
 struct ts_value {

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use topstat_live::cgroup::Group;
+use topstat_live::pace;
 use topstat_live::watch::{ENDLESS_MS, table};
 use topstat_live::{Case, Role, case, harness, note};
 use topstat_model::{Field, Row, Snapshot};
@@ -16,6 +17,7 @@ pub fn cases() -> Vec<Case> {
         case!(waits_and_switches_are_the_kernel_s, Root),
         case!(threads_where_asked_for, Root),
         case!(a_group_has_what_its_tasks_use, Root, CgroupV2),
+        case!(groups_come_and_go, Root, CgroupV2),
         case!(names_are_escaped, Root),
     ]
 }
@@ -152,6 +154,43 @@ fn a_group_has_what_its_tasks_use() {
     let found = found.expect("a row of the group").value as f64;
     note(format!("found {found} ns, truth {truth} ns"));
     assert!((found - truth).abs() <= truth * STEAL, "{found} ns, but it was {truth} ns");
+    spinner.finish();
+}
+
+/// More groups, one after the other, than there is room for at a time: none is lost, none stays, and the last one, where
+/// another was before it, has what its own tasks use.
+fn groups_come_and_go() {
+    const ROOM: u64 = 8192; // TASKS_GROUPS
+    let mut spinner = Role::start("burner", &["ts-groups"]);
+    spinner.expect("ready");
+    let options = Options { period_ms: ENDLESS_MS, ..Options::default() };
+    let mut source = load(&["cgroups/cpu"], &options);
+    let before = snapshot(&mut *source, "cgroups/cpu").objects;
+    let mut last = Group::new("first").expect("make a cgroup");
+    let groups = pace::work(ROOM + 100, 100);
+    for i in 0..groups {
+        let group = Group::new(&format!("many-{i}")).expect("make a cgroup");
+        group.take(spinner.pid());
+        // It leaves its CPU in the group's name.
+        spinner.tell("0");
+        spinner.expect("burnt");
+        last = group;
+    }
+    let (ran, _) = schedstat(spinner.pid());
+    spinner.tell("300");
+    spinner.expect("burnt");
+    settle();
+    let truth = (schedstat(spinner.pid()).0 - ran) as f64;
+    let after = snapshot(&mut *source, "cgroups/cpu");
+    let found = row(&after, "cgroup", &Field::from(last.path.as_str())).expect("a row of the last group").value as f64;
+    note(format!(
+        "{groups} groups: found {found} ns, truth {truth} ns; {before} objects before, {} after",
+        after.objects
+    ));
+    assert!((found - truth).abs() <= truth * STEAL, "{found} ns, but it was {truth} ns");
+    assert_eq!(after.lost.no_memory, 0);
+    // Others on this host may make some.
+    assert!(after.objects < before + 50, "{before} objects before, {} after", after.objects);
     spinner.finish();
 }
 

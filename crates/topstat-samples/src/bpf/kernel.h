@@ -95,12 +95,20 @@ struct kernfs_node {
 	u64 id;
 } CORE;
 
-struct cgroup {
-	struct kernfs_node *kn;
-} CORE;
-
 struct cgroup_subsys_state {
 	struct cgroup *cgroup;
+	unsigned int flags;
+} CORE;
+
+struct cgroup_root {
+	unsigned int subsys_mask;
+	int hierarchy_id; /* 0: of version 2 */
+} CORE;
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+	struct cgroup_root *root;
 } CORE;
 
 struct css_set {
@@ -201,6 +209,8 @@ struct bpf_iter__bpf_sk_storage_map {
 /* Of a task's state at its last switch. */
 #define TASK_DEAD 0x80
 #define TCP_CLOSE 7
+/* Of a cgroup's own state: until it is removed. */
+#define CSS_ONLINE 2
 #define EAGAIN 11
 #define ENOENT 2
 #define AF_INET6 10

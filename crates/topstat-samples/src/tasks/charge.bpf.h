@@ -3,28 +3,29 @@
 #ifndef TOPSTAT_TASKS_CHARGE_H
 #define TOPSTAT_TASKS_CHARGE_H
 
-#include "top.bpf.h"
+#include "group.bpf.h"
 #include "topstat/spread.h"
 
 /* What is pushed at once. */
 struct top_amounts {
 	u64 used_ns;
 	u64 waited_ns;
-	u64 since_ns; /* when it began to be used … */
-	u64 since_jiffies; /* … by both clocks */
-	u64 now_ns;
+	u64 since_jiffies; /* when it began to be used */
 	u64 now_jiffies;
 	u32 switches;
 };
 
-static __always_inline u64 top_since(const struct top_amounts *a, const struct ts_config *c)
+/* The clock that is read at switches may be another one than that of fine ticks: there, all was used
+ * until now. */
+static __always_inline u64 top_since(const struct top_amounts *a, const struct ts_tick *tick,
+				     const struct ts_config *c)
 {
-	return c->precise ? a->since_ns : a->since_jiffies;
+	return c->precise ? tick->now - a->used_ns : a->since_jiffies;
 }
 
 static __always_inline u64 top_early(const struct top_amounts *a, const struct ts_tick *tick, const struct ts_config *c)
 {
-	return ts_spread_early(tick, top_since(a, c), c->precise ? a->now_ns : a->now_jiffies, a->used_ns);
+	return ts_spread_early(tick, top_since(a, tick, c), c->precise ? tick->now : a->now_jiffies, a->used_ns);
 }
 
 /* Time on a CPU to the total alone: nobody's, or idle. */
@@ -36,14 +37,14 @@ static __always_inline void top_charge_total(struct ts_bank *bank, u32 table, co
 	u64 early = top_early(a, tick, c);
 
 	if (early)
-		ts_window_spread(&t->total, tick, top_since(a, c), early, 0);
+		ts_window_spread(&t->total, tick, top_since(a, tick, c), early, 0);
 	ts_push_total(t, tick, 0, a->used_ns - early);
 	if (!idle)
 		return;
 	if (idle->slide != tick->slide)
-		ts_window_begin_since(idle, tick, c, top_since(a, c));
+		ts_window_begin_since(idle, tick, c, top_since(a, tick, c));
 	if (early)
-		ts_window_spread(idle, tick, top_since(a, c), early, 0);
+		ts_window_spread(idle, tick, top_since(a, tick, c), early, 0);
 	ts_window_add(idle, 0, a->used_ns - early, tick->fraction);
 }
 
@@ -56,39 +57,19 @@ static __always_inline void top_charge_cpu(struct ts_bank *bank, u32 sample, con
 	u64 early = top_early(a, tick, c);
 
 	if (ts_unlikely(early))
-		ts_window_spread(&t->total, tick, top_since(a, c), early, 0);
+		ts_window_spread(&t->total, tick, top_since(a, tick, c), early, 0);
 	if (ts_unlikely(w->slide != tick->slide))
-		ts_window_begin_since(w, tick, c, top_since(a, c));
+		ts_window_begin_since(w, tick, c, top_since(a, tick, c));
 	if (ts_unlikely(early))
-		ts_window_spread(w, tick, top_since(a, c), early, 0);
+		ts_window_spread(w, tick, top_since(a, tick, c), early, 0);
 	ts_push(t, tick, c, top_view(sample, TASKS_CPU), claimed, self, id, w, 0, a->used_ns - early);
 }
 
-/* The object of a task: in its leader's storage. A thread that is reaped may have outlived its
- * leader. `lost`: there should be one. */
-static __always_inline struct tasks_object *top_object(struct task_struct *task, u32 *lost)
-{
-	struct task_struct *leader = task;
-	struct tasks_object *o;
-
-	*lost = 0;
-	if (!constants.by_thread) {
-		leader = task->group_leader;
-		if (leader != task && !task->sighand)
-			return NULL;
-	}
-	o = bpf_task_storage_get(&objects, leader, NULL, 0);
-	*lost = !o;
-	return o && o->id ? o : NULL;
-}
-
-static __always_inline void top_charge_task(struct task_struct *task, struct tasks_runner *r, u32 cpu,
-					    const struct top_amounts *a)
+static __always_inline void top_charge_task(struct task_struct *task, struct tasks_object *o, u32 lost,
+					    struct tasks_runner *r, u32 cpu, const struct top_amounts *a)
 {
 	struct ts_config *c = settings.config[TASKS_TASKS];
 	struct ts_bank *bank = top_bank(cpu, TASKS_TASKS);
-	struct tasks_object *o = NULL;
-	u32 lost = 0;
 	int claimed;
 
 	if (!bank)
@@ -103,7 +84,6 @@ static __always_inline void top_charge_task(struct task_struct *task, struct tas
 		}
 		return;
 	}
-	o = top_object(task, &lost);
 	if (ts_unlikely(!o)) {
 		if (c[TASKS_CPU].enabled) {
 			top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, NULL);
@@ -135,58 +115,13 @@ static __always_inline void top_charge_task(struct task_struct *task, struct tas
 	ts_bank_leave(bank, claimed);
 }
 
-static __always_inline u32 top_v1_index(void)
-{
-	switch (constants.v1_controller) {
-	case TASKS_V1_MEMORY:
-		return bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
-	case TASKS_V1_CPU:
-		return bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
-	default:
-		return bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id);
-	}
-}
-
-/* The cgroup that a task counts to: in v2, or where that is the root, in v1. */
-static __always_inline u64 top_group_id(struct task_struct *task)
-{
-	struct css_set *css = task->cgroups;
-	struct cgroup_subsys_state *subsys = NULL;
-	u64 id = css->dfl_cgrp->kn->id;
-
-	if (id == 1 && constants.v1_controller) {
-		u32 i = top_v1_index();
-
-		bpf_probe_read_kernel(&subsys, sizeof(subsys), &css->subsys[i]);
-		id = BPF_CORE_READ(subsys, cgroup, kn, id) | TASKS_GROUP_V1;
-	}
-	return id;
-}
-
-/* The first time that something of the cgroup leaves a CPU. */
-static __noinline struct tasks_group *top_group_make(u64 id)
-{
-	static const struct tasks_group none;
-	struct tasks_group *g;
-
-	if (bpf_map_update_elem(&groups, &id, &none, BPF_NOEXIST))
-		return bpf_map_lookup_elem(&groups, &id); /* another CPU was first, or the map is full */
-	g = bpf_map_lookup_elem(&groups, &id);
-	if (!g)
-		return NULL;
-	g->self = (u64)g;
-	ts_barrier();
-	ts_write(g->id, id);
-	ts_add(&census[TASKS_CGROUPS].begun, 1);
-	return g;
-}
-
-static __always_inline void top_charge_group(struct task_struct *task, struct tasks_runner *r, u32 cpu,
-					     const struct top_amounts *a)
+static __always_inline void top_charge_group(struct task_struct *task, struct tasks_object *o,
+					     struct tasks_runner *r, u32 cpu, const struct top_amounts *a)
 {
 	struct ts_config *c = settings.config[TASKS_CGROUPS];
 	struct tasks_group *g;
 	struct ts_bank *bank;
+	u32 lost = 0;
 	int claimed;
 	u64 id;
 
@@ -200,64 +135,140 @@ static __always_inline void top_charge_group(struct task_struct *task, struct ta
 		top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, &r->idle[TASKS_CGROUPS]);
 		return;
 	}
-	id = top_group_id(task);
-	g = bpf_map_lookup_elem(&groups, &id);
-	if (ts_unlikely(!g))
-		g = top_group_make(id);
-	if (ts_unlikely(!g || !g->id)) {
+	g = top_group(task, o, &id, &lost);
+	if (ts_unlikely(!g)) {
 		top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, NULL);
-		top_table(bank, TASKS_CPU)->unobjected += !g;
+		top_table(bank, TASKS_CPU)->unobjected += lost;
 		return;
 	}
 	claimed = ts_bank_enter(bank);
-	top_charge_cpu(bank, TASKS_CGROUPS, &c[TASKS_CPU], claimed, g->self, g->id, &g->window, a);
+	top_charge_cpu(bank, TASKS_CGROUPS, &c[TASKS_CPU], claimed, g->self, id, &g->window, a);
 	ts_bank_leave(bank, claimed);
 }
 
 /* What the thread has waited for a CPU since it was last asked. The kernel adds to its account
  * when the thread comes onto a CPU, and when it is moved from one queue to another. */
-static __always_inline u64 top_waited(struct task_struct *task)
+static __always_inline u64 top_waited_since(struct task_struct *task, u64 *seen)
+{
+	u64 all = task->sched_info.run_delay, since = all - *seen;
+
+	*seen = all;
+	return since;
+}
+
+/* `own`: the thread's object, if it is its own; see struct tasks_waited. */
+static __always_inline u64 top_waited(struct task_struct *task, struct tasks_object *own)
 {
 	struct tasks_waited *w;
-	u64 all, since;
 
 	if (!settings.config[TASKS_TASKS][TASKS_WAITS].enabled)
 		return 0;
-	if (!task->pid)
-		return 0;
+	if (ts_likely(own))
+		return top_waited_since(task, &own->waited_seen);
 	w = bpf_task_storage_get(&waited, task, NULL, 0);
-	if (!w)
+	if (w)
+		return top_waited_since(task, &w->seen);
+	/* A leader no more: another thread has become it. */
+	own = bpf_task_storage_get(&objects, task, NULL, 0);
+	return own ? top_waited_since(task, &own->waited_seen) : 0;
+}
+
+/* The task on this CPU leads to its run queue, and that to its clock. Where one of these is missing
+ * (se.cfs_rq: without CONFIG_FAIR_GROUP_SCHED) the monotonic clock is read instead, which takes 30 times as long. */
+static __always_inline int top_has_rq_clock(void)
+{
+	return bpf_core_field_exists(struct sched_entity, cfs_rq) && bpf_core_field_exists(struct cfs_rq, rq) &&
+	       bpf_core_field_exists(struct rq, clock);
+}
+
+/* C1 */
+static __always_inline u64 top_clock_switching(struct task_struct *on_cpu)
+{
+	return top_has_rq_clock() ? on_cpu->se.cfs_rq->rq->clock : bpf_ktime_get_ns();
+}
+
+/* C2: at most once a jiffy. Not on the way to idle, when the scheduler may have looked for work elsewhere
+ * since it brought its clock up to date. */
+static __always_inline void top_clock_settle(struct tasks_runner *r, u64 clock, u64 now_jiffies,
+					     struct task_struct *next)
+{
+	if (top_has_rq_clock() && ts_unlikely(r->start_jiffies != now_jiffies) && next->pid)
+		r->clock_ahead = clock - bpf_ktime_get_ns();
+}
+
+/* C2; 0: nothing is known of any clock yet. */
+static __always_inline u64 top_clock_between(const struct tasks_runner *r, struct task_struct *on_cpu)
+{
+	u64 ktime = bpf_ktime_get_ns(), ahead = r->clock_ahead, clock;
+	u32 first = 0;
+
+	if (!top_has_rq_clock())
+		return ktime;
+	if (!ahead) {
+		r = bpf_map_lookup_elem(&runners, &first);
+		ahead = r ? r->clock_ahead : 0;
+	}
+	if (!ahead)
 		return 0;
-	all = task->sched_info.run_delay;
-	since = all - w->seen;
-	w->seen = all;
-	return since;
+	clock = on_cpu->se.cfs_rq->rq->clock;
+	return (s64)(ktime + ahead - clock) > 0 ? ktime + ahead : clock;
 }
 
 /*
  * Push what `task`, which is on this CPU, has used since it came or since it was last pushed. A
  * task that is never switched is pushed by every snapshot, so that nothing that runs is missed.
  */
-static __always_inline void top_charge(struct task_struct *task, u32 switches)
+static __always_inline void top_charge(struct tasks_runner *r, u32 cpu, struct task_struct *task, u64 clock,
+				       u64 now_jiffies, u32 switches)
 {
-	u32 cpu = bpf_get_smp_processor_id();
+	struct top_amounts a = { .now_jiffies = now_jiffies, .switches = switches };
+	struct task_struct *leader = task;
+	struct tasks_object *o = NULL;
+	u64 start = r->start;
+	u32 lost = 0;
+
+	a.since_jiffies = r->start_jiffies;
+	r->start_jiffies = now_jiffies;
+	if (ts_likely(clock > start)) {
+		r->start = clock;
+		a.used_ns = clock - start;
+	} else if (start - clock > TASKS_CLOCK_SLACK_NS) { /* C3 */
+		r->start = clock;
+	}
+	if (ts_unlikely(!start))
+		return;
+	if (task->pid) {
+		if (!constants.by_thread)
+			leader = task->group_leader;
+		/* A thread that is reaped may have outlived its leader. */
+		if (leader == task || task->sighand) {
+			o = bpf_task_storage_get(&objects, leader, NULL, 0);
+			lost = !o;
+		}
+		a.waited_ns = top_waited(task, leader == task ? o : NULL);
+		if (o && !o->id)
+			o = NULL; /* it is no object any more */
+	}
+	top_charge_task(task, o, lost, r, cpu, &a);
+	top_charge_group(task, o, r, cpu, &a);
+}
+
+/* The same between switches, with preemption off. False: this has interrupted somebody who does it. */
+static __always_inline int top_charge_running(u32 cpu)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
 	struct tasks_runner *r = bpf_map_lookup_elem(&runners, &cpu);
-	struct top_amounts a = { .switches = switches };
+	u64 clock;
 
 	if (!r)
-		return;
-	a.now_ns = bpf_ktime_get_ns();
-	a.now_jiffies = bpf_jiffies64();
-	a.since_ns = r->start_ns;
-	a.since_jiffies = r->start_jiffies;
-	if (ts_likely(a.since_ns && a.now_ns > a.since_ns)) {
-		a.used_ns = a.now_ns - a.since_ns;
-		a.waited_ns = top_waited(task);
-		top_charge_task(task, r, cpu, &a);
-		top_charge_group(task, r, cpu, &a);
-	}
-	r->start_ns = a.now_ns;
-	r->start_jiffies = a.now_jiffies;
+		return 1;
+	if (!ts_claim(&r->claim))
+		return 0;
+	clock = top_clock_between(r, task);
+	if (clock)
+		top_charge(r, cpu, task, clock, bpf_jiffies64(), 0);
+	ts_release(&r->claim);
+	return 1;
 }
 
 #endif /* TOPSTAT_TASKS_CHARGE_H */

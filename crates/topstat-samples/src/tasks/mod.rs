@@ -87,7 +87,7 @@ impl Ranked for Tasks {
     const SNAPSHOT: &'static str = "top_snapshot";
     const SECTION_HEAD: usize = size_of::<abi::tasks_top_section>();
     const REFILL: &'static str = "top_refill_tasks";
-    const FURTHER: &'static [&'static str] = &["runners", "groups", "waited"];
+    const FURTHER: &'static [&'static str] = &["runners", "groups", "group_index", "group_free", "waited"];
     const HOOKS: &'static [Hook] = observer::HOOKS;
     const PARTS: &'static [&'static str] = &[];
     type Row = abi::tasks_top_row;

@@ -89,7 +89,6 @@ int top_snapshot(struct bpf_raw_tracepoint_args *ctx)
 	u32 read_only = ctx->args[4];
 	u32 zero = 0, slot;
 	struct tasks_top_section *s;
-	struct task_struct *task;
 	struct ts_config *c;
 	struct ts_bank *bank;
 	struct ts_table *t;
@@ -100,10 +99,8 @@ int top_snapshot(struct bpf_raw_tracepoint_args *ctx)
 	bank = top_bank(cpu, sample);
 	if (!s || !bank)
 		return ENOENT;
-	if (!read_only && cpu == bpf_get_smp_processor_id()) {
-		task = bpf_get_current_task_btf();
-		top_charge(task, 0);
-	}
+	if (!read_only && cpu == bpf_get_smp_processor_id() && !top_charge_running(cpu))
+		return EAGAIN;
 	c = &settings.config[ts_bound(sample, TASKS_SAMPLES - 1)][ts_bound(table, TASKS_TABLES - 1)];
 	if (!now)
 		now = c->precise ? bpf_ktime_get_ns() : bpf_jiffies64();

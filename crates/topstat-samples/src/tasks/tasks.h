@@ -301,18 +301,41 @@ struct tasks_settings {
 struct tasks_object {
 	u64 id; /* 0: not (or no longer) an object */
 	u64 self; /* its own address */
-	u64 task; /* of the leader, or the thread */
 	struct ts_count total;
-	u64 pad;
+	u64 waited_seen; /* of its leader: as in tasks_waited */
+	u32 group; /* where the cgroup was in which it was seen last: G1 */
+	u32 pad;
 	struct ts_window window[TASKS_CPU_TOTAL]; /* of the tables before it */
-	u64 pad_end[8]; /* see ts_mark_index() */
+	u64 task; /* of the leader, or the thread */
+	u64 pad_end[7]; /* see ts_mark_index() */
 };
 
-/* A thread's own part of it. */
+/*
+ * Of a thread that is no object: finding it takes a switch as long as finding the object. Of the time
+ * that a thread has waited, what was pushed is kept in one place only: when such a thread becomes an
+ * object its object begins with it, and what was the leader until then keeps it in its own, old one.
+ */
 struct tasks_waited {
-	u64 seen; /* of the time that it has waited, what was pushed */
+	u64 seen;
 };
 
+/*
+ * A control group. All are in one array, where a switch finds its group at the index that the process's
+ * object remembers; looking it up in a hash would take four times as long as everything else that a
+ * push to a table takes. The hash `group_index` is for all others.
+ *
+ *   G1  The id at an index is 0, or that of the one group to which the hash assigns the index. So a
+ *       remembered index is right if the id that is looked for is there, however old it is.
+ *   G2  An index is one's who has taken it, from those never used or else from the queue `group_free`:
+ *       he clears the window, then enters it into the hash, where the first succeeds and all others
+ *       give theirs back, and then writes the id.
+ *   G3  An index is taken away by whoever has removed it from the hash, where again one succeeds. He
+ *       clears the id, then puts it at the end of the queue.
+ *   G4  A group is removed when the last of its tasks has ended or left. Only a task that has ended
+ *       already may still leave a CPU in its name, and find no object any more; one that has just seen
+ *       the id before it was cleared adds to a window that nobody uses, for an index waits in the queue
+ *       until all others have been used.
+ */
 struct tasks_group {
 	u64 id; /* of the cgroup, with TASKS_GROUP_V1 if it is of a v1 hierarchy */
 	u64 self;
@@ -324,15 +347,37 @@ struct tasks_group {
 /* Cgroups with tasks that can be told apart: 3 MiB. Others are counted to the total alone. */
 #define TASKS_GROUPS 8192
 
-/* What runs on a CPU, as the tables see it; and the CPU's idle time, which is nobody's. */
+struct tasks_census {
+	struct ts_census objects[TASKS_SAMPLES];
+	u64 indices; /* of groups that were ever used, at least: G2 */
+};
+
+/*
+ * What runs on a CPU, as the tables see it; and the CPU's idle time, which is nobody's. Only that CPU
+ * writes it.
+ *
+ *   C1  The clock is that of the CPU's run queue, by which the kernel itself accounts for tasks' run
+ *       time. The scheduler brings it up to date at the beginning of every switch, so it takes next to
+ *       nothing to read there. Slices are differences on one CPU: clocks of CPUs need not agree.
+ *   C2  Between switches it is as old as the last tick, and on a CPU without ticks older. A snapshot
+ *       takes the monotonic clock and adds what the run queue's was ahead of it at a switch not long
+ *       ago, or, on a CPU that has not switched yet, on the first one. NTP slews the monotonic clock
+ *       alone, so that what was added is wrong by 500 ppm of its age at most.
+ *   C3  Hence a slice that a snapshot has begun may end before it began: it then counts 0, and the next
+ *       begins where this one did. Only a beginning that lies ahead by more than
+ *       TASKS_CLOCK_SLACK_NS is given up, so that nothing is left uncounted for longer.
+ */
 struct tasks_runner {
-	u64 start_ns; /* 0: nothing was seen of this CPU yet */
-	u64 start_jiffies;
+	u64 start; /* of what runs; 0: nothing was seen of this CPU yet … */
+	u64 start_jiffies; /* … by both clocks */
+	u64 clock_ahead; /* C2; 0: not known */
+	u64 claim; /* of snapshots: one interrupts the other; switches interrupt none */
 	struct ts_count idle_total;
-	u64 pad[3];
+	u64 pad;
 	struct ts_window idle[TASKS_SAMPLES]; /* of TASKS_CPU */
 	u64 pad_end[8];
 };
+#define TASKS_CLOCK_SLACK_NS 100000000ULL
 
 /* One row of a section. */
 struct tasks_top_row {

@@ -19,22 +19,30 @@ static __always_inline u64 top_id(struct task_struct *task)
 
 static __always_inline void top_begin(struct task_struct *task)
 {
+	u64 delay = task->sched_info.run_delay;
+	struct tasks_object *o = NULL;
 	struct tasks_waited *w;
-	struct tasks_object *o;
 
-	w = bpf_task_storage_get(&waited, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (w && !w->seen)
-		w->seen = task->sched_info.run_delay;
-	if (!constants.by_thread && task->pid != task->tgid)
+	if (constants.by_thread || task->pid == task->tgid)
+		o = bpf_task_storage_get(&objects, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!o) { /* a thread; or without memory: its pushes are counted as lost */
+		w = bpf_task_storage_get(&waited, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (w && !w->seen)
+			w->seen = delay;
 		return;
-	o = bpf_task_storage_get(&objects, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!o || o->self)
-		return; /* without memory, its pushes are counted as lost */
+	}
+	if (o->self)
+		return;
 	o->task = (u64)task;
 	o->self = (u64)o;
+	/* It may have been a thread that is no object. */
+	w = bpf_task_storage_get(&waited, task, NULL, 0);
+	if (w)
+		delay = w->seen;
+	o->waited_seen = delay;
 	ts_barrier();
 	ts_write(o->id, top_id(task));
-	ts_add(&census[TASKS_TASKS].begun, 1);
+	ts_add(&census.objects[TASKS_TASKS].begun, 1);
 }
 
 TS_GATE("tp_btf/sched_switch", top_switch)
@@ -42,7 +50,14 @@ TS_GATE("tp_btf/sched_switch", top_switch)
 SEC("tp_btf/sched_switch")
 int BPF_PROG(top_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
-	top_charge(prev, 1);
+	u32 cpu = bpf_get_smp_processor_id();
+	struct tasks_runner *r = bpf_map_lookup_elem(&runners, &cpu);
+	u64 clock = top_clock_switching(prev), now = bpf_jiffies64();
+
+	if (!r)
+		return 0;
+	top_clock_settle(r, clock, now, next);
+	top_charge(r, cpu, prev, clock, now, 1);
 	return 0;
 }
 
@@ -86,7 +101,7 @@ int BPF_PROG(top_exit, struct task_struct *task)
 	id = o->id;
 	if (!id || !ts_cas(&o->id, id, 0))
 		return 0;
-	ts_add(&census[TASKS_TASKS].ended, 1);
+	ts_add(&census.objects[TASKS_TASKS].ended, 1);
 	bank = top_bank(cpu, TASKS_TASKS);
 	if (!bank || !ts_bank_enter(bank))
 		return 0;
@@ -96,24 +111,21 @@ int BPF_PROG(top_exit, struct task_struct *task)
 	return 0;
 }
 
-/* Ids are never used again; the entry is. */
+/* Hierarchies have ids of their own: the same one may be another cgroup's elsewhere. */
 TS_GATE("tp_btf/cgroup_rmdir", top_rmdir)
 
 SEC("tp_btf/cgroup_rmdir")
 int BPF_PROG(top_rmdir, struct cgroup *cgroup)
 {
+	struct cgroup_root *root = cgroup->root;
 	u64 id = cgroup->kn->id;
-	struct tasks_group *g = bpf_map_lookup_elem(&groups, &id);
 
-	if (!g) {
+	if (root->hierarchy_id) {
+		if (!constants.v1_controller || !(root->subsys_mask >> top_v1_index() & 1))
+			return 0;
 		id |= TASKS_GROUP_V1;
-		g = bpf_map_lookup_elem(&groups, &id);
 	}
-	if (!g)
-		return 0;
-	ts_write(g->id, 0);
-	bpf_map_delete_elem(&groups, &id);
-	ts_add(&census[TASKS_CGROUPS].ended, 1);
+	top_group_end(id);
 	return 0;
 }
 

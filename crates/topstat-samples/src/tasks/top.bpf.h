@@ -16,6 +16,8 @@ int top_roll(u32 bank_index);
 #define ts_order_apart(t, tick, obj, id, value, view) top_order_slow((t)->where, obj, id, value)
 #define ts_look_apart(t, tick, slot, view) top_look_again((t)->where, slot)
 #define ts_roll_apart(bank, stride, c, generation, now) top_roll(ts_bank_table(bank, 0, stride)->where >> 8)
+/* Tasks mostly stay on a CPU. */
+#define ts_find_pushed ts_find_again
 
 #include "tasks.h"
 
@@ -24,7 +26,7 @@ const volatile struct tasks_top_constants constants SEC(".rodata.constants") = {
 };
 
 struct tasks_settings settings SEC(".data.settings");
-struct ts_census census[TASKS_SAMPLES] SEC(".data.census");
+struct tasks_census census SEC(".data.census");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -33,7 +35,7 @@ struct {
 	__type(value, struct tasks_object);
 } objects SEC(".maps");
 
-/* Of every thread, whatever the objects are. */
+/* Of every thread that is no object. */
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -42,11 +44,26 @@ struct {
 } waited SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TASKS_GROUPS);
+	__type(key, u32);
+	__type(value, struct tasks_group);
+} groups SEC(".maps");
+
+/* By id. */
+struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, TASKS_GROUPS);
 	__type(key, u64);
-	__type(value, struct tasks_group);
-} groups SEC(".maps");
+	__type(value, u32);
+} group_index SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, TASKS_GROUPS);
+	__uint(key_size, 0);
+	__uint(value_size, sizeof(u32));
+} group_free SEC(".maps");
 
 /* By CPU. */
 struct {
