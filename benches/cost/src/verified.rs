@@ -1,21 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the verifier of the running kernel has to do for topstat's programs: most of the time until counting begins.
 
-use anyhow::{Result, ensure};
-use topstat_samples::verify;
+use anyhow::{Context as _, Result, ensure};
+use topstat_samples::{Error, verify};
 
-/// Prints a line for each program. Fails if there is none, or one that the kernel does not take.
+/// Prints a line for each program. A family that needs what this kernel does not have is skipped, with the reason. Fails
+/// if there is no program, or one that the kernel does not take.
 pub fn run() -> Result<()> {
-    let verified = verify()?;
-    ensure!(!verified.is_empty(), "no program was loaded");
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     println!("## verified: instructions processed by the verifier of Linux {release} (at most 1000000)\n");
-    println!("| object | program | instructions |\n|---|---|---:|");
-    for program in &verified {
-        let instructions = program.instructions.map_or("not told".to_owned(), |number| number.to_string());
-        println!("| {} | {} | {instructions} |", program.object, program.program);
+    println!("| family | object | program | instructions |\n|---|---|---|---:|");
+    let (mut programs, mut sum, mut skipped) = (0, 0, Vec::new());
+    for (family, verified) in verify() {
+        let verified = match verified {
+            Err(error @ (Error::Unsupported { .. } | Error::Lacking { .. })) => {
+                skipped.push(format!("skipped: {family}: {error}"));
+                continue;
+            }
+            verified => verified.with_context(|| format!("the family {family} does not load"))?,
+        };
+        for program in &verified {
+            let instructions = program.instructions.map_or("not told".to_owned(), |number| number.to_string());
+            println!("| {family} | {} | {} | {instructions} |", program.object, program.program);
+        }
+        programs += verified.len();
+        sum += verified.iter().filter_map(|program| program.instructions).sum::<u64>();
     }
-    let sum: u64 = verified.iter().filter_map(|program| program.instructions).sum();
-    println!("| | all | {sum} |");
+    println!("| | | all | {sum} |");
+    for skipped in &skipped {
+        println!("{skipped}");
+    }
+    ensure!(programs > 0, "no program was loaded");
     Ok(())
 }

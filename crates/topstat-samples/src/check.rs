@@ -3,7 +3,7 @@
 
 use crate::bpf::{self, Verified};
 use crate::families::FAMILIES;
-use crate::{Error, Options, TableInfo};
+use crate::{Error, Family, Options, SampleInfo, TableInfo};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,24 +51,20 @@ pub(crate) fn missing_capabilities() -> Option<Vec<&'static str>> {
 }
 
 /// Loads every program as for all tables (which attaches it for a moment), and gives how many instructions the verifier
-/// went through for each.
-///
-/// # Errors
-/// As [`crate::load`], for the first family of samples that does not load.
-pub fn verify() -> Result<Vec<Verified>, Error> {
-    let mut done = Ok(());
-    let verified = bpf::record(|| {
-        done = FAMILIES.iter().try_for_each(|family| {
-            let tables: Vec<&TableInfo> = family.samples().iter().flat_map(|sample| sample.tables).collect();
-            family.load(&tables, &Options::default()).map(drop)
-        });
-    });
-    done.map(|()| verified)
+/// went through for each: by family, or why one does not load, as [`crate::load`] says it.
+pub fn verify() -> Vec<(&'static str, Result<Vec<Verified>, Error>)> {
+    let verify = |family: &dyn Family| {
+        let tables: Vec<&TableInfo> = family.samples().iter().flat_map(|sample| sample.tables).collect();
+        let mut done = Ok(());
+        let verified = bpf::record(|| done = family.load(&tables, &Options::default()).map(drop));
+        done.map(|()| verified)
+    };
+    FAMILIES.iter().map(|family| (family.name(), verify(*family))).collect()
 }
 
-/// Looks at everything that the samples need, the common things first. Loads every program
-/// once, to hear what the kernel says, and attaches none.
-pub fn check() -> Vec<Check> {
+/// Looks at everything that these samples need, or all samples if there are none; the common things first. Loads every
+/// program once, to hear what the kernel says, and attaches none. (Samples of a family share their programs.)
+pub fn check(samples: &[&SampleInfo]) -> Vec<Check> {
     let mut checks = Vec::new();
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     checks.push(Check::ok("kernel", release));
@@ -99,7 +95,10 @@ pub fn check() -> Vec<Check> {
         },
         _ => Check::ok("BPF compiler", "programs are compiled to machine code"),
     });
-    for family in FAMILIES {
+    let wanted = |family: &dyn Family| {
+        samples.is_empty() || family.samples().iter().any(|own| samples.iter().any(|sample| sample.name == own.name))
+    };
+    for family in FAMILIES.iter().filter(|family| wanted(**family)) {
         checks.extend(family.check());
     }
     checks

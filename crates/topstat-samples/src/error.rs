@@ -27,6 +27,14 @@ pub enum Error {
         /// The kernel's answer.
         why: String,
     },
+    /// The kernel has no maps of a type that the programs need.
+    #[error("cannot {what}: this kernel has no {lacks}; use a later one")]
+    Lacking {
+        /// The operation and its object.
+        what: String,
+        /// The kind of map.
+        lacks: String,
+    },
     /// Nothing can be pinned there, or what is pinned there can't be used.
     #[error("cannot use {} for pinned state: {why}; {advice}", path.display())]
     Pins {

@@ -329,9 +329,13 @@ pub struct UnloadArgs {
 /// Say what this kernel and this user allow, and what to do about it
 ///
 /// One line each: whether it is ok, degraded (something else is used, or a part is left out) or missing. Exits with 1
-/// if something is missing.
+/// if something is missing. A kernel may have what some samples need and not what others do: name those that you want.
 #[derive(Debug, clap::Args)]
 pub struct CheckArgs {
+    /// Look at what these need only; tcp is tcp_v4 and tcp_v6 [default: all]
+    #[arg(value_name = "SAMPLE")]
+    pub samples: Vec<String>,
+
     /// How to write it; json is one document per check and line
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     pub output: ListFormat,

@@ -8,7 +8,7 @@ use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
 use topstat_samples::pinned::{self, Adopted, Pins};
 use topstat_samples::tasks::{AccountOptions, Accountant, Each, Interval, Precise, Task};
-use topstat_samples::{Check, Error, Family, Options, Source, State, TableInfo};
+use topstat_samples::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo};
 
 /// Makes sources of snapshots.
 pub trait Backend {
@@ -54,8 +54,8 @@ pub trait Backend {
     /// See [`Accountant::load`] and [`Accountant::choose`]; and where one of `exact` is not there.
     fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, topstat_samples::Error>;
 
-    /// Looks at everything that the samples need.
-    fn check(&mut self) -> Vec<Check>;
+    /// Looks at everything that these samples need; all samples, if there are none.
+    fn check(&mut self, samples: &[&SampleInfo]) -> Vec<Check>;
 }
 
 /// The account of CPU time, and what else is known of the tasks in it.
@@ -120,8 +120,8 @@ impl Backend for Kernel {
         Ok(Box::new(KernelAccount { reader: accountant.reader()? }))
     }
 
-    fn check(&mut self) -> Vec<Check> {
-        topstat_samples::check()
+    fn check(&mut self, samples: &[&SampleInfo]) -> Vec<Check> {
+        topstat_samples::check(samples)
     }
 }
 

@@ -20,6 +20,8 @@
  *   ts_launder(p, v)       v, by way of memory that nobody else writes just then, so
  *                          that the verifier forgets what it knew of it, and finds
  *                          each round of a loop like the last
+ *   TS_APART               before a function that rarely runs and returns int: not inlined, and
+ *                          as little work for the verifier as can be
  *   ts_precise()           the nanosecond clock, for slides too short for jiffies
  *   ts_peek(dst, n, addr)  copy n bytes from an address that may be stale;
  *                          0, or non-zero when there is no such memory
@@ -34,6 +36,13 @@
 
 #define TS_INLINE static __attribute__((always_inline)) inline
 #define TS_NOINLINE static __attribute__((noinline))
+/* The verifier looks at a static function wherever it is called, at a global one once. Global ones
+ * take pointers since 5.12 (e5069b9c23b3), as eBPF has fetching atomics. */
+#if defined(TS_NO_FETCHING_ATOMICS)
+#define TS_APART TS_NOINLINE
+#else
+#define TS_APART __attribute__((noinline))
+#endif
 
 #define ts_read(x) (*(volatile typeof(x) *)&(x))
 #define ts_write(x, v) (*(volatile typeof(x) *)&(x) = (v))
@@ -113,6 +122,7 @@ TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 
 #define TS_INLINE static __always_inline
 #define TS_NOINLINE static noinline
+#define TS_APART TS_NOINLINE
 
 #define ts_read(x) READ_ONCE(x)
 #define ts_write(x, v) WRITE_ONCE(x, v)
@@ -141,6 +151,7 @@ typedef int64_t s64;
 
 #define TS_INLINE static inline __attribute__((always_inline, unused))
 #define TS_NOINLINE static __attribute__((noinline, unused))
+#define TS_APART TS_NOINLINE
 
 #define ts_read(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
 #define ts_write(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELAXED)

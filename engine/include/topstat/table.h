@@ -304,24 +304,42 @@ TS_INLINE void ts_sift_up(struct ts_table *t, u32 pos, u64 key, u32 slot, u32 ma
 	ts_node_set(t, pos, key, slot, mask);
 }
 
-/* Give the entry at node `pos` its new key. */
-TS_NOINLINE int ts_rekey(struct ts_table *t, u32 pos, u64 key, u32 mask)
+/* Put a key and its slot where they belong: at node `pos`, or above or below it (T2). */
+TS_NOINLINE int ts_settle(struct ts_table *t, u32 pos, u64 key, u32 slot, u32 mask)
 {
-	struct ts_entry *node;
-	u32 slot;
-	u64 old;
-
 	if (!t)
 		return 0;
-	node = ts_entry(t, pos, mask);
-	slot = node->order;
-	old = node->key;
-	node->key = key;
-	if (key > old)
-		ts_sift_down(t, pos, key, slot, t->n, mask);
-	else if (key < old)
+	if (pos && ts_entry(t, (pos - 1) >> 1, mask)->key > key)
 		ts_sift_up(t, pos, key, slot, mask);
+	else
+		ts_sift_down(t, pos, key, slot, t->n, mask);
 	return 0;
+}
+
+/*
+ * Much code that rarely runs is kept apart: an eBPF program may define these as calls of
+ * global functions, which are verified once and not wherever they are called.
+ */
+#ifndef ts_settle_apart
+#define ts_settle_apart ts_settle
+#endif
+#ifndef ts_look_apart
+#define ts_look_apart ts_look_again
+#endif
+#ifndef ts_order_apart
+#define ts_order_apart ts_order_slow
+#endif
+#ifndef ts_roll_apart
+#define ts_roll_apart ts_bank_roll
+#endif
+
+/* Give the entry at node `pos` its new key. */
+TS_INLINE void ts_rekey(struct ts_table *t, u32 pos, u64 key, u32 mask)
+{
+	struct ts_entry *node = ts_entry(t, pos, mask);
+
+	if (key != node->key)
+		ts_settle_apart(t, pos, key, node->order, mask);
 }
 
 /* The slot of the object, from 1; 0: not in the table; -1: it may not be put in. */
@@ -410,13 +428,12 @@ TS_NOINLINE int ts_remove_node(struct ts_table *t, u32 pos, u32 mask)
 {
 	struct ts_entry *last;
 	u32 slot, last_slot, n;
-	u64 last_key, key;
+	u64 last_key;
 
 	if (!t || !t->n)
 		return 0;
 	n = t->n - 1;
 	slot = ts_entry(t, pos, mask)->order;
-	key = ts_entry(t, pos, mask)->key;
 	ts_unlink(t, slot, mask);
 	t->n = n;
 	last = ts_entry(t, n, mask);
@@ -424,12 +441,8 @@ TS_NOINLINE int ts_remove_node(struct ts_table *t, u32 pos, u32 mask)
 	last_key = last->key;
 	/* The freed slot goes behind the others (T1). */
 	ts_node_set(t, n, 0, slot, mask);
-	if (pos == n)
-		return 0;
-	if (last_key >= key)
-		ts_sift_down(t, pos, last_key, last_slot, n, mask);
-	else
-		ts_sift_up(t, pos, last_key, last_slot, mask);
+	if (pos != n)
+		ts_settle_apart(t, pos, last_key, last_slot, mask);
 	return 0;
 }
 
@@ -546,20 +559,6 @@ TS_INLINE void ts_look_again(struct ts_table *t, const struct ts_tick *tick, u32
 		ts_refresh(t, tick, slot, view, &v);
 }
 
-/*
- * Much code that rarely runs is kept apart: an eBPF program may define these as calls of
- * global functions, which are verified once and not wherever they are called.
- */
-#ifndef ts_look_apart
-#define ts_look_apart ts_look_again
-#endif
-#ifndef ts_order_apart
-#define ts_order_apart ts_order_slow
-#endif
-#ifndef ts_roll_apart
-#define ts_roll_apart ts_bank_roll
-#endif
-
 /* A push of an object that is not in the table. */
 TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value,
 			ts_view view)
@@ -610,10 +609,7 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	e->pushed_in = tick->stamp;
 	e->seen_in = 0;
 	e->count = 1;
-	if (pos)
-		ts_sift_up(t, pos, value, slot, mask);
-	else
-		ts_sift_down(t, 0, value, slot, t->n, mask);
+	ts_settle_apart(t, pos, value, slot, mask);
 }
 
 /* What is left of ordering when the object is not in the table or must move in it. */

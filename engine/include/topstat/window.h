@@ -105,9 +105,14 @@ TS_INLINE int ts_same_epoch(u64 a, u64 b)
 	return a >> TS_EPOCH_SHIFT == b >> TS_EPOCH_SHIFT;
 }
 
-/* Where the mark of an older slide is: below TS_MARKS, for age up to TS_MARKS. All that the
- * verifier can tell is that it is below 16, so there must be 16 - TS_MARKS marks' worth of
- * other fields behind a window, which are not touched. */
+/* A window and what must be behind it, whatever that is: all that the verifier can tell of a mark's
+ * place is that it is below 16. It is not touched. */
+struct ts_window_room {
+	struct ts_window window;
+	struct ts_mark behind[16 - TS_MARKS];
+};
+
+/* Where the mark of an older slide is: below TS_MARKS, for age up to TS_MARKS. */
 TS_INLINE u32 ts_mark_index(const struct ts_tick *tick, u32 age)
 {
 	u32 i = tick->mark + TS_MARKS - age;
@@ -134,14 +139,16 @@ TS_INLINE u64 ts_mark_diff(u64 a, u64 b)
  * then no push of the new slide can have been added, so none of them is ever taken for
  * an older one.
  */
-TS_NOINLINE int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
+TS_APART int ts_window_begin_in(struct ts_window_room *room, const struct ts_tick *tick)
 {
 	u64 gap = TS_MARKS, slide, recent0, recent1, fading, old, sum0, sum1;
 	struct ts_mark *mark, *oldest;
 	u32 i, spread, last;
+	struct ts_window *w;
 
-	if (!w || !tick)
+	if (!room || !tick)
 		return 0;
+	w = &room->window;
 	slide = tick->slide;
 	old = ts_read(w->slide);
 	sum0 = ts_read(w->sum[0]) << 8;
@@ -183,6 +190,11 @@ TS_NOINLINE int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
 	ts_barrier();
 	ts_write(w->done, slide);
 	return 0;
+}
+
+TS_INLINE void ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
+{
+	ts_window_begin_in((struct ts_window_room *)w, tick);
 }
 
 /* Add to the window; the caller has begun the slide. */

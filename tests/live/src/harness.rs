@@ -54,6 +54,13 @@ impl Need {
     }
 }
 
+/// Groups of tests of samples that a kernel may be too old for: why it is.
+fn too_old(group: &str) -> Option<String> {
+    let of_tasks = ["tasks", "tasks_cli", "task_tables"].contains(&group);
+    let there = || Need::Root.missing().is_some() || libbpf_rs::MapType::TaskStorage.is_supported().unwrap_or(true);
+    (of_tasks && !there()).then(|| "needs a kernel with task storage (Linux 5.11)".to_owned())
+}
+
 /// A test.
 pub struct Case {
     /// Its name: `module::what_holds`.
@@ -116,13 +123,22 @@ fn alone() -> Option<File> {
     Some(lock)
 }
 
+/// Parts of names, separated by blanks: of the tests that the command line asks for, which takes one part only, those
+/// are run that have one of these.
+const ONLY: &str = "TOPSTAT_LIVE_ONLY";
+
 /// Runs the tests that the command line asks for.
 pub fn run(cases: Vec<(&'static str, Vec<Case>)>) -> ExitCode {
     let mut arguments = Arguments::from_args();
     let _lock = (!arguments.list).then(alone);
     arguments.test_threads.get_or_insert(1);
-    let trials =
-        cases.into_iter().flat_map(|(group, cases)| cases.into_iter().map(move |case| trial(group, case))).collect();
+    let only = std::env::var(ONLY).unwrap_or_default();
+    let wanted = |trial: &Trial| only.is_empty() || only.split_whitespace().any(|part| trial.name().contains(part));
+    let trials = cases
+        .into_iter()
+        .flat_map(|(group, cases)| cases.into_iter().map(move |case| trial(group, case)))
+        .filter(wanted)
+        .collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     for (title, lines) in notes().iter() {
         println!("{title}\n    {}", lines.join("\n    "));
@@ -134,7 +150,7 @@ fn trial(group: &'static str, case: Case) -> Trial {
     let name = format!("{group}::{}", case.name.trim_start_matches("self::"));
     let title = name.clone();
     Trial::ignorable_test(name, move || {
-        if let Some(reason) = case.needs.iter().find_map(|need| need.missing()) {
+        if let Some(reason) = case.needs.iter().find_map(|need| need.missing()).or_else(|| too_old(group)) {
             return Ok(Completion::ignored_with(reason));
         }
         let begun = Instant::now();

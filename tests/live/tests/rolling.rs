@@ -45,8 +45,47 @@ fn clients(load: &Load) -> Vec<Key> {
     load.connections().iter().map(|c| Key::new(c.client_addr(), c.server_addr())).collect()
 }
 
+/// Datagrams that this network namespace has sent, as the kernel counts them.
+fn sent() -> u64 {
+    let text = std::fs::read_to_string("/proc/net/snmp").unwrap();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: ")).map(str::split_whitespace);
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let (_, value) = names.zip(values).find(|(name, _)| *name == "OutDatagrams").unwrap();
+    value.parse().unwrap()
+}
+
+/// Between which moments datagrams were counted, and how many there were.
+#[derive(Clone, Copy)]
+struct Look {
+    from: Instant,
+    to: Instant,
+    sent: u64,
+}
+
+#[derive(Default)]
+struct Sent(Vec<Look>);
+
+impl Sent {
+    fn look(&mut self) -> Look {
+        let from = Instant::now();
+        let look = Look { from, sent: sent(), to: Instant::now() };
+        self.0.push(look);
+        look
+    }
+
+    /// At least so many, and at most, were sent by then.
+    fn by(&self, when: Instant) -> (u64, u64) {
+        let before = self.0.iter().rev().find(|look| look.to <= when).map_or(0, |look| look.sent);
+        let after = self.0.iter().find(|look| look.from >= when).map_or(u64::MAX, |look| look.sent);
+        (before, after)
+    }
+}
+
 /// The generator keeps to its rate on average, and catches up after a pause; so the mean of many snapshots is compared,
 /// and every one is looked at in the middle (the median), where a pause does not show.
+///
+/// On a slow host there is more pause than anything else. There each snapshot is compared with what the kernel has sent
+/// meanwhile: all of nine slides before it, nothing of what came before the eleventh.
 fn steady(period_ms: u32, rate: f64, run: Duration) {
     let period = Duration::from_millis(period_ms.into());
     let mut load = open();
@@ -55,15 +94,31 @@ fn steady(period_ms: u32, rate: f64, run: Duration) {
     let stop = Arc::new(AtomicBool::new(false));
     let limits = Limits { rate: Some(rate), time: run * 4, stop: Some(Arc::clone(&stop)), ..limits() };
     let plan = Plan::endless(CONNECTIONS).order(Order::RoundRobin);
+    let slow = pace::slowdown() > 1;
     let (report, mut sums, mut bits) = std::thread::scope(|scope| {
         let running = scope.spawn(|| load.run(&plan, &limits).unwrap());
         let begun = Instant::now();
         let (mut sums, mut bits) = (Vec::new(), Vec::new());
-        std::thread::sleep(period + period / 5);
+        let mut sent = Sent::default();
+        while begun.elapsed() < period + period / 5 {
+            sent.look();
+            std::thread::sleep(period / 13);
+        }
         while begun.elapsed() < run {
+            let before = sent.look();
             let view = watch.snapshot(PPS);
+            let after = sent.look();
             let rows = ours(&view, &keys);
-            sums.push(rows.iter().map(|s| s.value).sum::<u64>() as f64);
+            let sum = rows.iter().map(|s| s.value).sum::<u64>();
+            sums.push(sum as f64);
+            if slow {
+                // Each datagram is pushed where it is sent and where it arrives.
+                let at_least = 2 * before.sent.saturating_sub(sent.by(after.from - period * 9 / 10).1);
+                let at_most = 2 * (after.sent - sent.by(before.to - period * 11 / 10).0);
+                // A datagram is counted by the kernel a moment before or after it is pushed.
+                let moment = 4 * CONNECTIONS as u64;
+                assert!(sum + moment >= at_least && sum <= at_most + moment, "{sum}, not {at_least} to {at_most}");
+            }
             let view = watch.snapshot(BPS);
             bits.push(ours(&view, &keys).iter().map(|s| s.value).sum::<u64>() as f64);
             std::thread::sleep(period / 13);
@@ -85,8 +140,10 @@ fn steady(period_ms: u32, rate: f64, run: Duration) {
         note(format!(
             "{what}, period {period_ms} ms: {n} snapshots, mean {mean:+.2}%, median {median:+.2}%, all {low:+.2}% to {high:+.2}%"
         ));
-        assert!(mean.abs() < 2.0 || median.abs() < 1.0, "{what}: mean {mean:+.2}%, median {median:+.2}% off");
-        assert!(median.abs() < 2.0, "{what}: median {median:+.2}% off");
+        if !slow {
+            assert!(mean.abs() < 2.0 || median.abs() < 1.0, "{what}: mean {mean:+.2}%, median {median:+.2}% off");
+            assert!(median.abs() < 2.0, "{what}: median {median:+.2}% off");
+        }
     };
     off(&mut sums, 1.0, "packets");
     off(&mut bits, 8.0 * SIZE as f64, "bits");

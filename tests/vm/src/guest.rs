@@ -14,7 +14,7 @@ use fs4::FileExt;
 
 use crate::Unavailable;
 use crate::deps::Tools;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Series};
 use crate::qemu::{self, Cgroup, Files, Machine, Tier};
 use crate::watch::{Begun, Stream, Watch};
 
@@ -78,6 +78,15 @@ impl Job {
         }
         let cwd = std::env::current_dir().context("cannot tell the current folder")?;
         Ok(Self { argv, cwd, env })
+    }
+
+    /// The same, and what tells it where it runs.
+    #[must_use]
+    pub fn on(&self, series: Series, tier: Tier) -> Self {
+        let mut job = self.clone();
+        job.env.push(("TOPSTAT_VM_KERNEL".to_owned(), series.name().to_owned()));
+        job.env.push(("TOPSTAT_VM_TIER".to_owned(), tier.name().to_owned()));
+        job
     }
 
     /// What a shell in the guest reads.

@@ -90,7 +90,7 @@ fn run(cache: &Cache, args: &RunArgs) -> Result<i32> {
         kernel: &kernel,
         machine: &machine,
         cgroup: args.machine.cgroup,
-        jobs: &[Job::new(args.command.clone(), &args.machine.env)?],
+        jobs: &[Job::new(args.command.clone(), &args.machine.env)?.on(cell.series, cell.tier)],
         limit: Duration::from_secs(args.timeout),
         allow: &allow_list(args.allow.as_deref())?,
         out: args.out.clone(),

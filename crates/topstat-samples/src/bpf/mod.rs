@@ -6,7 +6,7 @@ use std::mem::size_of;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, Once};
 
-use libbpf_rs::{MapCore as _, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut};
+use libbpf_rs::{MapCore as _, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut};
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::Error;
@@ -77,11 +77,24 @@ pub fn open(name: &str, bytes: &[u8]) -> Result<OpenObject, Error> {
 /// Creates the maps and has the kernel verify the programs.
 pub fn load(name: &str, mut object: OpenObject) -> Result<Object, Error> {
     let logs = verified::Logs::ask(name, &mut object);
-    let object = object.load().map_err(|e| kernel(format!("load the eBPF programs of {name}"), &e))?;
+    let types: Vec<_> = object.maps().filter(|map| map.autocreate()).map(|map| map.map_type()).collect();
+    let what = || format!("load the eBPF programs of {name}");
+    let object = object.load().map_err(|e| match lacking(&types) {
+        Some(lacks) => Error::Lacking { what: what(), lacks },
+        None => kernel(what(), &e),
+    })?;
     if let Some(logs) = logs {
         logs.take();
     }
     Ok(object)
+}
+
+/// Which of these types of maps the kernel does not have.
+fn lacking(types: &[MapType]) -> Option<String> {
+    let there = |map_type: &MapType| map_type.is_supported().unwrap_or(true);
+    // Who may not make any can't be told.
+    let lacks = types.iter().find(|map_type| there(&MapType::Array) && !there(map_type))?;
+    Some(format!("maps of the type {lacks:?}"))
 }
 
 /// Sets the size of a map before it is created.

@@ -23,8 +23,9 @@ static RECORD: Mutex<Option<Vec<Verified>>> = Mutex::new(None);
 
 /// `BPF_LOG_STATS` of the kernel: a program's log is its statistics alone.
 const LOG_STATS: u32 = 4;
-/// Two or three lines.
-const LOG_BYTES: usize = 4096;
+/// Two or three lines, and on newer kernels one for every call of a global function. If it does not fit the kernel refuses
+/// the program.
+const LOG_BYTES: usize = 1 << 20;
 
 /// Does something, and gives what was verified meanwhile, by any thread.
 pub fn record(work: impl FnOnce()) -> Vec<Verified> {
@@ -37,7 +38,7 @@ pub fn record(work: impl FnOnce()) -> Vec<Verified> {
 /// The logs of an object's programs, while they are loaded.
 pub(super) struct Logs {
     object: String,
-    logs: Vec<(String, Box<[u8; LOG_BYTES]>)>,
+    logs: Vec<(String, Vec<u8>)>,
 }
 
 impl Logs {
@@ -47,7 +48,7 @@ impl Logs {
         RECORD.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?;
         let mut logs = Self { object: name.to_owned(), logs: Vec::new() };
         for mut program in object.progs_mut().filter(|program| program.autoload()) {
-            let mut log = Box::new([0; LOG_BYTES]);
+            let mut log = vec![0; LOG_BYTES];
             program.set_log_level(LOG_STATS);
             let pointer = log.as_mut_ptr().cast::<c_char>();
             // SAFETY: the program is there, and the buffer of that size stays where it is, on the heap, until after

@@ -16,6 +16,15 @@ static __always_inline struct ts_bank *inet_where(u32 where)
 	return bpf_map_lookup_elem(&banks, &bank_index);
 }
 
+__noinline int inet_settle(u32 where, u32 pos, u64 key, u32 slot)
+{
+	struct ts_bank *bank = inet_where(where);
+
+	if (bank)
+		ts_settle(inet_table(bank, where & (INET_TABLES - 1)), pos, key, slot, constants.shape.entries_mask);
+	return 0;
+}
+
 __noinline int inet_look_again(u32 where, u32 slot)
 {
 	struct ts_bank *bank = inet_where(where);

@@ -13,8 +13,10 @@
 int top_order_slow(u32 where, u64 obj, u64 id, u64 value);
 int top_look_again(u32 where, u32 slot);
 int top_roll(u32 bank_index);
+int top_settle(u32 where, u32 pos, u64 key, u32 slot);
 #define ts_order_apart(t, tick, obj, id, value, view) top_order_slow((t)->where, obj, id, value)
 #define ts_look_apart(t, tick, slot, view) top_look_again((t)->where, slot)
+#define ts_settle_apart(t, pos, key, slot, mask) top_settle((t)->where, pos, key, slot)
 #define ts_roll_apart(bank, stride, c, generation, now) top_roll(ts_bank_table(bank, 0, stride)->where >> 8)
 /* Tasks mostly stay on a CPU. */
 #define ts_find_pushed ts_find_again
@@ -108,6 +110,16 @@ static __always_inline ts_view top_view(u32 sample, u32 table)
 	return ts_view_of(mask, TS_DYNAMIC,
 			  offsetof(struct tasks_object, window) + table * sizeof(struct ts_window),
 			  offsetof(struct tasks_object, id));
+}
+
+__noinline int top_settle(u32 where, u32 pos, u64 key, u32 slot)
+{
+	u32 table = where & (TS_BANK_TABLES - 1), i = where >> 8;
+	struct ts_bank *bank = bpf_map_lookup_elem(&banks, &i);
+
+	if (bank)
+		ts_settle(top_table(bank, table), pos, key, slot, constants.shape.entries_mask);
+	return 0;
 }
 
 __noinline int top_look_again(u32 where, u32 slot)

@@ -9,6 +9,7 @@ use crate::args::{CheckArgs, ColorWhen, ListFormat};
 use crate::backend::Backend;
 use crate::console::Console;
 use crate::error::{Error, Exit};
+use crate::resolve;
 use crate::style::{GREEN, RED, YELLOW, colors, paint};
 
 pub fn run(
@@ -17,7 +18,11 @@ pub fn run(
     backend: &mut dyn Backend,
     console: &mut dyn Console,
 ) -> Result<Exit, Error> {
-    let checks = backend.check();
+    let mut samples = Vec::new();
+    for name in &args.samples {
+        samples.extend(resolve::samples(name)?);
+    }
+    let checks = backend.check(&samples);
     let text = match args.output {
         ListFormat::Text => text(&checks, colors(color, console.facts())),
         ListFormat::Json => json(&checks),

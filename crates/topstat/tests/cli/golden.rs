@@ -69,7 +69,7 @@ fn ls() {
 
 #[test]
 fn checks() {
-    let lines = ["check", "check -o json", "check --color always"];
+    let lines = ["check", "check -o json", "check --color always", "check udp", "check udp_v6 tcp", "check tpc"];
     compare("check.txt", &session(FakeConsole::pipe, checked, &lines));
 }
 
