@@ -110,5 +110,6 @@ pub fn families() -> &'static [&'static dyn Family] {
 /// # Errors
 /// As [`crate::load`].
 pub fn load_state(family: &dyn Family, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error> {
+    family.ready()?;
     family.load_state(tables, options)
 }

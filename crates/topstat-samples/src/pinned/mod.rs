@@ -101,13 +101,18 @@ pub fn open(pins: &Pins, family: &dyn Family) -> Result<Option<Arc<dyn State>>, 
 /// Whatever somebody who was killed has left is finished, or removed. Dropping the state leaves all that is pinned.
 ///
 /// # Errors
-/// When the directory is not on a BPF file system, what is pinned is of another ABI, or the kernel refuses.
+/// When the directory is not on a BPF file system, what is pinned is of another ABI, or the kernel refuses; and where
+/// nothing is pinned, [`Error::SwitchedOff`].
 pub fn adopt(
     pins: &Pins,
     family: &dyn Family,
     tables: &[&TableInfo],
     options: &Options,
 ) -> Result<(Arc<dyn State>, Adopted), Error> {
+    // What is pinned counts on as soon as there is something to count; nothing is pinned anew without.
+    if !pins.family(family.abi(), family.name()).exists() {
+        family.ready()?;
+    }
     family.adopt(pins, tables, options)
 }
 

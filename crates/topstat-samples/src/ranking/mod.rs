@@ -32,7 +32,7 @@ use crate::bpf::{self, Shared};
 use crate::hooks::{Hook, Observer};
 use crate::{Error, Options, Program, SampleInfo, Source, State, TableInfo, TableSettings};
 pub use abi::{Head, ts_tick};
-use abi::{ts_census, ts_shape};
+use abi::{TS_BANK_TABLES, ts_census, ts_shape};
 
 /// A family of ranked tables: what is its own.
 pub trait Ranked: Send + Sync + Sized + 'static {
@@ -40,6 +40,9 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     /// Its samples; their order is that of the banks.
     const SAMPLES: &'static [SampleInfo];
+    /// Banks of a sample, a power of two. A bank has four tables; table `number` is in that of `number / 4`. Where there
+    /// are more, "sample" is the number of the bank in what follows: `sample * SAMPLE_BANKS + number / 4`.
+    const SAMPLE_BANKS: u32 = 1;
     /// Another one whenever a structure changes that is pinned.
     const ABI: u32;
     /// The eBPF object with the programs that read.
@@ -168,17 +171,16 @@ impl Maps {
 impl Maps {
     /// Whether they are as large as what is read from them.
     fn check<F: Ranked>(&self, entries: u32) -> Result<(), Error> {
-        let samples = F::SAMPLES.len();
+        let banks = banks::<F>();
         let bank = bank_size(entries);
         let needed = [
             ("banks", &self.banks, bank, bank),
-            (".data.settings", &self.settings, Settings::size(samples), usize::MAX),
-            (".data.census", &self.census, samples * size_of::<ts_census>(), usize::MAX),
+            (".data.settings", &self.settings, Settings::size(banks), usize::MAX),
+            (".data.census", &self.census, F::SAMPLES.len() * size_of::<ts_census>(), usize::MAX),
         ];
         for (name, map, least, most) in needed {
             let size = map.value_size() as usize;
-            if size < least || size > most || (name == "banks" && !(map.max_entries() as usize).is_multiple_of(samples))
-            {
+            if size < least || size > most || (name == "banks" && !(map.max_entries() as usize).is_multiple_of(banks)) {
                 return Err(Error::Kernel {
                     what: format!("use the map {name} of {}", F::NAME),
                     why: format!("{} values of {size} bytes are not what it should hold", map.max_entries()),
@@ -255,8 +257,8 @@ impl<F: Ranked> Ranking<F> {
             });
         }
         maps.check::<F>(shape.entries_mask + 1)?;
-        let banks = Banks::new(&maps.banks, F::SAMPLES.len(), shape.entries_mask + 1)?;
-        let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, shared);
+        let banks = Banks::new(&maps.banks, banks::<F>(), shape.entries_mask + 1)?;
+        let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, F::SAMPLE_BANKS, shared);
         let census = Shared::new(&maps.census)?;
         let top = shape.top;
         Ok(Self { maps, banks, census, settings, top, programs, _attached: Box::new(attached), family: PhantomData })
@@ -267,9 +269,10 @@ impl<F: Ranked> Ranking<F> {
         &self.maps
     }
 
-    /// Objects of a sample that are there now.
-    fn census(&self, sample: u32) -> u64 {
-        let census: ts_census = self.census.read(0, sample as usize * size_of::<ts_census>());
+    /// Objects that are there now of the sample that a bank is of.
+    fn census(&self, bank: u32) -> u64 {
+        let sample = (bank / F::SAMPLE_BANKS) as usize;
+        let census: ts_census = self.census.read(0, sample * size_of::<ts_census>());
         census.begun.saturating_sub(census.ended)
     }
 
@@ -296,11 +299,13 @@ impl<F: Ranked> Ranking<F> {
         Ok(())
     }
 
-    /// Where the programs keep a table: the sample's and the table's number.
+    /// Where the programs keep a table: the bank's number, and the table's in it.
     fn place(table: &TableInfo) -> Result<(u32, u32), Error> {
         let sample = F::SAMPLES.iter().position(|s| s.name == table.sample);
         match sample.and_then(|s| u32::try_from(s).ok()) {
-            Some(sample) => Ok((sample, table.number)),
+            Some(sample) => {
+                Ok((sample * F::SAMPLE_BANKS + table.number / TS_BANK_TABLES, table.number % TS_BANK_TABLES))
+            }
             None => Err(Error::NotLoaded(format!("{}/{}", table.sample, table.name))),
         }
     }
@@ -341,7 +346,7 @@ impl<F: Ranked> State for Ranking<F> {
 
     fn objects(&self, sample: &SampleInfo) -> u64 {
         let number = F::SAMPLES.iter().position(|s| s.name == sample.name).and_then(|n| u32::try_from(n).ok());
-        number.map_or(0, |number| self.census(number))
+        number.map_or(0, |number| self.census(number * F::SAMPLE_BANKS))
     }
 
     fn reader(self: Arc<Self>) -> Result<Box<dyn Source>, Error> {
@@ -355,7 +360,7 @@ impl<F: Ranked> State for Ranking<F> {
 
 /// Sets the tables of a family that has just been loaded: those named are on, the others off.
 pub fn set_up<F: Ranked>(maps: &Maps, tables: &[&TableInfo], options: &Options) -> Result<(), Error> {
-    let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, None);
+    let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, F::SAMPLE_BANKS, None);
     for table in F::SAMPLES.iter().flat_map(|s| s.tables) {
         let (sample, number) = Ranking::<F>::place(table)?;
         let (period_ms, delay_ms) = (options.period_ms, options.delay_ms);
@@ -363,6 +368,11 @@ pub fn set_up<F: Ranked>(maps: &Maps, tables: &[&TableInfo], options: &Options) 
         settings.set(sample, number, table.kind, &to)?;
     }
     Ok(())
+}
+
+/// Banks of a CPU.
+fn banks<F: Ranked>() -> usize {
+    F::SAMPLES.len() * F::SAMPLE_BANKS as usize
 }
 
 /// The names of the parts of a value, as a snapshot has them.

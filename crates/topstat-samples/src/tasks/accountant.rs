@@ -114,7 +114,7 @@ impl Accountant {
     /// As [`crate::load`].
     pub fn load(options: &AccountOptions) -> Result<Arc<Self>, Error> {
         let (object, constants) = open(options)?;
-        let object = bpf::load(NAME, object).map_err(|e| super::explain(e, NAME))?;
+        let object = bpf::load(NAME, object).map_err(|e| crate::process::explain(e, NAME))?;
         let control = Shared::new(&bpf::map(&object, ".data.control")?)?;
         let dead = Shared::new(&bpf::map(&object, "dead")?)?;
         let mut accountant = Self { object, control, dead, constants, _links: Vec::new(), calls: Mutex::default() };

@@ -31,6 +31,7 @@ pub use usage::Usage;
 use crate::cgroup::Paths;
 use crate::hooks::{Hook, Observer};
 use crate::pinned::{Adopted, Pins};
+use crate::process;
 use crate::ranking::{self, Maps, Ranked, ts_tick};
 use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo, bpf};
 
@@ -98,7 +99,7 @@ impl Ranked for Tasks {
     }
 
     fn explain(error: Error) -> Error {
-        explain(error, "tasks, cgroups")
+        process::explain(error, "tasks, cgroups")
     }
 
     fn columns(sample: u32) -> Vec<Column> {
@@ -125,27 +126,4 @@ impl Ranked for Tasks {
     fn unranked(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi::tasks_top_row> {
         rows::idle(maps, sample, table, tick)
     }
-}
-
-/// Puts the usual reasons why programs don't load into words.
-fn explain(error: Error, sample: &'static str) -> Error {
-    let Error::Kernel { what, why } = error else { return error };
-    let unsupported = |reason: &str, advice: &str| Error::Unsupported {
-        sample,
-        reason: reason.to_owned(),
-        advice: advice.to_owned(),
-    };
-    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return unsupported(
-            "the kernel has no BTF (/sys/kernel/btf/vmlinux is missing)",
-            "use a kernel that was built with CONFIG_DEBUG_INFO_BTF=y",
-        );
-    }
-    if crate::check::missing_capabilities().is_some_and(|m| !m.is_empty()) {
-        return unsupported(
-            "loading eBPF programs is not permitted",
-            "run as root, or with the capabilities CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN",
-        );
-    }
-    Error::Kernel { what, why }
 }

@@ -355,6 +355,10 @@ mod tests {
         Config::parse(Path::new("x.toml"), text).map_err(|error| error.to_string())
     }
 
+    fn inet() -> &'static [SampleInfo] {
+        topstat_samples::families().iter().find(|family| family.name() == "inet").unwrap().samples()
+    }
+
     fn wrong(text: &str) -> Vec<String> {
         let error = parse(text).expect_err(text);
         let mut lines = error.lines().map(str::to_owned);
@@ -368,7 +372,7 @@ mod tests {
         assert_eq!(config, Config::default());
         let table = topstat_samples::find("tcp_v4", "conns_pps").unwrap();
         assert_eq!(config.table(table), TableConfig::default());
-        let inet = topstat_samples::families()[0].samples();
+        let inet = inet();
         assert_eq!((config.top(inet), config.wants(inet)), (DEFAULT_TOP, true));
     }
 
@@ -437,7 +441,7 @@ mod tests {
             ]
         );
         let config = parse("top = 5\n[samples.udp_v6]\ntop = 20\n").unwrap();
-        assert_eq!(config.top(topstat_samples::families()[0].samples()), 20);
+        assert_eq!(config.top(inet()), 20);
     }
 
     #[test]
@@ -464,8 +468,7 @@ mod tests {
         .map(|text| parse(text).unwrap());
         assert_eq!(old.needs_restart(&new), ["mount", "top", "samples.tcp_v4.top"]);
         assert_eq!(old.needs_restart(&old), [""; 0]);
-        let off: String = topstat_samples::families()[0]
-            .samples()
+        let off: String = inet()
             .iter()
             .fold(String::new(), |text, info| text + &format!("[samples.{}]\nenabled = false\n", info.name));
         let off = parse(&off).unwrap();

@@ -245,7 +245,12 @@ fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn S
                 states.push(state);
             }
             Err(error) => {
-                log::error!("{name}: {error}");
+                // What the administrator has not switched on need not be there.
+                let level = match error {
+                    topstat_samples::Error::SwitchedOff { .. } => log::Level::Info,
+                    _ => log::Level::Error,
+                };
+                log::log!(level, "{name}: {error}");
                 failed = Some(error);
             }
         }
