@@ -128,6 +128,25 @@ __noinline int delays_lost(void)
 	return 0;
 }
 
+/*
+ * Waits for block I/O that were longer than there was time for. Such a wait begins when the task
+ * leaves a CPU and is over before it comes back, so it can't be longer than the time since the task
+ * was last looked at. Linux 6.12 and later (152e11f6df29, "sched/fair: Implement delayed dequeue")
+ * may take down the beginning of one in the account of another task than waits; then it seems to
+ * have lasted since the task's wait before, or since the host was started. How long it was is not
+ * known: it is not pushed, but counted here. (All other waits may contain several times on a CPU.)
+ */
+u64 impossible SEC(".data.impossible");
+
+/* How long a task may have waited at most since it was last looked at. */
+static __always_inline u64 delays_most(struct task_struct *task, const struct delays_thread *w, u64 now_jiffies)
+{
+	/* One jiffy more at each end: neither moment is known better. */
+	if (w->left)
+		return (now_jiffies - w->left + 2) * constants.jiffy_ns;
+	return bpf_ktime_get_boot_ns() - task->start_boottime;
+}
+
 /* What was added since it was last asked for. By a swap: a snapshot may interrupt its own task here. */
 static __always_inline u64 delays_fresh(u64 *seen, u64 now)
 {
@@ -136,18 +155,19 @@ static __always_inline u64 delays_fresh(u64 *seen, u64 now)
 	return now > before ? now - before : 0;
 }
 
-#define DELAYS_ONE(table, field)                                \
-	do {                                                    \
+#define DELAYS_ONE(table, field)                                     \
+	do {                                                         \
 		u64 fresh = delays_fresh(&w->seen[table], d->field); \
-		if (fresh)                                      \
-			delays_push(o, table, fresh, lost);     \
+		if (fresh)                                           \
+			delays_push(o, table, fresh, lost);          \
 	} while (0)
 
-static __noinline int delays_push_all(struct task_struct *task, struct delays_thread *w, u32 counts)
+static __noinline int delays_push_all(struct task_struct *task, struct delays_thread *w, u32 counts, u64 now_jiffies)
 {
 	struct task_delay_info *d = task->delays;
 	struct delays_object *o = NULL;
 	struct task_struct *leader;
+	u64 blkio_ns;
 	u32 lost = 0;
 
 	if (!w || !d)
@@ -160,7 +180,11 @@ static __noinline int delays_push_all(struct task_struct *task, struct delays_th
 			o = NULL; /* it has ended */
 	}
 	w->counts = counts;
-	DELAYS_ONE(DELAYS_BLKIO, blkio_delay);
+	blkio_ns = delays_fresh(&w->seen[DELAYS_BLKIO], d->blkio_delay);
+	if (ts_unlikely(blkio_ns > delays_most(task, w, now_jiffies)))
+		ts_add(&impossible, 1);
+	else if (blkio_ns)
+		delays_push(o, DELAYS_BLKIO, blkio_ns, lost);
 	DELAYS_ONE(DELAYS_SWAPIN, swapin_delay);
 	DELAYS_ONE(DELAYS_RECLAIM, freepages_delay);
 	DELAYS_ONE(DELAYS_THRASHING, thrashing_delay);
@@ -181,6 +205,7 @@ static __always_inline void delays_charge(struct task_struct *task)
 {
 	struct task_delay_info *d = task->delays;
 	struct delays_thread *w;
+	u64 now_jiffies;
 	u32 counts;
 
 	if (!d)
@@ -193,8 +218,10 @@ static __always_inline void delays_charge(struct task_struct *task)
 		delays_lost();
 		return;
 	}
+	now_jiffies = bpf_jiffies64();
 	if (ts_unlikely(w->counts != counts))
-		delays_push_all(task, w, counts);
+		delays_push_all(task, w, counts, now_jiffies);
+	w->left = now_jiffies;
 }
 
 #endif /* TOPSTAT_DELAYS_CHARGE_H */

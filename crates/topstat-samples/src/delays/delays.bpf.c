@@ -10,7 +10,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-static __always_inline void delays_begin(struct task_struct *task)
+static __always_inline void delays_begin(struct task_struct *task, u64 now_jiffies)
 {
 	struct task_delay_info *d = task->delays;
 	struct delays_thread *w;
@@ -27,6 +27,7 @@ static __always_inline void delays_begin(struct task_struct *task)
 		w->seen[DELAYS_WPCOPY] = d->wpcopy_delay;
 		w->counts = delays_counts(d);
 		w->known = 1;
+		w->left = now_jiffies;
 	}
 	if (!constants.by_thread && task->pid != task->tgid)
 		return;
@@ -54,7 +55,7 @@ TS_GATE("tp_btf/task_newtask", delays_new)
 SEC("tp_btf/task_newtask")
 int BPF_PROG(delays_new, struct task_struct *task)
 {
-	delays_begin(task);
+	delays_begin(task, bpf_jiffies64());
 	return 0;
 }
 
@@ -64,7 +65,7 @@ TS_GATE("tp_btf/sched_process_exec", delays_exec)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(delays_exec, struct task_struct *task)
 {
-	delays_begin(task);
+	delays_begin(task, 0);
 	return 0;
 }
 
@@ -106,7 +107,8 @@ int delays_adopt(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 
+	/* What it waits for just now has begun before. */
 	if (task)
-		delays_begin(task);
+		delays_begin(task, 0);
 	return 0;
 }

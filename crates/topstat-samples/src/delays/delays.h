@@ -31,6 +31,7 @@ struct delays_constants {
 	struct ts_shape shape;
 	u32 by_thread;
 	u32 v1_controller; /* enum process_v1 */
+	u64 jiffy_ns;
 };
 
 struct delays_settings {
@@ -52,6 +53,7 @@ struct delays_object {
 struct delays_thread {
 	u32 counts; /* all counts together: who has waited since has another sum */
 	u32 known; /* it has begun */
+	u64 left; /* jiffies, when it was last looked at; 0: it was there before */
 	u64 seen[DELAYS_TABLES];
 };
 

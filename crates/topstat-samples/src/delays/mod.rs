@@ -11,7 +11,7 @@ mod tables;
 use std::mem::size_of;
 use std::sync::Arc;
 
-use libbpf_rs::{Link, Object};
+use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
 use topstat_model::{Column, Field};
 
 use crate::cgroup::Paths;
@@ -21,6 +21,9 @@ use crate::process::{self, Who};
 use crate::ranking::{self, Maps, Ranked};
 use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo, bpf};
 use observer::Accounting;
+
+/// The map that counts waits for block I/O that were longer than there was time for.
+const IMPOSSIBLE: &str = ".data.impossible";
 
 /// The family of the sample of delays.
 pub static FAMILY: Delays = Delays;
@@ -92,7 +95,7 @@ impl Ranked for Delays {
     const SNAPSHOT: &'static str = "ranked_snapshot";
     const SECTION_HEAD: usize = size_of::<abi::delays_section>();
     const REFILL: &'static str = "delays_refill";
-    const FURTHER: &'static [&'static str] = &["threads"];
+    const FURTHER: &'static [&'static str] = &["threads", IMPOSSIBLE];
     const HOOKS: &'static [Hook] = observer::HOOKS;
     const PARTS: &'static [&'static str] = &[];
     type Row = abi::delays_row;
@@ -117,6 +120,16 @@ impl Ranked for Delays {
     fn describe(_sample: u32, row: &abi::delays_row, paths: &mut Paths) -> Vec<Field> {
         let abi::process_row { cgroup, cgroup_v1, pid, tid, comm } = row.who;
         process::describe(&Who { pid, tid, comm: &comm, cgroup, cgroup_v1 }, paths)
+    }
+
+    fn lost(maps: &Maps, bank: u32, number: u32) -> Vec<(&'static str, u64)> {
+        if (bank, number) != (0, abi::DELAYS_BLKIO) {
+            return Vec::new();
+        }
+        let map = maps.further.iter().find(|(name, _)| *name == IMPOSSIBLE);
+        let value = map.and_then(|(_, map)| map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten());
+        let count = value.as_ref().and_then(|bytes| bytes.first_chunk().copied()).map(u64::from_ne_bytes);
+        vec![("impossible", count.unwrap_or(0))]
     }
 
     fn refill(object: &Object, _maps: &Maps, _sample: u32) -> Result<Link, Error> {

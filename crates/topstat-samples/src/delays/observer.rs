@@ -5,7 +5,7 @@ use libbpf_rs::OpenObject;
 
 use super::{Delays, abi};
 use crate::hooks::{At, Hook, Observer};
-use crate::ranking::{bank_size, possible_cpus, shape};
+use crate::ranking::{bank_size, jiffy_ns, possible_cpus, shape};
 use crate::{Error, Options, bpf, process};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/delays/delays.bpf.o"));
@@ -52,7 +52,7 @@ pub fn open(top: u32, threads: bool, cpus: u32) -> Result<OpenObject, Error> {
     let shape = shape::<Delays>(top)?;
     let numbers = [abi::PROCESS_V1_NONE, abi::PROCESS_V1_MEMORY, abi::PROCESS_V1_CPU, abi::PROCESS_V1_PIDS];
     let v1_controller = process::v1_controller(numbers);
-    let constants = abi::delays_constants { shape, by_thread: threads.into(), v1_controller };
+    let constants = abi::delays_constants { shape, by_thread: threads.into(), v1_controller, jiffy_ns: jiffy_ns() };
     bpf::set_constants(&mut object, ".rodata.constants", &constants)?;
     bpf::resize(&mut object, "banks", bank_size(shape.entries_mask + 1), cpus * abi::DELAYS_BANKS)?;
     Ok(object)

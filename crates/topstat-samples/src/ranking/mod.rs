@@ -26,7 +26,7 @@ pub use abi::Row;
 pub use banks::{Banks, bank_size};
 pub use load::{Loaded, load};
 pub use pins::{adopt, open};
-pub use settings::Settings;
+pub use settings::{Settings, jiffy_ns};
 
 use crate::bpf::{self, Shared};
 use crate::hooks::{Hook, Observer};
@@ -95,6 +95,11 @@ pub trait Ranked: Send + Sync + Sized + 'static {
         program
             .attach_iter(maps.objects.as_fd())
             .map_err(|e| Error::Kernel { what: format!("attach {}", Self::REFILL), why: e.to_string() })
+    }
+
+    /// What of a table could not be counted for reasons of the family's own, so often since it was loaded.
+    fn lost(_maps: &Maps, _sample: u32, _table: u32) -> Vec<(&'static str, u64)> {
+        Vec::new()
     }
 
     /// A row that no CPU ranks, at the moment of a snapshot.

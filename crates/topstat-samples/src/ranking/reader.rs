@@ -226,7 +226,7 @@ impl<F: Ranked> Reader<F> {
             other: 0,
             proven,
             filter: None,
-            lost: lost(sections),
+            lost: self.lost(table, sections),
             settings: header(table),
             columns: F::columns(table.sample),
             parts: parts::<F>(),
@@ -238,6 +238,17 @@ impl<F: Ranked> Reader<F> {
             why: format!("it does not add up ({fault})"),
         })?;
         Ok(snapshot)
+    }
+
+    fn lost(&self, table: &Table<'_>, sections: &[Section<F::Row>]) -> Lost {
+        let mut further = vec![("crowded".into(), sections.iter().map(|s| s.head.crowded).sum())];
+        let own = F::lost(self.state.maps(), table.sample, table.number);
+        further.extend(own.into_iter().map(|(name, count)| (name.into(), count)));
+        Lost {
+            contended: sections.iter().map(|s| s.head.contended).sum(),
+            no_memory: sections.iter().map(|s| s.head.unobjected).sum(),
+            further,
+        }
     }
 
     /// Runs the iterator over all objects of a sample.
@@ -287,14 +298,6 @@ pub fn scale(unit: Unit) -> u64 {
 /// When the period began that ends at this instant, in ticks.
 fn period_began(tick: &ts_tick) -> u64 {
     tick.now.saturating_sub(u64::from(TS_SLIDES) * (tick.end - tick.start))
-}
-
-fn lost<R>(sections: &[Section<R>]) -> Lost {
-    Lost {
-        contended: sections.iter().map(|s| s.head.contended).sum(),
-        no_memory: sections.iter().map(|s| s.head.unobjected).sum(),
-        further: vec![("crowded".into(), sections.iter().map(|s| s.head.crowded).sum())],
-    }
 }
 
 fn header(table: &Table<'_>) -> Settings {
@@ -408,7 +411,7 @@ impl<F: Ranked> Source for Reader<F> {
             now: tick.now,
             objects: self.state.census(table.sample),
             entries: self.state.banks.entries(),
-            lost: lost(&sections),
+            lost: self.lost(&table, &sections),
             columns: F::columns(table.sample),
             cpus: sections.iter().map(|s| DumpCpu { cpu: s.cpu, slots: slots(s, &mut self.describer) }).collect(),
         })

@@ -222,10 +222,15 @@ fn next_epoch(epoch: u32) -> u32 {
     epoch % u32::from(u16::MAX) + 1
 }
 
-/// Jiffies in a second: the grain of the coarse clock is one jiffy.
-fn hz() -> u32 {
+/// How long a jiffy is: the grain of the coarse clock.
+pub fn jiffy_ns() -> u64 {
     let grain = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
-    let ns = u64::try_from(grain.tv_nsec).unwrap_or(0) + u64::try_from(grain.tv_sec).unwrap_or(0) * 1_000_000_000;
+    u64::try_from(grain.tv_nsec).unwrap_or(0) + u64::try_from(grain.tv_sec).unwrap_or(0) * 1_000_000_000
+}
+
+/// Jiffies in a second.
+fn hz() -> u32 {
+    let ns = jiffy_ns();
     u32::try_from((1_000_000_000 + ns / 2) / ns.max(1)).unwrap_or(250)
 }
 
