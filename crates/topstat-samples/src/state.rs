@@ -60,6 +60,9 @@ pub trait State: Send + Sync {
     /// Rows that each table keeps.
     fn top(&self) -> u32;
 
+    /// Whether its objects are threads, where they would be processes.
+    fn threads(&self) -> bool;
+
     /// What a table is set to.
     ///
     /// # Errors

@@ -5,13 +5,15 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use topstat_live::cgroup::Limited;
+use topstat_live::daemon::Place;
 use topstat_live::scratch::SwapFile;
 use topstat_live::taskstats::{Accounting, Taskstats, Waits};
 use topstat_live::watch::{ENDLESS_MS, table};
-use topstat_live::{Case, Role, Scratch, case, harness, note};
+use topstat_live::{Case, Daemon, Role, Scratch, case, harness, note};
 use topstat_model::{Field, Snapshot};
 use topstat_samples::{Error, Options, Source};
 
@@ -26,6 +28,7 @@ pub fn cases() -> Vec<Case> {
         case!(swapping_in_is_as_taskstats_says, Root, Delays, BlockDevice, MemoryLimit),
         case!(a_long_wait_is_not_of_one_moment, Root, Delays, BlockDevice, Throttle),
         case!(without_accounting_it_is_refused, Root, Delays),
+        case!(a_daemon_does_without_it_and_adopts_what_it_has_pinned, Root, Delays, Fuse),
     ]
 }
 
@@ -341,4 +344,38 @@ fn without_accounting_it_is_refused() {
     let stats = Taskstats::connect().expect("taskstats").of_process(copier.pid());
     assert_eq!(stats, Waits::default(), "the kernel has an account");
     assert_eq!(sum_of(&snapshot(&mut *source, "delays/wpcopy"), "pid", copier.pid()), 0);
+}
+
+/// While it is off the rest is served. Once it was on, what is pinned is kept. By configuration, threads are ranked.
+fn a_daemon_does_without_it_and_adopts_what_it_has_pinned() {
+    let off = Accounting::set(false);
+    let scratch = Scratch::new("delays-config");
+    let config = scratch.path().join("topstat.toml");
+    std::fs::write(&config, "[samples.delays]\nthreads = true\n[samples.delays.blkio]\nperiod = 5000\n").unwrap();
+    let options = ["--config", config.to_str().expect("a path in UTF-8")];
+    let place = Arc::new(Place::new());
+    let mut daemon = Daemon::start_at(Arc::clone(&place), &options);
+    assert!(daemon.path("tasks/cpu").exists() && !daemon.path("delays").exists());
+    assert!(daemon.says("delays: cannot load sample delays: the kernel's delay accounting is off; switch it on with"));
+    assert_eq!(daemon.stop().code(), Some(0));
+    drop(off);
+    let on = Accounting::set(true);
+    let mut daemon = Daemon::start_at(Arc::clone(&place), &options);
+    assert_eq!(daemon.read("delays/blkio/period"), "5000\n");
+    let mut copier = Role::start("copier", &[]);
+    copier.expect("ready");
+    copier.tell("2000");
+    copier.expect("copied");
+    let document = daemon.json("delays/wpcopy").value;
+    let rows = document["rows"].as_array().expect("rows").clone();
+    let own = rows.iter().find(|row| row["object"]["pid"] == copier.pid()).expect("a row of who has copied");
+    assert_eq!(own["object"]["tid"], copier.pid(), "{own}");
+    assert_eq!(daemon.stop().code(), Some(0));
+    drop(on);
+    let _off = Accounting::set(false);
+    let mut daemon = Daemon::start_at(place, &["--unload"]);
+    assert!(daemon.says("delays: found pinned, and adopted"), "{}", daemon.log());
+    assert!(daemon.says("delays: the pinned tables rank threads, not processes"), "{}", daemon.log());
+    assert_eq!(daemon.read("delays/blkio/period"), "5000\n");
+    assert_eq!(daemon.stop().code(), Some(0));
 }

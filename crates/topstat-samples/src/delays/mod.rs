@@ -8,7 +8,7 @@ mod check;
 mod observer;
 mod tables;
 
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 use std::sync::Arc;
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
@@ -96,6 +96,7 @@ impl Ranked for Delays {
     const SECTION_HEAD: usize = size_of::<abi::delays_section>();
     const REFILL: &'static str = "delays_refill";
     const FURTHER: &'static [&'static str] = &["threads", IMPOSSIBLE];
+    const BY_THREAD: Option<usize> = Some(offset_of!(abi::delays_constants, by_thread));
     const HOOKS: &'static [Hook] = observer::HOOKS;
     const PARTS: &'static [&'static str] = &[];
     type Row = abi::delays_row;

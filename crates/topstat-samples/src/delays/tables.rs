@@ -34,4 +34,5 @@ pub static SAMPLES: &[SampleInfo] = &[SampleInfo {
         table(abi::DELAYS_COMPACT, "compact", "time it had to move memory together before it got some, per period"),
         table(abi::DELAYS_WPCOPY, "wpcopy", "time it took to copy shared pages on writing, per period"),
     ],
+    threads: true,
 }];

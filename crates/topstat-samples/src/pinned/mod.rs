@@ -186,13 +186,18 @@ pub fn status(pins: &Pins) -> Result<Vec<Status>, Error> {
     Ok(all)
 }
 
-/// What to say when tables were adopted that keep another number of rows than is wanted.
-pub fn kept_top(state: &dyn State, options: &Options) -> Option<String> {
-    (state.top() != options.top).then(|| {
-        format!(
-            "the pinned tables keep {} rows, not {}; 'topstat unload' removes them, then they are made anew",
-            state.top(),
-            options.top
-        )
-    })
+/// What to say when tables were adopted that were made otherwise than is wanted.
+pub fn kept(state: &dyn State, options: &Options) -> Vec<String> {
+    const ANEW: &str = "'topstat unload' removes them, then they are made anew";
+    let mut notes = Vec::new();
+    if state.top() != options.top {
+        notes.push(format!("the pinned tables keep {} rows, not {}; {ANEW}", state.top(), options.top));
+    }
+    // Others than processes are what they are.
+    let may_be_threads = state.samples().iter().any(|sample| sample.threads);
+    if may_be_threads && state.threads() != options.threads {
+        let (are, wanted) = if state.threads() { ("threads", "processes") } else { ("processes", "threads") };
+        notes.push(format!("the pinned tables rank {are}, not {wanted}; {ANEW}"));
+    }
+    notes
 }

@@ -58,6 +58,8 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     const HOOKS: &'static [Hook];
     /// Maps of its state besides those that all families have, by what their names end with.
     const FURTHER: &'static [&'static str] = &[];
+    /// Where its constants say whether objects are threads: the offset of a `u32`, where users may choose.
+    const BY_THREAD: Option<usize> = None;
     /// What the names of its values' parts are: `rx`, `tx`.
     const PARTS: &'static [&'static str];
     /// A row of a section: `ts_row`, and what describes the object.
@@ -171,6 +173,15 @@ impl Maps {
     pub fn shape(&self) -> Result<ts_shape, Error> {
         shape_in(&self.constants)
     }
+
+    /// Whether objects are threads.
+    fn threads<F: Ranked>(&self) -> bool {
+        let constants = self.constants.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+        F::BY_THREAD
+            .zip(constants)
+            .and_then(|(at, bytes)| bytes.get(at..)?.first_chunk().copied())
+            .is_some_and(|by_thread| u32::from_ne_bytes(by_thread) != 0)
+    }
 }
 
 impl Maps {
@@ -237,6 +248,7 @@ pub struct Ranking<F: Ranked> {
     census: Shared,
     settings: Settings,
     top: u32,
+    threads: bool,
     programs: Vec<Program>,
     _attached: Box<dyn Any + Send + Sync>,
     family: PhantomData<F>,
@@ -265,8 +277,18 @@ impl<F: Ranked> Ranking<F> {
         let banks = Banks::new(&maps.banks, banks::<F>(), shape.entries_mask + 1)?;
         let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, F::SAMPLE_BANKS, shared);
         let census = Shared::new(&maps.census)?;
-        let top = shape.top;
-        Ok(Self { maps, banks, census, settings, top, programs, _attached: Box::new(attached), family: PhantomData })
+        let (top, threads) = (shape.top, maps.threads::<F>());
+        Ok(Self {
+            maps,
+            banks,
+            census,
+            settings,
+            top,
+            threads,
+            programs,
+            _attached: Box::new(attached),
+            family: PhantomData,
+        })
     }
 
     /// The maps.
@@ -323,6 +345,10 @@ impl<F: Ranked> State for Ranking<F> {
 
     fn top(&self) -> u32 {
         self.top
+    }
+
+    fn threads(&self) -> bool {
+        self.threads
     }
 
     fn settings(&self, table: &TableInfo) -> Result<TableSettings, Error> {

@@ -16,7 +16,7 @@ mod rows;
 mod tables;
 mod usage;
 
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
@@ -89,6 +89,7 @@ impl Ranked for Tasks {
     const SECTION_HEAD: usize = size_of::<abi::tasks_top_section>();
     const REFILL: &'static str = "top_refill_tasks";
     const FURTHER: &'static [&'static str] = &["runners", "groups", "waited"];
+    const BY_THREAD: Option<usize> = Some(offset_of!(abi::tasks_top_constants, by_thread));
     const HOOKS: &'static [Hook] = observer::HOOKS;
     const PARTS: &'static [&'static str] = &[];
     type Row = abi::tasks_top_row;
