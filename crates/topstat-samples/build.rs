@@ -83,6 +83,9 @@ impl ParseCallbacks for EngineTypes {
     }
 }
 
+/// Headers that several families' own include.
+const SHARED: &str = ".*/src/.*/bpf/[a-z]+\\.h";
+
 /// The structures and constants of a shared header. The engine's own come from its crate, so
 /// that there is one Rust type for each.
 fn bindings(header: &Path, engine: &Path, out: &Path) -> Result<()> {
@@ -90,6 +93,7 @@ fn bindings(header: &Path, engine: &Path, out: &Path) -> Result<()> {
         .header(header.to_string_lossy())
         .clang_arg(format!("-I{}", engine.display()))
         .allowlist_file(header.to_string_lossy())
+        .allowlist_file(SHARED)
         .blocklist_item("ts_.*")
         .blocklist_item("TS_.*")
         .raw_line("pub use topstat_engine::abi::*;")
@@ -115,6 +119,7 @@ fn layout(header: &Path, engine: &Path, out: &Path) -> Result<()> {
         .header(header.to_string_lossy())
         .clang_arg(format!("-I{}", engine.display()))
         .allowlist_file(header.to_string_lossy())
+        .allowlist_file(SHARED)
         .allowlist_file(format!("{}/.*", engine.display()))
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)

@@ -16,6 +16,8 @@ pub struct SampleInfo {
     pub about: &'static str,
     /// Its tables.
     pub tables: &'static [TableInfo],
+    /// Its objects are processes, or threads where that is asked for ([`Options::threads`](crate::Options::threads)).
+    pub threads: bool,
 }
 
 /// One table.

@@ -16,6 +16,16 @@ pub enum Error {
         /// What to do.
         advice: String,
     },
+    /// The kernel could do it, but is told not to; the text says how it is told otherwise.
+    #[error("cannot load sample {sample}: {reason}; {advice}")]
+    SwitchedOff {
+        /// The sample that was to be loaded.
+        sample: &'static str,
+        /// What is off.
+        reason: String,
+        /// What to do.
+        advice: String,
+    },
     /// An option is out of its range.
     #[error("{0}")]
     Option(String),

@@ -14,6 +14,14 @@ pub trait Family: Sync {
     /// The samples, in the order they are listed.
     fn samples(&self) -> &'static [SampleInfo];
 
+    /// Whether the kernel gives it anything to count just now. What is pinned stays of use all the same.
+    ///
+    /// # Errors
+    /// [`Error::SwitchedOff`] or [`Error::Unsupported`].
+    fn ready(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Loads and attaches what the tables need.
     ///
     /// # Errors

@@ -15,6 +15,7 @@ mod error;
 mod families;
 mod hooks;
 pub mod pinned;
+mod process;
 mod ranking;
 mod state;
 
@@ -99,5 +100,6 @@ pub fn load(tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>,
     if let Some(other) = tables.iter().find(|t| !family.samples().iter().any(|s| s.name == t.sample)) {
         return Err(Error::NotLoaded(format!("{}/{}", other.sample, other.name)));
     }
+    family.ready()?;
     family.load(tables, options)
 }

@@ -60,6 +60,9 @@ pub trait State: Send + Sync {
     /// Rows that each table keeps.
     fn top(&self) -> u32;
 
+    /// Whether its objects are threads, where they would be processes.
+    fn threads(&self) -> bool;
+
     /// What a table is set to.
     ///
     /// # Errors
@@ -110,5 +113,6 @@ pub fn families() -> &'static [&'static dyn Family] {
 /// # Errors
 /// As [`crate::load`].
 pub fn load_state(family: &dyn Family, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error> {
+    family.ready()?;
     family.load_state(tables, options)
 }

@@ -140,6 +140,10 @@ pub struct TopArgs {
     #[arg(long, value_name = "TIME", value_parser = time::delay, help_heading = TABLE)]
     pub delay: Option<u32>,
 
+    /// Rank threads, where objects are processes (tasks, delays)
+    #[arg(short = 'H', long, help_heading = TABLE)]
+    pub threads: bool,
+
     /// Load a table of one's own, also where a daemon has one; what is set above is never the daemon's
     #[arg(long, help_heading = TABLE)]
     pub private: bool,
@@ -433,6 +437,7 @@ impl TopArgs {
             top: None,
             period: None,
             delay: None,
+            threads: false,
             private: false,
             mount: Mount { dir: None },
             pins: Pins { dir: None },

@@ -191,7 +191,8 @@ mod tests {
             ("tcpv4/conns_pps", "unknown sample tcpv4: did you mean tcp_v4? (topstat ls lists all)"),
             (
                 "\x1b[31m/conns_pps",
-                "unknown sample \\x1b[31m: there are tcp_v4, tcp_v6, udp_v4, udp_v6, tasks, cgroups (topstat ls lists all)",
+                "unknown sample \\x1b[31m: there are delays, tcp_v4, tcp_v6, udp_v4, udp_v6, tasks, \
+                 cgroups (topstat ls lists all)",
             ),
             ("tcp", "tcp is a sample: name one of its tables too, such as tcp/conns_pps (topstat ls tcp lists them)"),
             (

@@ -64,6 +64,92 @@ pub(crate) fn v1_missing() -> Option<String> {
     }
 }
 
+/// A cgroup that is kept from having as much as it wants, in whichever hierarchy has the controller; removed when
+/// dropped. Its processes must have ended by then.
+pub struct Limited {
+    folder: PathBuf,
+    /// What was switched on for it, to be switched off again.
+    switched_on: Option<(PathBuf, &'static str)>,
+}
+
+/// A controller, by its names in both versions, and its limit.
+struct Limit {
+    v1: (&'static str, &'static str),
+    v2: (&'static str, &'static str),
+}
+
+const MEMORY: Limit = Limit { v1: ("memory", "memory.limit_in_bytes"), v2: ("memory", "memory.max") };
+const READS: Limit = Limit { v1: ("blkio", "blkio.throttle.read_bps_device"), v2: ("io", "io.max") };
+
+impl Limited {
+    /// So much memory, page cache included.
+    ///
+    /// # Errors
+    /// When no hierarchy has the controller, or the group can't be made.
+    pub fn memory(name: &str, bytes: u64) -> io::Result<Self> {
+        Self::new(name, &MEMORY, &bytes.to_string(), &bytes.to_string())
+    }
+
+    /// So many bytes read in a second of the disk that holds temporary files.
+    ///
+    /// # Errors
+    /// As for memory; and when the disk can't be told what to do.
+    pub fn reads(name: &str, bytes: u64) -> io::Result<Self> {
+        let disk = crate::scratch::disk()?;
+        Self::new(name, &READS, &format!("{disk} {bytes}"), &format!("{disk} rbps={bytes}"))
+    }
+
+    fn new(name: &str, limit: &Limit, v1: &str, v2: &str) -> io::Result<Self> {
+        let name = format!("topstat-live-{}-{name}", std::process::id());
+        let (controller, file) = limit.v1;
+        let mount = mounts()
+            .into_iter()
+            .find(|(_, kind, options)| kind == "cgroup" && options.split(',').any(|option| option == controller));
+        if let Some((mount, _, _)) = mount {
+            let group = Self { folder: PathBuf::from(mount).join(name), switched_on: None };
+            fs::create_dir(&group.folder)?;
+            fs::write(group.folder.join(file), v1)?;
+            return Ok(group);
+        }
+        // Directly below the root, the only group that may have both processes and controllers.
+        let (controller, file) = limit.v2;
+        let root = v2_mount().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no cgroups are mounted"))?;
+        let control = root.join("cgroup.subtree_control");
+        let has = fs::read_to_string(&control)?.split_whitespace().any(|c| c == controller);
+        if !has {
+            fs::write(&control, format!("+{controller}"))?;
+        }
+        let group = Self { folder: root.join(name), switched_on: (!has).then_some((control, controller)) };
+        fs::create_dir(&group.folder)?;
+        fs::write(group.folder.join(file), v2)?;
+        Ok(group)
+    }
+
+    /// Moves a process into it.
+    pub fn take(&self, pid: u32) {
+        fs::write(self.folder.join("cgroup.procs"), pid.to_string()).expect("move a process into the cgroup");
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        crate::eventually(std::time::Duration::from_secs(5), || fs::remove_dir(&self.folder).is_ok());
+        if let Some((control, controller)) = &self.switched_on {
+            let _ = fs::write(control, format!("-{controller}"));
+        }
+    }
+}
+
+pub(crate) fn memory_missing() -> Option<String> {
+    let group = Limited::memory("probe", 64 << 20);
+    group.err().map(|e| format!("needs a memory controller in which a group can be made: {e}"))
+}
+
+pub(crate) fn throttle_missing() -> Option<String> {
+    let group = Limited::reads("probe", 64 << 20);
+    group.err().map(|e| format!("needs a disk, and a controller that throttles its reads: {e}"))
+}
+
 /// A cgroup of v2 below this process's own, removed when dropped. Its processes must have ended by then.
 pub struct Group {
     folder: PathBuf,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Arguments, Completion, Trial};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{cgroup, netns};
+use crate::{cgroup, netns, scratch, taskstats};
 
 /// What a test needs of the host and of whoever runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,14 @@ pub enum Need {
     Fuse,
     /// `net.core.optmem_max` of a network namespace's own.
     OptmemPerNetns,
+    /// Delay accounting, and taskstats to compare with.
+    Delays,
+    /// Temporary files on a block device, which can be read past the page cache.
+    BlockDevice,
+    /// A hierarchy of the memory controller in which a group can be made.
+    MemoryLimit,
+    /// A controller that throttles reads from the disk of temporary files.
+    Throttle,
     /// systemd-analyze, which knows what units may say.
     SystemdAnalyze,
 }
@@ -46,6 +54,10 @@ impl Need {
             Need::CgroupV1 => cgroup::v1_missing(),
             Need::Fuse => std::fs::File::open("/dev/fuse").err().map(|e| format!("needs FUSE: /dev/fuse: {e}")),
             Need::OptmemPerNetns => netns::optmem_missing(),
+            Need::Delays => taskstats::missing(),
+            Need::BlockDevice => scratch::no_device(),
+            Need::MemoryLimit => cgroup::memory_missing(),
+            Need::Throttle => cgroup::throttle_missing(),
             Need::SystemdAnalyze => {
                 let asked = std::process::Command::new("systemd-analyze").arg("--version").output();
                 asked.err().map(|e| format!("needs systemd-analyze: {e}"))

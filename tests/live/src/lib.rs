@@ -16,6 +16,7 @@ pub mod pace;
 pub mod role;
 pub mod scratch;
 pub mod tally;
+pub mod taskstats;
 pub mod truth;
 pub mod watch;
 

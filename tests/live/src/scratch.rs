@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A directory for a test's files.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// A directory that is removed with this.
@@ -23,5 +24,66 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Why temporary files can't be read from a device: file systems without one have numbers of major 0.
+pub(crate) fn no_device() -> Option<String> {
+    let folder = std::env::temp_dir();
+    let dev = std::fs::metadata(&folder).map(|m| m.dev());
+    match dev {
+        Ok(dev) if rustix::fs::major(dev) != 0 => None,
+        Ok(_) => Some(format!("needs temporary files on a block device: {} is on none (see TMPDIR)", folder.display())),
+        Err(e) => Some(format!("needs temporary files: {}: {e}", folder.display())),
+    }
+}
+
+/// The disk that holds temporary files, as `major:minor`: of a partition, the whole.
+pub(crate) fn disk() -> std::io::Result<String> {
+    let dev = std::fs::metadata(std::env::temp_dir())?.dev();
+    let own = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    let part = Path::new(&own).join("partition").exists();
+    let file = if part { Path::new(&own).join("../dev") } else { Path::new(&own).join("dev") };
+    Ok(std::fs::read_to_string(file)?.trim().to_owned())
+}
+
+/// A file on a block device to swap to, as long as this lives.
+pub struct SwapFile {
+    path: PathBuf,
+    _scratch: Scratch,
+}
+
+impl SwapFile {
+    /// Makes one of so many MiB, which is used after all others.
+    pub fn new(mebibytes: usize) -> Self {
+        let scratch = Scratch::new("swap");
+        let path = scratch.path().join("swap");
+        let mut file = std::fs::File::create(&path).expect("make a file");
+        // No holes: the kernel writes to where it is.
+        for _ in 0..mebibytes {
+            std::io::Write::write_all(&mut file, &vec![0; 1 << 20]).expect("write to the disk");
+        }
+        file.sync_all().expect("write to the disk");
+        drop(file);
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&path, mode).expect("only for root");
+        let made = std::process::Command::new("mkswap").arg("-q").arg(&path).status().expect("mkswap");
+        assert!(made.success(), "mkswap: {made}");
+        let name = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).expect("a path");
+        // SAFETY: the name is a text that ends with a zero.
+        let on = unsafe { libc::swapon(name.as_ptr(), 0) };
+        assert_eq!(on, 0, "swapon: {}", std::io::Error::last_os_error());
+        Self { path, _scratch: scratch }
+    }
+}
+
+impl Drop for SwapFile {
+    fn drop(&mut self) {
+        let name = std::ffi::CString::new(self.path.as_os_str().as_encoded_bytes()).expect("a path");
+        // SAFETY: as above.
+        let off = unsafe { libc::swapoff(name.as_ptr()) };
+        if off != 0 && !std::thread::panicking() {
+            panic!("swapoff: {}", std::io::Error::last_os_error());
+        }
     }
 }

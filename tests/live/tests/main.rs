@@ -6,6 +6,8 @@
 
 mod additive;
 mod cost;
+mod delay_roles;
+mod delays;
 mod exact;
 mod networks;
 mod owners;
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         ("tasks_cli", tasks_cli::cases()),
         ("tasks", tasks::cases()),
         ("task_tables", task_tables::cases()),
+        ("delays", delays::cases()),
     ]);
     println!(
         "snapshots taken and checked: {}",

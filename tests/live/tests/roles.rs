@@ -36,7 +36,10 @@ pub fn play(role: &str, arguments: &[String]) -> ExitCode {
         "unmounted" => unmounted(),
         "unprivileged-pins" => unprivileged_pins(argument(0), argument(1)),
         "adopter" => adopter(argument(0), argument(1)),
-        other => assert!(crate::task_roles::play(other, arguments), "there is no role {other}"),
+        other => assert!(
+            crate::task_roles::play(other, arguments) || crate::delay_roles::play(other, arguments),
+            "there is no role {other}"
+        ),
     }
     ExitCode::SUCCESS
 }

@@ -150,6 +150,23 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq;
 } CORE;
 
+/* What a task has waited for, in ns, and how often; NULL in a task that was made while delay
+ * accounting was off. A count grows with its sum. */
+struct task_delay_info {
+	u64 blkio_delay;
+	u64 swapin_delay;
+	u64 freepages_delay;
+	u64 thrashing_delay;
+	u64 compact_delay;
+	u64 wpcopy_delay;
+	u32 blkio_count;
+	u32 swapin_count;
+	u32 freepages_count;
+	u32 thrashing_count;
+	u32 compact_count;
+	u32 wpcopy_count;
+} CORE;
+
 struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
@@ -169,6 +186,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct sighand_struct *sighand;
 	struct css_set *cgroups;
+	struct task_delay_info *delays;
 } CORE;
 
 

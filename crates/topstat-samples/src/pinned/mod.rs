@@ -101,13 +101,18 @@ pub fn open(pins: &Pins, family: &dyn Family) -> Result<Option<Arc<dyn State>>, 
 /// Whatever somebody who was killed has left is finished, or removed. Dropping the state leaves all that is pinned.
 ///
 /// # Errors
-/// When the directory is not on a BPF file system, what is pinned is of another ABI, or the kernel refuses.
+/// When the directory is not on a BPF file system, what is pinned is of another ABI, or the kernel refuses; and where
+/// nothing is pinned, [`Error::SwitchedOff`].
 pub fn adopt(
     pins: &Pins,
     family: &dyn Family,
     tables: &[&TableInfo],
     options: &Options,
 ) -> Result<(Arc<dyn State>, Adopted), Error> {
+    // What is pinned counts on as soon as there is something to count; nothing is pinned anew without.
+    if !pins.family(family.abi(), family.name()).exists() {
+        family.ready()?;
+    }
     family.adopt(pins, tables, options)
 }
 
@@ -181,13 +186,18 @@ pub fn status(pins: &Pins) -> Result<Vec<Status>, Error> {
     Ok(all)
 }
 
-/// What to say when tables were adopted that keep another number of rows than is wanted.
-pub fn kept_top(state: &dyn State, options: &Options) -> Option<String> {
-    (state.top() != options.top).then(|| {
-        format!(
-            "the pinned tables keep {} rows, not {}; 'topstat unload' removes them, then they are made anew",
-            state.top(),
-            options.top
-        )
-    })
+/// What to say when tables were adopted that were made otherwise than is wanted.
+pub fn kept(state: &dyn State, options: &Options) -> Vec<String> {
+    const ANEW: &str = "'topstat unload' removes them, then they are made anew";
+    let mut notes = Vec::new();
+    if state.top() != options.top {
+        notes.push(format!("the pinned tables keep {} rows, not {}; {ANEW}", state.top(), options.top));
+    }
+    // Others than processes are what they are.
+    let may_be_threads = state.samples().iter().any(|sample| sample.threads);
+    if may_be_threads && state.threads() != options.threads {
+        let (are, wanted) = if state.threads() { ("threads", "processes") } else { ("processes", "threads") };
+        notes.push(format!("the pinned tables rank {are}, not {wanted}; {ANEW}"));
+    }
+    notes
 }

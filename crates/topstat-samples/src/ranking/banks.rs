@@ -17,7 +17,8 @@ const BUSY_TRIES: u32 = 200;
 /// See the module.
 pub struct Banks {
     memory: Shared,
-    samples: u32,
+    /// Banks of a CPU: one for each sample, mostly.
+    per_cpu: u32,
     entries: u32,
 }
 
@@ -32,15 +33,15 @@ fn table_offset(entries: u32, table: u32) -> usize {
 }
 
 impl Banks {
-    /// Those in this map, of so many samples, with tables of so many entries.
-    pub fn new(map: &MapHandle, samples: usize, entries: u32) -> Result<Self, Error> {
-        let samples = u32::try_from(samples).unwrap_or(u32::MAX);
-        Ok(Self { memory: Shared::new(map)?, samples, entries })
+    /// Those in this map, so many of a CPU, with tables of so many entries.
+    pub fn new(map: &MapHandle, per_cpu: usize, entries: u32) -> Result<Self, Error> {
+        let per_cpu = u32::try_from(per_cpu).unwrap_or(u32::MAX);
+        Ok(Self { memory: Shared::new(map)?, per_cpu, entries })
     }
 
     /// Every slot free, every table knowing its place: `ts_table_init()`, through shared memory. Before any push.
     pub fn init(&self) {
-        for bank in 0..self.cpus() * self.samples {
+        for bank in 0..self.cpus() * self.per_cpu {
             for table in 0..TS_BANK_TABLES {
                 let base = table_offset(self.entries, table);
                 self.memory.write::<u32>(bank as usize, base + offset_of!(ts_table, where_), bank << 8 | table);
@@ -55,7 +56,7 @@ impl Banks {
 
     /// CPUs that have banks.
     pub fn cpus(&self) -> u32 {
-        u32::try_from(self.memory.entries()).unwrap_or(u32::MAX) / self.samples
+        u32::try_from(self.memory.entries()).unwrap_or(u32::MAX) / self.per_cpu
     }
 
     /// Entries of a table.
@@ -64,7 +65,7 @@ impl Banks {
     }
 
     fn bank(&self, cpu: u32, sample: u32) -> usize {
-        (cpu * self.samples + sample) as usize
+        (cpu * self.per_cpu + sample) as usize
     }
 
     /// Whether anything was ever counted on the CPU, so that idle CPUs cost nothing.

@@ -44,7 +44,7 @@ impl Loaded {
     pub fn afresh<F: Ranked>(tables: &[&TableInfo], options: &Options, gates: bool) -> Result<(Self, Maps), Error> {
         let loaded = Self::new::<F>(F::observer(options)?, gates)?;
         let maps = Maps::of::<F>(&loaded.object)?;
-        Banks::new(&maps.banks, F::SAMPLES.len(), maps.shape()?.entries_mask + 1)?.init();
+        Banks::new(&maps.banks, super::banks::<F>(), maps.shape()?.entries_mask + 1)?.init();
         // Set before anything is attached: no push finds tables without settings.
         set_up::<F>(&maps, tables, options)?;
         Ok((loaded, maps))

@@ -26,14 +26,14 @@ pub use abi::Row;
 pub use banks::{Banks, bank_size};
 pub use load::{Loaded, load};
 pub use pins::{adopt, open};
-pub use settings::Settings;
+pub use settings::{Settings, jiffy_ns};
 
 use crate::bpf::{self, Shared};
 use crate::cost::Skipped;
 use crate::hooks::{Hook, Observer};
 use crate::{Error, Options, Program, SampleInfo, Source, State, TableInfo, TableSettings};
 pub use abi::{Head, ts_tick};
-use abi::{ts_census, ts_shape};
+use abi::{TS_BANK_TABLES, ts_census, ts_shape};
 
 /// A family of ranked tables: what is its own.
 pub trait Ranked: Send + Sync + Sized + 'static {
@@ -41,6 +41,9 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     /// Its samples; their order is that of the banks.
     const SAMPLES: &'static [SampleInfo];
+    /// Banks of a sample, a power of two. A bank has four tables; table `number` is in that of `number / 4`. Where there
+    /// are more, "sample" is the number of the bank in what follows: `sample * SAMPLE_BANKS + number / 4`.
+    const SAMPLE_BANKS: u32 = 1;
     /// Another one whenever a structure changes that is pinned.
     const ABI: u32;
     /// The eBPF object with the programs that read.
@@ -56,6 +59,8 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     const HOOKS: &'static [Hook];
     /// Maps of its state besides those that all families have, by what their names end with.
     const FURTHER: &'static [&'static str] = &[];
+    /// Where its constants say whether objects are threads: the offset of a `u32`, where users may choose.
+    const BY_THREAD: Option<usize> = None;
     /// What the names of its values' parts are: `rx`, `tx`.
     const PARTS: &'static [&'static str];
     /// A row of a section: `ts_row`, and what describes the object.
@@ -93,6 +98,11 @@ pub trait Ranked: Send + Sync + Sized + 'static {
         program
             .attach_iter(maps.objects.as_fd())
             .map_err(|e| Error::Kernel { what: format!("attach {}", Self::REFILL), why: e.to_string() })
+    }
+
+    /// What of a table could not be counted for reasons of the family's own, so often since it was loaded.
+    fn lost(_maps: &Maps, _sample: u32, _table: u32) -> Vec<(&'static str, u64)> {
+        Vec::new()
     }
 
     /// A row that no CPU ranks, at the moment of a snapshot.
@@ -164,22 +174,30 @@ impl Maps {
     pub fn shape(&self) -> Result<ts_shape, Error> {
         shape_in(&self.constants)
     }
+
+    /// Whether objects are threads.
+    fn threads<F: Ranked>(&self) -> bool {
+        let constants = self.constants.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+        F::BY_THREAD
+            .zip(constants)
+            .and_then(|(at, bytes)| bytes.get(at..)?.first_chunk().copied())
+            .is_some_and(|by_thread| u32::from_ne_bytes(by_thread) != 0)
+    }
 }
 
 impl Maps {
     /// Whether they are as large as what is read from them.
     fn check<F: Ranked>(&self, entries: u32) -> Result<(), Error> {
-        let samples = F::SAMPLES.len();
+        let banks = banks::<F>();
         let bank = bank_size(entries);
         let needed = [
             ("banks", &self.banks, bank, bank),
-            (".data.settings", &self.settings, Settings::size(samples), usize::MAX),
-            (".data.census", &self.census, samples * size_of::<ts_census>(), usize::MAX),
+            (".data.settings", &self.settings, Settings::size(banks), usize::MAX),
+            (".data.census", &self.census, F::SAMPLES.len() * size_of::<ts_census>(), usize::MAX),
         ];
         for (name, map, least, most) in needed {
             let size = map.value_size() as usize;
-            if size < least || size > most || (name == "banks" && !(map.max_entries() as usize).is_multiple_of(samples))
-            {
+            if size < least || size > most || (name == "banks" && !(map.max_entries() as usize).is_multiple_of(banks)) {
                 return Err(Error::Kernel {
                     what: format!("use the map {name} of {}", F::NAME),
                     why: format!("{} values of {size} bytes are not what it should hold", map.max_entries()),
@@ -231,6 +249,7 @@ pub struct Ranking<F: Ranked> {
     census: Shared,
     settings: Settings,
     top: u32,
+    threads: bool,
     programs: Vec<Program>,
     skipped: Skipped,
     _attached: Box<dyn Any + Send + Sync>,
@@ -257,13 +276,13 @@ impl<F: Ranked> Ranking<F> {
             });
         }
         maps.check::<F>(shape.entries_mask + 1)?;
-        let banks = Banks::new(&maps.banks, F::SAMPLES.len(), shape.entries_mask + 1)?;
-        let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, shared);
+        let banks = Banks::new(&maps.banks, banks::<F>(), shape.entries_mask + 1)?;
+        let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, F::SAMPLE_BANKS, shared);
         let census = Shared::new(&maps.census)?;
-        let top = shape.top;
+        let (top, threads) = (shape.top, maps.threads::<F>());
         let skipped = Skipped::by(&programs);
         let _attached = Box::new(attached);
-        Ok(Self { maps, banks, census, settings, top, programs, skipped, _attached, family: PhantomData })
+        Ok(Self { maps, banks, census, settings, top, threads, programs, skipped, _attached, family: PhantomData })
     }
 
     /// The maps.
@@ -271,9 +290,10 @@ impl<F: Ranked> Ranking<F> {
         &self.maps
     }
 
-    /// Objects of a sample that are there now.
-    fn census(&self, sample: u32) -> u64 {
-        let census: ts_census = self.census.read(0, sample as usize * size_of::<ts_census>());
+    /// Objects that are there now of the sample that a bank is of.
+    fn census(&self, bank: u32) -> u64 {
+        let sample = (bank / F::SAMPLE_BANKS) as usize;
+        let census: ts_census = self.census.read(0, sample * size_of::<ts_census>());
         census.begun.saturating_sub(census.ended)
     }
 
@@ -300,11 +320,13 @@ impl<F: Ranked> Ranking<F> {
         Ok(())
     }
 
-    /// Where the programs keep a table: the sample's and the table's number.
+    /// Where the programs keep a table: the bank's number, and the table's in it.
     fn place(table: &TableInfo) -> Result<(u32, u32), Error> {
         let sample = F::SAMPLES.iter().position(|s| s.name == table.sample);
         match sample.and_then(|s| u32::try_from(s).ok()) {
-            Some(sample) => Ok((sample, table.number)),
+            Some(sample) => {
+                Ok((sample * F::SAMPLE_BANKS + table.number / TS_BANK_TABLES, table.number % TS_BANK_TABLES))
+            }
             None => Err(Error::NotLoaded(format!("{}/{}", table.sample, table.name))),
         }
     }
@@ -317,6 +339,10 @@ impl<F: Ranked> State for Ranking<F> {
 
     fn top(&self) -> u32 {
         self.top
+    }
+
+    fn threads(&self) -> bool {
+        self.threads
     }
 
     fn settings(&self, table: &TableInfo) -> Result<TableSettings, Error> {
@@ -345,7 +371,7 @@ impl<F: Ranked> State for Ranking<F> {
 
     fn objects(&self, sample: &SampleInfo) -> u64 {
         let number = F::SAMPLES.iter().position(|s| s.name == sample.name).and_then(|n| u32::try_from(n).ok());
-        number.map_or(0, |number| self.census(number))
+        number.map_or(0, |number| self.census(number * F::SAMPLE_BANKS))
     }
 
     fn reader(self: Arc<Self>) -> Result<Box<dyn Source>, Error> {
@@ -359,7 +385,7 @@ impl<F: Ranked> State for Ranking<F> {
 
 /// Sets the tables of a family that has just been loaded: those named are on, the others off.
 pub fn set_up<F: Ranked>(maps: &Maps, tables: &[&TableInfo], options: &Options) -> Result<(), Error> {
-    let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, None);
+    let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, F::SAMPLE_BANKS, None);
     for table in F::SAMPLES.iter().flat_map(|s| s.tables) {
         let (sample, number) = Ranking::<F>::place(table)?;
         let (period_ms, delay_ms) = (options.period_ms, options.delay_ms);
@@ -367,6 +393,11 @@ pub fn set_up<F: Ranked>(maps: &Maps, tables: &[&TableInfo], options: &Options) 
         settings.set(sample, number, table.kind, &to)?;
     }
     Ok(())
+}
+
+/// Banks of a CPU.
+fn banks<F: Ranked>() -> usize {
+    F::SAMPLES.len() * F::SAMPLE_BANKS as usize
 }
 
 /// The names of the parts of a value, as a snapshot has them.

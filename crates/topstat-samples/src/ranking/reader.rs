@@ -226,7 +226,7 @@ impl<F: Ranked> Reader<F> {
             other: 0,
             proven,
             filter: None,
-            lost: self.lost(sections),
+            lost: self.lost(table, sections),
             settings: header(table),
             columns: F::columns(table.sample),
             parts: parts::<F>(),
@@ -240,23 +240,26 @@ impl<F: Ranked> Reader<F> {
         Ok(snapshot)
     }
 
+    fn lost(&self, table: &Table<'_>, sections: &[Section<F::Row>]) -> Lost {
+        let mut further = vec![
+            ("crowded".into(), sections.iter().map(|s| s.head.crowded).sum()),
+            ("skipped".into(), self.state.skipped.count()),
+        ];
+        let own = F::lost(self.state.maps(), table.sample, table.number);
+        further.extend(own.into_iter().map(|(name, count)| (name.into(), count)));
+        Lost {
+            contended: sections.iter().map(|s| s.head.contended).sum(),
+            no_memory: sections.iter().map(|s| s.head.unobjected).sum(),
+            further,
+        }
+    }
+
     /// Runs the iterator over all objects of a sample.
     fn order_all(&self, sample: u32) -> Result<(), Box<dyn std::error::Error>> {
         let link = F::refill(&self.object, self.state.maps(), sample)?;
         let mut nothing = Vec::new();
         Iter::new(&link)?.read_to_end(&mut nothing)?;
         Ok(())
-    }
-
-    fn lost(&self, sections: &[Section<F::Row>]) -> Lost {
-        Lost {
-            contended: sections.iter().map(|s| s.head.contended).sum(),
-            no_memory: sections.iter().map(|s| s.head.unobjected).sum(),
-            further: vec![
-                ("crowded".into(), sections.iter().map(|s| s.head.crowded).sum()),
-                ("skipped".into(), self.state.skipped.count()),
-            ],
-        }
     }
 
     /// The shown rows of the merge.
@@ -411,7 +414,7 @@ impl<F: Ranked> Source for Reader<F> {
             now: tick.now,
             objects: self.state.census(table.sample),
             entries: self.state.banks.entries(),
-            lost: self.lost(&sections),
+            lost: self.lost(&table, &sections),
             columns: F::columns(table.sample),
             cpus: sections.iter().map(|s| DumpCpu { cpu: s.cpu, slots: slots(s, &mut self.describer) }).collect(),
         })

@@ -24,6 +24,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 pub struct Settings {
     memory: Shared,
     samples: &'static [SampleInfo],
+    /// Of a sample: see [`Ranked::SAMPLE_BANKS`](super::Ranked::SAMPLE_BANKS). The number of one is "sample" below.
+    sample_banks: u32,
     /// Two that set at once would overwrite each other's.
     setting: Mutex<()>,
     /// Where settings are pinned: what other processes that set lock, too.
@@ -33,13 +35,13 @@ pub struct Settings {
 
 impl Settings {
     /// Those in this memory.
-    pub fn new(memory: Shared, samples: &'static [SampleInfo], shared: Option<OwnedFd>) -> Self {
-        Self { memory, samples, setting: Mutex::new(()), shared, hz: hz() }
+    pub fn new(memory: Shared, samples: &'static [SampleInfo], sample_banks: u32, shared: Option<OwnedFd>) -> Self {
+        Self { memory, samples, sample_banks, setting: Mutex::new(()), shared, hz: hz() }
     }
 
-    /// Bytes of the settings of so many samples.
-    pub fn size(samples: usize) -> usize {
-        size_of::<ts_settings>() + samples * TS_BANK_TABLES as usize * size_of::<ts_config>()
+    /// Bytes of the settings of so many banks.
+    pub fn size(banks: usize) -> usize {
+        size_of::<ts_settings>() + banks * TS_BANK_TABLES as usize * size_of::<ts_config>()
     }
 
     /// Keeps out all others who set, or have a table ordered again, until it is dropped.
@@ -74,7 +76,7 @@ impl Settings {
     pub fn refilling(&self, _: &Locked<'_>) -> Option<(u32, u32)> {
         let place: u32 = self.memory.read(0, offset_of!(ts_settings, refilling));
         let (sample, table) = (place / TS_BANK_TABLES, place % TS_BANK_TABLES);
-        (self.refills() % 2 == 1 && (sample as usize) < self.samples.len()).then_some((sample, table))
+        (self.refills() % 2 == 1 && sample < self.banks()).then_some((sample, table))
     }
 
     /// Says that a table is being refilled; the lock is held, and nobody else does.
@@ -92,7 +94,7 @@ impl Settings {
     /// Has the programs look at all settings: somebody who set them may have been killed before they said so.
     pub fn announce(&self) -> Result<(), Error> {
         let locked = self.lock()?;
-        for sample in 0..u32::try_from(self.samples.len()).unwrap_or(0) {
+        for sample in 0..self.banks() {
             self.set_quiet(sample);
         }
         self.tell(&locked);
@@ -184,9 +186,16 @@ impl Settings {
         Ok((before, to))
     }
 
+    /// Banks of a CPU.
+    fn banks(&self) -> u32 {
+        u32::try_from(self.samples.len()).unwrap_or(0) * self.sample_banks
+    }
+
     /// Pushes may be summed alone where every table that is on has a delay.
     fn set_quiet(&self, sample: u32) {
-        let numbers = || self.samples[sample as usize].tables.iter().map(|t| t.number);
+        let tables = self.samples[(sample / self.sample_banks) as usize].tables;
+        let here = |number: &u32| number / TS_BANK_TABLES == sample % self.sample_banks;
+        let numbers = || tables.iter().map(|t| t.number).filter(here).map(|number| number % TS_BANK_TABLES);
         let quiet = numbers().map(|t| self.config(sample, t)).all(|c| c.enabled == 0 || c.delay > 0);
         for table in numbers() {
             let offset = Self::offset(sample, table) + offset_of!(ts_config, quiet);
@@ -213,10 +222,15 @@ fn next_epoch(epoch: u32) -> u32 {
     epoch % u32::from(u16::MAX) + 1
 }
 
-/// Jiffies in a second: the grain of the coarse clock is one jiffy.
-fn hz() -> u32 {
+/// How long a jiffy is: the grain of the coarse clock.
+pub fn jiffy_ns() -> u64 {
     let grain = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
-    let ns = u64::try_from(grain.tv_nsec).unwrap_or(0) + u64::try_from(grain.tv_sec).unwrap_or(0) * 1_000_000_000;
+    u64::try_from(grain.tv_nsec).unwrap_or(0) + u64::try_from(grain.tv_sec).unwrap_or(0) * 1_000_000_000
+}
+
+/// Jiffies in a second.
+fn hz() -> u32 {
+    let ns = jiffy_ns();
     u32::try_from((1_000_000_000 + ns / 2) / ns.max(1)).unwrap_or(250)
 }
 

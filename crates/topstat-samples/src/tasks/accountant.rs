@@ -115,7 +115,7 @@ impl Accountant {
     /// As [`crate::load`].
     pub fn load(options: &AccountOptions) -> Result<Arc<Self>, Error> {
         let (object, constants) = open(options)?;
-        let object = bpf::load(NAME, object).map_err(|e| super::explain(e, NAME))?;
+        let object = bpf::load(NAME, object).map_err(|e| crate::process::explain(e, NAME))?;
         let control = Shared::new(&bpf::map(&object, ".data.control")?)?;
         let dead = Shared::new(&bpf::map(&object, "dead")?)?;
         let slots = Shared::new(&bpf::map(&object, "slots")?)?;

@@ -2,7 +2,7 @@
 //! What this kernel allows the samples of tasks, and how exact each part of the account is.
 
 use super::{accountant, observer};
-use crate::{Check, DEFAULT_TOP, Error, Outcome, bpf};
+use crate::{Check, DEFAULT_TOP, Outcome, bpf, process};
 
 /// Where the kernel's configuration is to be found, as text or compressed; mostly it can't be read, and is not needed.
 const CONFIGS: [&str; 2] = ["/boot/config-", "/lib/modules/"];
@@ -13,13 +13,13 @@ pub fn check() -> Vec<Check> {
     let account = accountant::open(&accountant::AccountOptions::default())
         .and_then(|(object, _)| bpf::load("the account of tasks", object));
     vec![
-        verified(
+        process::verified(
             "samples tasks, cgroups",
             tables.map(drop),
             "hooks: tracepoints sched_switch, task_newtask, sched_process_exec, sched_process_exit, cgroup_rmdir; \
              task storage",
         ),
-        verified(
+        process::verified(
             "account of tasks",
             account.map(drop),
             "hooks: tracepoints sched_switch, task_newtask, sched_process_exit; task storage",
@@ -34,23 +34,6 @@ pub fn check() -> Vec<Check> {
         interrupts(),
         steal(),
     ]
-}
-
-fn verified(name: &str, result: Result<(), Error>, found: &str) -> Check {
-    match result {
-        Ok(()) => Check {
-            name: name.to_owned(),
-            outcome: Outcome::Ok,
-            found: found.to_owned(),
-            advice: String::new(),
-        },
-        Err(e) => Check {
-            name: name.to_owned(),
-            outcome: Outcome::Missing,
-            found: super::explain(e, "tasks").to_string(),
-            advice: "the lines above say what is missing".to_owned(),
-        },
-    }
 }
 
 /// Whether the kernel itself accounts for user and system at every entry, and not by ticks.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::abi;
 use super::interval::{Each, Task};
-use super::rows::name;
+use crate::process::name;
 use super::usage::Usage;
 
 /// What a reader has seen of the threads that have run.

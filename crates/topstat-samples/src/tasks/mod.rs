@@ -16,7 +16,7 @@ mod rows;
 mod tables;
 mod usage;
 
-use std::mem::size_of;
+use std::mem::{offset_of, size_of};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
@@ -31,6 +31,7 @@ pub use usage::Usage;
 use crate::cgroup::Paths;
 use crate::hooks::{Hook, Observer};
 use crate::pinned::{Adopted, Pins};
+use crate::process;
 use crate::ranking::{self, Maps, Ranked, ts_tick};
 use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo, bpf};
 
@@ -88,6 +89,7 @@ impl Ranked for Tasks {
     const SECTION_HEAD: usize = size_of::<abi::tasks_top_section>();
     const REFILL: &'static str = "top_refill_tasks";
     const FURTHER: &'static [&'static str] = &["runners", "groups", "group_index", "group_free", "waited"];
+    const BY_THREAD: Option<usize> = Some(offset_of!(abi::tasks_top_constants, by_thread));
     const HOOKS: &'static [Hook] = observer::HOOKS;
     const PARTS: &'static [&'static str] = &[];
     type Row = abi::tasks_top_row;
@@ -98,7 +100,7 @@ impl Ranked for Tasks {
     }
 
     fn explain(error: Error) -> Error {
-        explain(error, "tasks, cgroups")
+        process::explain(error, "tasks, cgroups")
     }
 
     fn columns(sample: u32) -> Vec<Column> {
@@ -125,27 +127,4 @@ impl Ranked for Tasks {
     fn unranked(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi::tasks_top_row> {
         rows::idle(maps, sample, table, tick)
     }
-}
-
-/// Puts the usual reasons why programs don't load into words.
-fn explain(error: Error, sample: &'static str) -> Error {
-    let Error::Kernel { what, why } = error else { return error };
-    let unsupported = |reason: &str, advice: &str| Error::Unsupported {
-        sample,
-        reason: reason.to_owned(),
-        advice: advice.to_owned(),
-    };
-    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return unsupported(
-            "the kernel has no BTF (/sys/kernel/btf/vmlinux is missing)",
-            "use a kernel that was built with CONFIG_DEBUG_INFO_BTF=y",
-        );
-    }
-    if crate::check::missing_capabilities().is_some_and(|m| !m.is_empty()) {
-        return unsupported(
-            "loading eBPF programs is not permitted",
-            "run as root, or with the capabilities CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN",
-        );
-    }
-    Error::Kernel { what, why }
 }

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The programs that push.
 
-use std::io::Read as _;
 use std::mem::size_of;
 
-use libbpf_rs::{Iter, Object, OpenObject};
+use libbpf_rs::OpenObject;
 
 use super::{Tasks, abi};
-use crate::bpf::{self, program};
-use crate::cgroup::{self, V1Controller};
 use crate::hooks::{At, Hook, Observer};
 use crate::ranking::{bank_size, possible_cpus, shape};
-use crate::{Error, Options};
+use crate::{Error, Options, bpf, process};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks/top.bpf.o"));
 
@@ -28,12 +25,8 @@ pub static HOOKS: &[Hook] = &[NEW, EXEC, EXIT, RMDIR, SWITCH];
 pub fn open(top: u32, threads: bool, cpus: u32) -> Result<OpenObject, Error> {
     let mut object = bpf::open("top", OBJECT)?;
     let shape = shape::<Tasks>(top)?;
-    let v1_controller = match cgroup::v1_controller() {
-        None => abi::TASKS_V1_NONE,
-        Some(V1Controller::Memory) => abi::TASKS_V1_MEMORY,
-        Some(V1Controller::Cpu) => abi::TASKS_V1_CPU,
-        Some(V1Controller::Pids) => abi::TASKS_V1_PIDS,
-    };
+    let numbers = [abi::TASKS_V1_NONE, abi::TASKS_V1_MEMORY, abi::TASKS_V1_CPU, abi::TASKS_V1_PIDS];
+    let v1_controller = process::v1_controller(numbers);
     let constants = abi::tasks_top_constants { shape, by_thread: threads.into(), v1_controller };
     bpf::set_constants(&mut object, ".rodata.constants", &constants)?;
     bpf::resize(&mut object, "banks", bank_size(shape.entries_mask + 1), cpus * abi::TASKS_SAMPLES)?;
@@ -47,19 +40,7 @@ pub fn observer(options: &Options) -> Result<Observer, Error> {
         bytes: OBJECT,
         object: open(options.top, options.threads, possible_cpus()?)?,
         hooks: HOOKS,
-        begin: adopt,
+        begin: |object| process::adopt(object, "top_adopt"),
         begin_before: Some(SWITCH.program),
     })
-}
-
-fn failed(e: &dyn std::fmt::Display) -> Error {
-    Error::Kernel { what: "look for existing tasks".to_owned(), why: e.to_string() }
-}
-
-/// The tasks that are there already.
-fn adopt(object: &Object) -> Result<(), Error> {
-    let link = program(object, "top_adopt")?.attach().map_err(|e| failed(&e))?;
-    let mut nothing = Vec::new();
-    Iter::new(&link).map_err(|e| failed(&e))?.read_to_end(&mut nothing).map_err(|e| failed(&e))?;
-    Ok(())
 }

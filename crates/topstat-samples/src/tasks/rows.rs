@@ -5,10 +5,11 @@ use std::mem::{offset_of, size_of};
 
 use libbpf_rs::{MapCore as _, MapFlags};
 use topstat_engine::window_value;
-use topstat_model::{Column, ColumnKind, Field};
+use topstat_model::{Column, Field};
 
 use super::abi;
-use crate::cgroup::{Paths, container};
+use crate::cgroup::Paths;
+use crate::process::{self, Who};
 use crate::ranking::{Head, Maps, ts_tick};
 
 /// How often an idle window is read again that is being written.
@@ -18,36 +19,17 @@ const IDLE_ID: u64 = u64::MAX;
 
 /// The columns of a sample.
 pub fn columns(sample: u32) -> Vec<Column> {
-    let mut columns = Vec::new();
-    if sample == abi::TASKS_TASKS {
-        columns.push(Column::new("pid", ColumnKind::Pid));
-        columns.push(Column::optional("tid", ColumnKind::Pid));
-        columns.push(Column::new("comm", ColumnKind::Text));
-    }
-    columns.push(Column::new("cgroup", ColumnKind::Path));
-    columns.push(Column::optional("container", ColumnKind::Id));
-    columns
-}
-
-/// A name as the kernel has it, up to the first zero; `None`: there is none.
-pub fn name(comm: &[core::ffi::c_char]) -> Option<String> {
-    let bytes: Vec<u8> = comm.iter().map(|c| c.to_ne_bytes()[0]).take_while(|c| *c != 0).collect();
-    (!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned())
+    if sample == abi::TASKS_TASKS { process::columns() } else { process::cgroup_columns().to_vec() }
 }
 
 /// The fields of a row, in the order of [`columns`].
 pub fn describe(sample: u32, row: &abi::tasks_top_row, paths: &mut Paths) -> Vec<Field> {
-    let path = if row.cgroup == 0 { None } else { paths.of(row.cgroup, row.cgroup_v1) };
-    let id = path.as_deref().and_then(container).map(str::to_owned);
-    let mut fields = Vec::new();
+    let abi::tasks_top_row { cgroup, cgroup_v1, pid, tid, comm, .. } = *row;
     if sample == abi::TASKS_TASKS {
-        fields.push(Field::U64(row.pid.into()));
-        fields.push(if row.tid == 0 { Field::None } else { Field::U64(row.tid.into()) });
-        fields.push(name(&row.comm).into());
+        process::describe(&Who { pid, tid, comm: &comm, cgroup, cgroup_v1 }, paths)
+    } else {
+        process::describe_cgroup(cgroup, cgroup_v1, paths).to_vec()
     }
-    fields.push(path.into());
-    fields.push(id.into());
-    fields
 }
 
 /// The idle time of all CPUs: no task's, and ranked by none of them.

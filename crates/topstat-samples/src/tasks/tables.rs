@@ -49,6 +49,7 @@ pub static SAMPLES: &[SampleInfo] = &[
                 about: "time it was runnable but waited for a CPU, per period",
             },
         ],
+        threads: true,
     },
     SampleInfo {
         name: "cgroups",
@@ -62,5 +63,6 @@ pub static SAMPLES: &[SampleInfo] = &[
             value_name: "ns",
             about: "time on a CPU per period of the tasks that are in it (not below it); total is time × CPUs",
         }],
+        threads: false,
     },
 ];

@@ -51,7 +51,7 @@ fn wanted(config: &Config, before: &Config, table: &TableInfo, old: TableSetting
 
 /// How a family is loaded that is not there yet.
 pub fn options(config: &Config, samples: &[topstat_samples::SampleInfo]) -> Options {
-    Options { top: config.top(samples), ..Options::default() }
+    Options { top: config.top(samples), threads: config.threads(samples), ..Options::default() }
 }
 
 #[cfg(test)]

@@ -92,6 +92,7 @@ pub struct TableConfig {
 struct SampleConfig {
     enabled: Option<bool>,
     top: Option<u32>,
+    threads: Option<bool>,
     /// Of all its tables; `enabled` is the sample's own, and not in here.
     all: TableConfig,
     tables: BTreeMap<&'static str, TableConfig>,
@@ -141,12 +142,14 @@ impl std::error::Error for Error {}
 const KEYS: [&str; 10] =
     ["mount", "pins", "group", "log_level", "overhead_budget", "top", "period", "delay", "sync", "samples"];
 const SAMPLE_KEYS: [&str; 5] = ["enabled", "top", "period", "delay", "sync"];
+/// Of samples of processes only.
+const THREADS_KEY: &str = "threads";
 const TABLE_KEYS: [&str; 4] = ["enabled", "period", "delay", "sync"];
 
 /// All keys, for the test that the manual has them.
 #[cfg(test)]
 pub fn keys() -> impl Iterator<Item = &'static str> {
-    KEYS.into_iter().chain(SAMPLE_KEYS).chain(TABLE_KEYS)
+    KEYS.into_iter().chain(SAMPLE_KEYS).chain([THREADS_KEY]).chain(TABLE_KEYS)
 }
 
 impl Config {
@@ -206,6 +209,10 @@ impl Config {
             let mut sample = SampleConfig {
                 enabled: found.take(&mut section, "enabled", |value| value.boolean()),
                 top: found.take(&mut section, "top", |value| value.integer(1..=MAX_TOP)),
+                threads: match info.threads {
+                    true => found.take(&mut section, THREADS_KEY, |value| value.boolean()),
+                    false => None,
+                },
                 all: table_keys(&mut section, found),
                 tables: BTreeMap::new(),
             };
@@ -230,7 +237,8 @@ impl Config {
                 found.finish(section, |key| unknown("key of a table", key, TABLE_KEYS));
             }
             found.finish(section, |key| {
-                let names = SAMPLE_KEYS.into_iter().chain(info.tables.iter().map(|table| table.name));
+                let threads = info.threads.then_some(THREADS_KEY);
+                let names = SAMPLE_KEYS.into_iter().chain(threads).chain(info.tables.iter().map(|table| table.name));
                 unknown(&format!("key or table of sample {}", info.name), key, names)
             });
             self.samples.insert(info.name, sample);
@@ -242,6 +250,11 @@ impl Config {
     pub fn top(&self, samples: &[SampleInfo]) -> u32 {
         let own = samples.iter().find_map(|info| self.samples.get(info.name)?.top);
         own.or(self.top).unwrap_or(DEFAULT_TOP)
+    }
+
+    /// Whether the objects of a family of samples are threads.
+    pub fn threads(&self, samples: &[SampleInfo]) -> bool {
+        samples.iter().find_map(|info| self.samples.get(info.name)?.threads).unwrap_or(false)
     }
 
     /// What it says of a table: the nearest word counts.
@@ -276,6 +289,8 @@ impl Config {
         for info in topstat_samples::samples() {
             let top = |config: &Self| config.samples.get(info.name).and_then(|sample| sample.top);
             differs(top(self) != top(other), &format!("samples.{}.top", info.name));
+            let threads = |config: &Self| config.threads(std::slice::from_ref(info));
+            differs(threads(self) != threads(other), &format!("samples.{}.{THREADS_KEY}", info.name));
         }
         for family in topstat_samples::families() {
             let samples = family.samples();
@@ -355,6 +370,10 @@ mod tests {
         Config::parse(Path::new("x.toml"), text).map_err(|error| error.to_string())
     }
 
+    fn inet() -> &'static [SampleInfo] {
+        topstat_samples::families().iter().find(|family| family.name() == "inet").unwrap().samples()
+    }
+
     fn wrong(text: &str) -> Vec<String> {
         let error = parse(text).expect_err(text);
         let mut lines = error.lines().map(str::to_owned);
@@ -368,7 +387,7 @@ mod tests {
         assert_eq!(config, Config::default());
         let table = topstat_samples::find("tcp_v4", "conns_pps").unwrap();
         assert_eq!(config.table(table), TableConfig::default());
-        let inet = topstat_samples::families()[0].samples();
+        let inet = inet();
         assert_eq!((config.top(inet), config.wants(inet)), (DEFAULT_TOP, true));
     }
 
@@ -437,7 +456,26 @@ mod tests {
             ]
         );
         let config = parse("top = 5\n[samples.udp_v6]\ntop = 20\n").unwrap();
-        assert_eq!(config.top(topstat_samples::families()[0].samples()), 20);
+        assert_eq!(config.top(inet()), 20);
+    }
+
+    #[test]
+    fn threads_are_for_samples_of_processes() {
+        let config = parse("[samples.tasks]\nthreads = true\n[samples.delays]\nthreads = false\n").unwrap();
+        let threads = |family: &str| {
+            let family = topstat_samples::families().iter().find(|one| one.name() == family).unwrap();
+            config.threads(family.samples())
+        };
+        assert_eq!((threads("tasks"), threads("delays"), threads("inet")), (true, false, false));
+        assert_eq!(Config::default().needs_restart(&config), ["samples.tasks.threads"]);
+        let lines =
+            wrong("[samples.tcp_v4]\nthreads = true\n[samples.tasks]\nthread = true\n[samples.delays]\nthreads = 1\n");
+        assert!(
+            lines[0].starts_with("x.toml:2:1: unknown key or table of sample tcp_v4 threads: there are"),
+            "{lines:?}"
+        );
+        assert_eq!(lines[1], "x.toml:4:1: unknown key or table of sample tasks thread: did you mean threads?");
+        assert_eq!(lines[2], "x.toml:6:11: threads = 1: allowed are true and false");
     }
 
     #[test]
@@ -464,8 +502,7 @@ mod tests {
         .map(|text| parse(text).unwrap());
         assert_eq!(old.needs_restart(&new), ["mount", "top", "samples.tcp_v4.top"]);
         assert_eq!(old.needs_restart(&old), [""; 0]);
-        let off: String = topstat_samples::families()[0]
-            .samples()
+        let off: String = inet()
             .iter()
             .fold(String::new(), |text, info| text + &format!("[samples.{}]\nenabled = false\n", info.name));
         let off = parse(&off).unwrap();

@@ -236,7 +236,7 @@ fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn S
                     Adopted::Found => log::info!("{name}: found pinned, and adopted"),
                     Adopted::Upgraded => log::info!("{name}: found pinned, and its programs replaced"),
                 }
-                if let Some(note) = topstat_samples::pinned::kept_top(state.as_ref(), &options) {
+                for note in topstat_samples::pinned::kept(state.as_ref(), &options) {
                     log::warn!("{name}: {note}");
                 }
                 for program in state.programs() {
@@ -245,7 +245,12 @@ fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn S
                 states.push(state);
             }
             Err(error) => {
-                log::error!("{name}: {error}");
+                // What the administrator has not switched on need not be there.
+                let level = match error {
+                    topstat_samples::Error::SwitchedOff { .. } => log::Level::Info,
+                    _ => log::Level::Error,
+                };
+                log::log!(level, "{name}: {error}");
                 failed = Some(error);
             }
         }

@@ -198,7 +198,7 @@ fn failure(error: Error) -> Failure {
     let errno = match error {
         Error::Option(_) => libc::EINVAL,
         Error::NotLoaded(_) => libc::ENODATA,
-        Error::Unsupported { .. } | Error::Lacking { .. } => libc::EOPNOTSUPP,
+        Error::Unsupported { .. } | Error::Lacking { .. } | Error::SwitchedOff { .. } => libc::EOPNOTSUPP,
         Error::Kernel { .. } | Error::Pins { .. } | Error::OtherAbi { .. } => libc::EIO,
     };
     Failure { errno, why: error.to_string() }

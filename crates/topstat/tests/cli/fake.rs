@@ -69,6 +69,8 @@ impl Fake {
 pub struct FakeState {
     samples: &'static [SampleInfo],
     top: u32,
+    /// It ranks threads.
+    pub threads: bool,
     settings: Mutex<HashMap<String, TableSettings>>,
     /// The table that can't be set.
     pub stubborn: Mutex<Option<&'static str>>,
@@ -86,6 +88,7 @@ impl FakeState {
         Self {
             samples: family.samples(),
             top,
+            threads: false,
             settings: Mutex::new(tables.map(|table| (path(table), TableSettings::default())).collect()),
             stubborn: Mutex::default(),
             readers: Arc::default(),
@@ -100,6 +103,10 @@ impl State for FakeState {
 
     fn top(&self) -> u32 {
         self.top
+    }
+
+    fn threads(&self) -> bool {
+        self.threads
     }
 
     fn settings(&self, table: &TableInfo) -> Result<TableSettings, Error> {

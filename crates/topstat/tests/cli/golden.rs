@@ -101,6 +101,8 @@ fn wrong_usage() {
         "top tcp/conns_pps --port 65536",
         "top tcp/conns_pps --period 0",
         "top tcp/conns_pps --delay 2h",
+        "top tcp/conns_pps --threads",
+        "top cgroups/cpu --threads",
         "top tcp/conns_pps -o xml",
         "tasks abc",
         "tasks 1 0",

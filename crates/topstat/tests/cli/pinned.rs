@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Commands on what a daemon has pinned: `get`, `set`, `top` and `ls`, where no tree is mounted.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -173,6 +174,9 @@ fn top_does_not_change_what_is_everybodys() {
         assert!(fake.options.is_some(), "a table of one's own");
         assert_eq!(fake.set("tcp_v4/conns_pps"), TableSettings::default());
     }
+    let (mut console, mut fake) = (FakeConsole::pipe(), Fake::pinned(128));
+    assert_eq!(console.run("top tasks/cpu --threads", &mut fake), Exit::Usage);
+    text += &format!("$ topstat top tasks/cpu --threads\n{}\n", console.notes);
     for switch in ["enabled", "tcp_v4/enabled", "tcp_v4/conns_pps/enabled"] {
         let (mut console, mut fake) = (FakeConsole::pipe(), Fake::pinned(1));
         assert_eq!(set(&format!("{switch} 0"), &mut fake), done());
@@ -180,6 +184,18 @@ fn top_does_not_change_what_is_everybodys() {
         text += &console.notes;
     }
     compare("top-pinned.txt", &text);
+}
+
+#[test]
+fn a_daemon_that_ranks_threads_may_be_asked_for_them() {
+    let mut fake = Fake::pinned(128);
+    let tasks = Arc::get_mut(fake.pinned.get_mut("tasks").unwrap()).unwrap();
+    tasks.threads = true;
+    for line in ["top tasks/cpu", "top tasks/cpu --threads"] {
+        let mut console = FakeConsole::pipe();
+        assert_eq!(console.run(line, &mut fake), Exit::Done, "{}", console.notes);
+        assert!(fake.options.is_none(), "nothing was loaded");
+    }
 }
 
 #[test]

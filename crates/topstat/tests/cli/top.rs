@@ -49,6 +49,16 @@ fn snapshots_are_on_time_however_slow_the_output() {
 }
 
 #[test]
+fn threads_are_ranked_where_objects_are_processes() {
+    for (line, threads) in [("top tasks/cpu", false), ("top tasks/cpu --threads", true), ("top delays/blkio -H", true)]
+    {
+        let mut fake = Fake::default();
+        assert_eq!(FakeConsole::pipe().run(line, &mut fake), Exit::Done, "{line}");
+        assert_eq!(fake.options.map(|options| options.threads), Some(threads), "{line}");
+    }
+}
+
+#[test]
 fn a_period_passes_before_the_first_rows_and_somebody_is_told() {
     let mut console = FakeConsole::terminal(24, 80);
     console.run("top udp_v4/conns_pps 1 1 --period 10s", &mut Fake::default());

@@ -31,7 +31,7 @@ pub fn run(
     console.catch_signals(plan.style.in_place).map_err(system)?;
     let mut source = match shared(args, &plan, backend)? {
         Some(state) => {
-            plan.share(args, state.top())?;
+            plan.share(args, state.as_ref())?;
             for table in &plan.tables {
                 if let Some(off) = off(state.settings(table)?, table) {
                     console.note(&format!("topstat: {off}"));

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use topstat_model::TableType;
-use topstat_samples::{DEFAULT_TOP, Options, TableInfo};
+use topstat_samples::{DEFAULT_TOP, Options, State, TableInfo};
 
 use super::filter::Filters;
 use super::view::Style;
@@ -46,7 +46,16 @@ impl Plan {
             _ => None,
         };
         let tables = resolve::tables(&args.table, family)?;
+        if let Some(table) = tables.iter().find(|table| args.threads && !may_be_threads(table)) {
+            return Err(Error::Usage(format!(
+                "--threads is for tables that rank processes, and {}/{} does not: {} do",
+                table.sample,
+                table.name,
+                of_processes().join(", ")
+            )));
+        }
         let options = Options {
+            threads: args.threads,
             top: top(args.top, args.rows)?,
             period_ms: args.period.unwrap_or(Options::default().period_ms),
             delay_ms: args.delay.unwrap_or(Options::default().delay_ms),
@@ -90,12 +99,14 @@ impl Plan {
     /// # Errors
     ///
     /// Where it was to set what is everybody's.
-    pub fn share(&mut self, args: &TopArgs, top: u32) -> Result<(), Error> {
+    pub fn share(&mut self, args: &TopArgs, state: &dyn State) -> Result<(), Error> {
+        let top = state.top();
         let path = self.tables.first().map(|table| format!("{}/{}", table.sample, table.name)).unwrap_or_default();
         let given = [
             ("--period", args.period.map(|_| format!("topstat set {path}/period"))),
             ("--delay", args.delay.map(|_| format!("topstat set {path}/delay"))),
             ("--top", args.top.map(|_| "top in its configuration".to_owned())),
+            ("--threads", (args.threads && !state.threads()).then(|| "threads in its configuration".to_owned())),
         ];
         for (option, instead) in given {
             if let Some(instead) = instead {
@@ -116,6 +127,16 @@ impl Plan {
             }
         }
     }
+}
+
+/// Whether a table's objects can be threads.
+fn may_be_threads(table: &TableInfo) -> bool {
+    topstat_samples::samples().iter().any(|sample| sample.name == table.sample && sample.threads)
+}
+
+/// The samples whose objects can.
+fn of_processes() -> Vec<&'static str> {
+    topstat_samples::samples().iter().filter(|sample| sample.threads).map(|sample| sample.name).collect()
 }
 
 /// How many rows the table keeps.

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What the readers of a family of ranked tables run, on top of ranked.bpf.h. A family defines
+ * before it `ranked_section`, a ts_section called `head` and its rows; `ranked_row`, which begin
+ * with a ts_row called `row`; and
+ *
+ *	void ranked_describe(struct ranked_row *row, u64 obj)   what describes the object
+ *	void ranked_before(u32 bank)                            on its own CPU, before its section
+ */
+#ifndef TOPSTAT_RANKED_SNAPSHOT_BPF_H
+#define TOPSTAT_RANKED_SNAPSHOT_BPF_H
+
+/* What the latest call of ranked_snapshot found on its CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(u32));
+	__uint(value_size, 4096);
+} section SEC(".maps");
+
+/* One slot. A global function, which the verifier looks at once and not once a slot. */
+__noinline int ranked_snapshot_row(u32 cpu, u32 bank_number, u32 table, u32 slot, u32 read_only)
+{
+	struct ranked_section *s;
+	struct ranked_row *row;
+	struct ts_bank *bank;
+	u32 zero = 0;
+	ts_view view;
+	u64 obj;
+
+	if (table >= TS_BANK_TABLES || bank_number >= RANKED_BANKS)
+		return 0;
+	s = bpf_map_lookup_elem(&section, &zero);
+	bank = ranked_bank(cpu, bank_number);
+	if (!s || !bank)
+		return 0;
+	view = ranked_view(bank_number, table);
+	row = &s->row[ts_bound(s->head.rows, constants.shape.entries_mask)];
+	obj = ts_section_row(&s->head, ranked_table(bank, table & (TS_BANK_TABLES - 1)), slot, view, read_only,
+			     &row->row);
+	if (!obj)
+		return 0;
+	ranked_describe(row, obj);
+	ts_section_keep(&s->head, &row->row, obj, view);
+	return 0;
+}
+
+/*
+ * Take one table's section on the CPU that is named, at the instant that is named. Arguments:
+ * struct ts_section_args. Returns 0; EAGAIN: a push that this call has interrupted holds the bank,
+ * call again; ENOENT: no such table.
+ */
+SEC("raw_tp")
+int ranked_snapshot(struct bpf_raw_tracepoint_args *ctx)
+{
+	u32 cpu = ctx->args[0], bank_number = ctx->args[1], table = ctx->args[2];
+	u64 now = ctx->args[3];
+	u32 read_only = ctx->args[4];
+	struct ranked_section *s;
+	u32 zero = 0, slot;
+	struct ts_config *c;
+	struct ts_bank *bank;
+	struct ts_table *t;
+
+	if (bank_number >= RANKED_BANKS || table >= TS_BANK_TABLES)
+		return ENOENT;
+	s = bpf_map_lookup_elem(&section, &zero);
+	bank = ranked_bank(cpu, bank_number);
+	if (!s || !bank)
+		return ENOENT;
+	if (!read_only && cpu == bpf_get_smp_processor_id())
+		ranked_before(bank_number);
+	c = &settings.config[ts_bound(bank_number, RANKED_BANKS - 1)][ts_bound(table, TS_BANK_TABLES - 1)];
+	if (!now)
+		now = c->precise ? bpf_ktime_get_ns() : bpf_jiffies64();
+	ts_section_begin(&s->head, c, now);
+	if (!read_only && !ts_bank_enter(bank))
+		return EAGAIN;
+	t = ranked_table(bank, table & (TS_BANK_TABLES - 1));
+	ts_section_table(&s->head, t, c, read_only);
+	for (slot = 0; slot <= constants.shape.entries_mask; slot++)
+		ranked_snapshot_row(cpu, bank_number, table, slot, read_only);
+	ts_section_end(&s->head, t);
+	ts_bank_leave(bank, !read_only);
+	return 0;
+}
+
+struct ts_refill refill SEC(".data.refill");
+
+/* Order an object again, on whatever CPU this runs: by its value of now, whoever pushes to it
+ * meanwhile orders it, too. */
+static __always_inline void ranked_order_again(u64 self, u64 id)
+{
+	u32 table = refill.table, bank_number = refill.sample;
+	struct ts_value value = {};
+	struct ts_bank *bank;
+	struct ts_tick *tick;
+	struct ts_table *t;
+	ts_view view;
+
+	if (!id || !self || table >= TS_BANK_TABLES || bank_number >= RANKED_BANKS)
+		return;
+	bank = ranked_bank(bpf_get_smp_processor_id(), bank_number);
+	if (!bank)
+		return;
+	refill.objects++;
+	ts_bank_to(bank, constants.shape.table_stride, settings.config[bank_number], settings.all.generation,
+		   bpf_jiffies64());
+	if (!ts_bank_enter(bank)) {
+		refill.skipped++;
+		return;
+	}
+	tick = &bank->tick[table];
+	t = ranked_table(bank, table);
+	view = ranked_view(bank_number, table);
+	if (ts_view_type(view) == TS_STATIC) {
+		ts_peek(&t->scratch, sizeof(struct ts_count), self + ts_view_window(view));
+		value.value = t->scratch.sum[0] + t->scratch.sum[1];
+	} else {
+		ts_peek(&t->scratch, sizeof(struct ts_window), self + ts_view_window(view));
+		if (ts_window_eval(&t->scratch, tick, &value))
+			value.value = ts_window_now(&t->scratch, tick->fraction);
+	}
+	if (value.value)
+		ts_order_slow(t, tick, self, id, value.value, view);
+	ts_bank_leave(bank, 1);
+}
+
+#endif /* TOPSTAT_RANKED_SNAPSHOT_BPF_H */

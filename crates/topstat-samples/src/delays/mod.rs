@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sample `delays`: what processes wait for, by the kernel's delay accounting.
+//!
+//! See `README.md` in this folder for what is counted, and where.
+
+mod abi;
+mod check;
+mod observer;
+mod tables;
+
+use std::mem::{offset_of, size_of};
+use std::sync::Arc;
+
+use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
+use topstat_model::{Column, Field};
+
+use crate::cgroup::Paths;
+use crate::hooks::{Hook, Observer};
+use crate::pinned::{Adopted, Pins};
+use crate::process::{self, Who};
+use crate::ranking::{self, Maps, Ranked};
+use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo, bpf};
+use observer::Accounting;
+
+/// The map that counts waits for block I/O that were longer than there was time for.
+const IMPOSSIBLE: &str = ".data.impossible";
+
+/// The family of the sample of delays.
+pub static FAMILY: Delays = Delays;
+
+/// See [`FAMILY`].
+pub struct Delays;
+
+impl Family for Delays {
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
+
+    fn samples(&self) -> &'static [SampleInfo] {
+        tables::SAMPLES
+    }
+
+    fn ready(&self) -> Result<(), Error> {
+        match observer::accounting() {
+            Accounting::On => Ok(()),
+            Accounting::Off => Err(Error::SwitchedOff {
+                sample: Self::NAME,
+                reason: "the kernel's delay accounting is off".to_owned(),
+                advice: observer::SWITCH_ON.to_owned(),
+            }),
+            Accounting::Missing => Err(Error::Unsupported {
+                sample: Self::NAME,
+                reason: "the kernel has no delay accounting".to_owned(),
+                advice: "use a kernel that was built with CONFIG_TASK_DELAY_ACCT=y".to_owned(),
+            }),
+        }
+    }
+
+    fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
+        Arc::new(ranking::load::<Self>(tables, options)?).read(options.cpu_rows)
+    }
+
+    fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error> {
+        Ok(Arc::new(ranking::load::<Self>(tables, options)?))
+    }
+
+    fn abi(&self) -> u32 {
+        Self::ABI
+    }
+
+    fn open(&self, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
+        ranking::open::<Self>(pins)
+    }
+
+    fn adopt(
+        &self,
+        pins: &Pins,
+        tables: &[&TableInfo],
+        options: &Options,
+    ) -> Result<(Arc<dyn State>, Adopted), Error> {
+        ranking::adopt::<Self>(pins, tables, options)
+    }
+
+    fn check(&self) -> Vec<Check> {
+        check::check()
+    }
+}
+
+impl Ranked for Delays {
+    const NAME: &'static str = "delays";
+    const SAMPLES: &'static [SampleInfo] = tables::SAMPLES;
+    const SAMPLE_BANKS: u32 = abi::DELAYS_BANKS;
+    const ABI: u32 = abi::DELAYS_ABI;
+    const SNAPSHOT_OBJECT: &'static [u8] = include_bytes!(concat!(env!("OUT_DIR"), "/delays/snapshot.bpf.o"));
+    const SNAPSHOT: &'static str = "ranked_snapshot";
+    const SECTION_HEAD: usize = size_of::<abi::delays_section>();
+    const REFILL: &'static str = "delays_refill";
+    const FURTHER: &'static [&'static str] = &["threads", IMPOSSIBLE];
+    const BY_THREAD: Option<usize> = Some(offset_of!(abi::delays_constants, by_thread));
+    const HOOKS: &'static [Hook] = observer::HOOKS;
+    const PARTS: &'static [&'static str] = &[];
+    type Row = abi::delays_row;
+    type Describer = Paths;
+
+    fn observer(options: &Options) -> Result<Observer, Error> {
+        observer::observer(options)
+    }
+
+    fn explain(error: Error) -> Error {
+        process::explain(error, Self::NAME)
+    }
+
+    fn columns(_sample: u32) -> Vec<Column> {
+        process::columns()
+    }
+
+    fn describer() -> Paths {
+        Paths::new()
+    }
+
+    fn describe(_sample: u32, row: &abi::delays_row, paths: &mut Paths) -> Vec<Field> {
+        let abi::process_row { cgroup, cgroup_v1, pid, tid, comm } = row.who;
+        process::describe(&Who { pid, tid, comm: &comm, cgroup, cgroup_v1 }, paths)
+    }
+
+    fn lost(maps: &Maps, bank: u32, number: u32) -> Vec<(&'static str, u64)> {
+        if (bank, number) != (0, abi::DELAYS_BLKIO) {
+            return Vec::new();
+        }
+        let map = maps.further.iter().find(|(name, _)| *name == IMPOSSIBLE);
+        let value = map.and_then(|(_, map)| map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten());
+        let count = value.as_ref().and_then(|bytes| bytes.first_chunk().copied()).map(u64::from_ne_bytes);
+        vec![("impossible", count.unwrap_or(0))]
+    }
+
+    fn refill(object: &Object, _maps: &Maps, _sample: u32) -> Result<Link, Error> {
+        bpf::program(object, Self::REFILL)?
+            .attach()
+            .map_err(|e| Error::Kernel { what: "order all tasks again".to_owned(), why: e.to_string() })
+    }
+}

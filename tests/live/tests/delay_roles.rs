@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the other processes do in the tests of delays: they wait for a disk, or for memory.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use memmap2::{MmapMut, MmapOptions};
+use topstat_live::role::{say, told};
+
+/// Plays a role; false: there is none of that name.
+pub fn play(role: &str, arguments: &[String]) -> bool {
+    let argument = |i: usize| arguments.get(i).map(String::as_str).expect("an argument");
+    match role {
+        "disk-reader" => disk_reader(Path::new(argument(0)), argument(1).parse().expect("threads")),
+        "presser" => presser(Path::new(argument(0))),
+        "copier" => copier(),
+        "swapper" => swapper(),
+        _ => return false,
+    }
+    true
+}
+
+/// What is read at once, past the page cache; and what its address has to be a multiple of.
+const BLOCK: usize = 64 << 10;
+const ALIGN: usize = 4096;
+
+fn direct(path: &Path) -> File {
+    OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).expect("open the file for direct reads")
+}
+
+/// Reads so many blocks, from the file's beginning on, again and again.
+fn read_blocks(file: &File, blocks: u64) {
+    let size = file.metadata().expect("the file's size").len();
+    // A mapping begins at a page.
+    let mut buffer = MmapMut::map_anon(BLOCK).expect("memory");
+    for block in 0..blocks {
+        file.read_exact_at(&mut buffer, block * BLOCK as u64 % size).expect("read");
+    }
+}
+
+/// Each thread reads so many blocks when told to.
+fn disk_reader(path: &Path, threads: usize) {
+    let file = direct(path);
+    say("ready");
+    while let Some(line) = told() {
+        let blocks = line.parse().expect("how many blocks");
+        if threads == 1 {
+            read_blocks(&file, blocks);
+        } else {
+            std::thread::scope(|scope| {
+                for _ in 0..threads {
+                    scope.spawn(|| read_blocks(&file, blocks));
+                }
+            });
+        }
+        say("read");
+    }
+}
+
+/// Uses more of a file than there is memory for it, for so many milliseconds.
+fn presser(path: &Path) {
+    let file = File::open(path).expect("open the file");
+    // Not more than is asked for. (Of a mapping so advised, the kernel would not know what is in use.)
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).expect("no reading ahead");
+    let pages = file.metadata().expect("the file's size").len() / ALIGN as u64;
+    say("ready");
+    while let Some(line) = told() {
+        let until = Instant::now() + Duration::from_millis(line.parse().expect("milliseconds"));
+        let mut at = 1_u64;
+        while Instant::now() < until {
+            for _ in 0..100 {
+                // Any page, each as often as another, so that many are in use when they are thrown out.
+                at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                file.read_exact_at(&mut [0], (at >> 33) % pages * ALIGN as u64).expect("read");
+            }
+        }
+        say("pressed");
+    }
+}
+
+/// Writes so many pages that a child has, too.
+fn copier() {
+    say("ready");
+    while let Some(line) = told() {
+        let pages: usize = line.parse().expect("how many pages");
+        let mut memory = MmapOptions::new().len(pages * ALIGN).map_anon().expect("memory");
+        memory.advise(memmap2::Advice::NoHugePage).expect("small pages");
+        for page in 0..pages {
+            memory[page * ALIGN] = 1;
+        }
+        // SAFETY: the child does nothing but wait for a signal that ends it.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: as above.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                loop {
+                    libc::pause();
+                }
+            }
+        }
+        assert!(child > 0, "fork: {}", std::io::Error::last_os_error());
+        for page in 0..pages {
+            memory[page * ALIGN] = 2;
+        }
+        // SAFETY: a child of this process, which has not been waited for.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        say("copied");
+    }
+}
+
+/// Writes so many pages, and reads them again: more than there is memory.
+fn swapper() {
+    say("ready");
+    while let Some(line) = told() {
+        let pages: usize = line.parse().expect("how many pages");
+        let mut memory = MmapOptions::new().len(pages * ALIGN).map_anon().expect("memory");
+        for page in 0..pages {
+            memory[page * ALIGN..][..8].copy_from_slice(&page.to_ne_bytes());
+        }
+        for page in 0..pages {
+            assert_eq!(memory[page * ALIGN..][..8], page.to_ne_bytes());
+        }
+        say("swapped");
+    }
+}
