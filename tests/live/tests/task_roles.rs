@@ -16,6 +16,7 @@ pub fn play(role: &str, arguments: &[String]) -> bool {
         "ignorer" => ignorer(),
         "reaper" => reaper(),
         "forker" => forker(),
+        "stormer" => stormer(),
         "short" => short(),
         "team" => team(),
         "caller" => caller(),
@@ -164,6 +165,32 @@ fn forker() {
             wait(child(|| ()));
         }
         say("done");
+    }
+}
+
+/// Has children that end at once, one after the other, for so many milliseconds: as many as it can. Says how many.
+fn stormer() {
+    extern "C" fn child(_: *mut libc::c_void) -> libc::c_int {
+        0
+    }
+    /// For a child that only ends.
+    const STACK: usize = 64 << 10;
+    let mut stack = vec![0_u128; STACK / size_of::<u128>()];
+    say("ready");
+    while let Some(line) = told() {
+        let until = std::time::Instant::now() + std::time::Duration::from_millis(ms(&line));
+        let mut made = 0_u64;
+        while std::time::Instant::now() < until {
+            // SAFETY: the child has a stack of its own, touches nothing else, and has ended when this returns.
+            let pid = unsafe {
+                let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+                libc::clone(child, stack.as_mut_ptr_range().end.cast(), flags, std::ptr::null_mut())
+            };
+            assert!(pid > 0, "clone: {}", std::io::Error::last_os_error());
+            wait(pid);
+            made += 1;
+        }
+        say(format!("made {made}"));
     }
 }
 
