@@ -17,6 +17,7 @@ pub fn play(role: &str, arguments: &[String]) -> bool {
         "reaper" => reaper(),
         "forker" => forker(),
         "stormer" => stormer(),
+        "crowd" => crowd(argument(0).parse().expect("how many")),
         "short" => short(),
         "team" => team(),
         "caller" => caller(),
@@ -191,6 +192,53 @@ fn stormer() {
             made += 1;
         }
         say(format!("made {made}"));
+    }
+}
+
+/// Has so many children that sleep until they are told to run for a moment, all at once. They share this process's memory:
+/// 100,000 of them would else not fit on most hosts.
+fn crowd(count: usize) {
+    /// For a child that sleeps, and for a signal's frame, which holds all of the processor's registers.
+    const STACK: usize = 16 << 10;
+    extern "C" fn woken(_: libc::c_int) {}
+    extern "C" fn child(_: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: plain system calls; the child never returns from here.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            loop {
+                libc::pause();
+            }
+        }
+    }
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGUSR1, woken as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+    let mut stacks = memmap2::MmapOptions::new().len(count * STACK).map_anon().expect("memory for stacks");
+    let mut children = Vec::with_capacity(count);
+    say("ready");
+    while let Some(line) = told() {
+        match line.as_str() {
+            "come" => {
+                for stack in stacks.chunks_exact_mut(STACK) {
+                    // SAFETY: the child has a stack of its own, which outlives it, and touches nothing else.
+                    let pid = unsafe {
+                        let flags = libc::CLONE_VM | libc::SIGCHLD;
+                        libc::clone(child, stack.as_mut_ptr_range().end.cast(), flags, std::ptr::null_mut())
+                    };
+                    assert!(pid > 0, "child {}: {}", children.len(), std::io::Error::last_os_error());
+                    children.push(pid);
+                }
+            }
+            // SAFETY: children that nobody has waited for.
+            "wake" => children.iter().for_each(|pid| assert_eq!(unsafe { libc::kill(*pid, libc::SIGUSR1) }, 0)),
+            _ => {
+                for pid in children.drain(..) {
+                    // SAFETY: as above.
+                    assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+                    wait(pid);
+                }
+            }
+        }
+        say("done");
     }
 }
 

@@ -36,14 +36,14 @@ const EXACT: f64 = 0.005;
 /// What sums may be off.
 const SUM: f64 = 0.0001;
 
-fn account() -> Precise {
+pub fn account() -> Precise {
     harness::once();
     let accountant = Accountant::load(&AccountOptions::default()).unwrap_or_else(|e| panic!("{e}"));
     accountant.reader().unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// The next interval, which adds up.
-fn interval(reader: &mut Precise) -> Interval {
+pub fn interval(reader: &mut Precise) -> Interval {
     interval_of(reader, Each::Process)
 }
 
