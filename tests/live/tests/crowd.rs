@@ -58,7 +58,9 @@ fn how_many() -> u64 {
     let free =
         free.lines().find_map(|line| line.strip_prefix("MemAvailable:")?.split_whitespace().next()?.parse().ok());
     let free_kib: u64 = free.expect("MemAvailable");
-    let count = wanted.min(free_kib * 1024 / 2 / TASK_BYTES).min(number("/proc/sys/kernel/threads-max") / 2);
+    let count = wanted
+        .min(free_kib * 1024 / 2 / TASK_BYTES)
+        .min(number("/proc/sys/kernel/threads-max").saturating_sub(2 * OTHERS));
     if count < wanted {
         note(format!("{wanted} tasks were asked for, and there is room for {count}"));
     }
