@@ -29,6 +29,7 @@ pub use pins::{adopt, open};
 pub use settings::{Settings, jiffy_ns};
 
 use crate::bpf::{self, Shared};
+use crate::cost::Skipped;
 use crate::hooks::{Hook, Observer};
 use crate::{Error, Options, Program, SampleInfo, Source, State, TableInfo, TableSettings};
 pub use abi::{Head, ts_tick};
@@ -250,6 +251,7 @@ pub struct Ranking<F: Ranked> {
     top: u32,
     threads: bool,
     programs: Vec<Program>,
+    skipped: Skipped,
     _attached: Box<dyn Any + Send + Sync>,
     family: PhantomData<F>,
 }
@@ -278,17 +280,9 @@ impl<F: Ranked> Ranking<F> {
         let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, F::SAMPLE_BANKS, shared);
         let census = Shared::new(&maps.census)?;
         let (top, threads) = (shape.top, maps.threads::<F>());
-        Ok(Self {
-            maps,
-            banks,
-            census,
-            settings,
-            top,
-            threads,
-            programs,
-            _attached: Box::new(attached),
-            family: PhantomData,
-        })
+        let skipped = Skipped::by(&programs);
+        let _attached = Box::new(attached);
+        Ok(Self { maps, banks, census, settings, top, threads, programs, skipped, _attached, family: PhantomData })
     }
 
     /// The maps.

@@ -241,7 +241,10 @@ impl<F: Ranked> Reader<F> {
     }
 
     fn lost(&self, table: &Table<'_>, sections: &[Section<F::Row>]) -> Lost {
-        let mut further = vec![("crowded".into(), sections.iter().map(|s| s.head.crowded).sum())];
+        let mut further = vec![
+            ("crowded".into(), sections.iter().map(|s| s.head.crowded).sum()),
+            ("skipped".into(), self.state.skipped.count()),
+        ];
         let own = F::lost(self.state.maps(), table.sample, table.number);
         further.extend(own.into_iter().map(|(name, count)| (name.into(), count)));
         Lost {
