@@ -82,8 +82,9 @@ bench-icount: ## The part of `make bench` that runs in virtual machines: instruc
 	@$(MAKE) --no-print-directory bench BENCH='icount accuracy'
 
 .PHONY: soak
-soak: ## Keep a daemon under load, readers, settings and kills for an hour (SECONDS=600): does anything grow?
+soak: ## Keep a daemon under load, readers, settings and kills for an hour (SECONDS=600): does anything grow? And 100,000 tasks
 	@scripts/setup build test
+	@$(AS_ROOT) env TOPSTAT_CROWD=100000 $(CARGO) test --locked -p topstat-live $(CARGOFLAGS) -- crowd::
 	@$(AS_ROOT) env TOPSTAT_SOAK_SECONDS=$(SECONDS) $(CARGO) test --locked -p topstat-live $(CARGOFLAGS) -- soak::
 
 .PHONY: vm

@@ -6,9 +6,9 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, Sender};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
@@ -23,7 +23,8 @@ pub struct Options {
     /// Rounds, in each of which every program has its turn.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Seconds to a turn; every program refreshes once a second.
+    /// Seconds to a turn; every program is told to refresh once a second, and is measured by the refreshes that it
+    /// made.
     #[arg(long, default_value_t = 6)]
     seconds: u32,
     /// The topstat to measure [default: the one beside this program]
@@ -36,24 +37,38 @@ pub struct Sleep {
     count: u32,
 }
 
-/// Long enough for a program to have started, and to have shown something twice.
-const WARM_UP: Duration = Duration::from_millis(3500);
+/// Refreshes that a program makes before it is measured: the first is of all that there is, and not of an interval.
+const WARM_UP: usize = 2;
+/// The longest to wait for a program to refresh as often as it must to be measured.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Whoever draws on a terminal draws in one go; after so long without a byte it draws anew.
+const PAUSE: Duration = Duration::from_millis(150);
 
 /// A program that shows tasks, refreshing once a second.
 struct Tool {
     name: &'static str,
     arguments: &'static [&'static str],
-    /// It draws on a terminal, and has no other way.
-    terminal: bool,
+    output: Output,
+}
+
+/// How a refresh is told from the one before.
+#[derive(Clone, Copy)]
+enum Output {
+    /// A line that begins so.
+    Begins(&'static str),
+    /// A line that has this in it.
+    Contains(&'static str),
+    /// It draws on a terminal, and has no other way: see [`PAUSE`].
+    Terminal,
 }
 
 /// topstat comes first: the others are compared with it.
 const TOOLS: [Tool; 5] = [
-    Tool { name: "topstat", arguments: &["tasks", "1"], terminal: false },
-    Tool { name: "top", arguments: &["-b", "-d", "1"], terminal: false },
-    Tool { name: "pidstat", arguments: &["1"], terminal: false },
-    Tool { name: "htop", arguments: &["-d", "10"], terminal: true },
-    Tool { name: "atop", arguments: &["1"], terminal: false },
+    Tool { name: "topstat", arguments: &["tasks", "1"], output: Output::Begins("tasks  ") },
+    Tool { name: "top", arguments: &["-b", "-d", "1"], output: Output::Begins("top - ") },
+    Tool { name: "pidstat", arguments: &["1"], output: Output::Contains("  Command") },
+    Tool { name: "htop", arguments: &["-d", "10"], output: Output::Terminal },
+    Tool { name: "atop", arguments: &["1"], output: Output::Begins("ATOP - ") },
 ];
 
 pub fn run(options: &Options) -> Result<()> {
@@ -65,7 +80,11 @@ pub fn run(options: &Options) -> Result<()> {
     let (tools, missing): (Vec<&Tool>, Vec<&Tool>) =
         TOOLS.iter().partition(|tool| tool.name == "topstat" || installed(tool.name));
     println!("## refresh: CPU time of one refresh, in milliseconds, by sleeping processes");
-    println!("({} rounds of {} s each, interleaved; median, least and most)\n", options.rounds, options.seconds);
+    println!(
+        "({} rounds of {} s each, interleaved; median, least and most. By the refreshes that were made: who takes longer \
+         than a second for one makes fewer)\n",
+        options.rounds, options.seconds
+    );
     for tool in &missing {
         println!("{} is not installed: left out\n", tool.name);
     }
@@ -100,43 +119,76 @@ fn installed(name: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
 
-/// CPU milliseconds of one refresh.
+/// CPU milliseconds of one refresh: from the beginning of one to the beginning of another, by how many there were.
 fn turn(tool: &Tool, topstat: &Path, seconds: u32) -> Result<f64> {
     let program = if tool.name == "topstat" { topstat.to_owned() } else { tool.name.into() };
     let mut command = Command::new(program);
-    command.args(tool.arguments).env("TERM", "xterm").env("COLUMNS", "120").env("LINES", "40");
-    let terminal = if tool.terminal { Some(Terminal::new()?) } else { None };
+    command.args(tool.arguments).env("TERM", "xterm").env("COLUMNS", "120").env("LINES", "40").env("LC_ALL", "C");
+    let mut terminal = match tool.output {
+        Output::Terminal => Some(Terminal::new()?),
+        _ => None,
+    };
     match &terminal {
         Some(terminal) => command.stdin(terminal.end()?).stdout(terminal.end()?),
-        None => command.stdin(Stdio::null()).stdout(Stdio::null()),
+        None => command.stdin(Stdio::null()).stdout(Stdio::piped()),
     };
-    let mut running =
-        Running(command.stderr(Stdio::null()).spawn().with_context(|| format!("cannot run {}", tool.name))?);
-    sleep(WARM_UP);
-    let before = running.cpu_ns().with_context(|| format!("{} has ended", tool.name))?;
-    sleep(Duration::from_secs(seconds.into()));
-    let after = running.cpu_ns().with_context(|| format!("{} has ended", tool.name))?;
-    if let Some(status) = running.0.try_wait()? {
-        bail!("{} has ended: {status}", tool.name);
+    let child = command.stderr(Stdio::null()).spawn().with_context(|| format!("cannot run {}", tool.name))?;
+    let mut running = Running(child);
+    let pid = running.0.id();
+    // What it had used when it began each refresh.
+    let (begun, refreshes) = mpsc::channel();
+    match (terminal.as_mut(), running.0.stdout.take()) {
+        (Some(terminal), _) => terminal.watch(pid, begun),
+        (None, Some(output)) => watch_lines(output, tool.output, pid, begun),
+        (None, None) => bail!("{} has no output", tool.name),
     }
-    Ok((after - before) as f64 / f64::from(seconds) / 1e6)
+    let next = || {
+        let at = refreshes.recv_timeout(PATIENCE);
+        at.with_context(|| format!("{} has ended, or shows nothing for {PATIENCE:?}", tool.name))
+    };
+    for _ in 0..WARM_UP {
+        next()?;
+    }
+    let first = next()?;
+    let began = Instant::now();
+    let (mut last, mut count) = (first, 0_u32);
+    while began.elapsed() < Duration::from_secs(seconds.into()) {
+        last = next()?;
+        count += 1;
+    }
+    Ok((last - first) as f64 / f64::from(count) / 1e6)
+}
+
+/// What all threads of a process have used so far; by the scheduler, not by ticks. 0: it has ended.
+fn cpu_ns(pid: u32) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let texts = threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
+    texts.filter_map(|text| text.split(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+/// Says what the process has used whenever it begins to write a refresh, until it ends.
+fn watch_lines(output: ChildStdout, how: Output, pid: u32, begun: Sender<u64>) {
+    std::thread::spawn(move || {
+        let mut output = BufReader::new(output);
+        let mut line = Vec::new();
+        while output.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            let text = String::from_utf8_lossy(&line);
+            let is_first = match how {
+                Output::Begins(with) => text.starts_with(with),
+                Output::Contains(what) => text.contains(what),
+                Output::Terminal => false,
+            };
+            if is_first {
+                // If nobody wants to know any more it must not be held up all the same.
+                let _ = begun.send(cpu_ns(pid));
+            }
+            line.clear();
+        }
+    });
 }
 
 /// A program that is ended with this.
 struct Running(Child);
-
-impl Running {
-    /// What all its threads have used so far; by the scheduler, not by ticks.
-    fn cpu_ns(&self) -> Result<u64> {
-        let mut sum = 0;
-        for thread in fs::read_dir(format!("/proc/{}/task", self.0.id()))? {
-            let stat = fs::read_to_string(thread?.path().join("schedstat"))?;
-            let run = stat.split(' ').next().context("schedstat is empty")?;
-            sum += run.parse::<u64>()?;
-        }
-        Ok(sum)
-    }
-}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -148,7 +200,7 @@ impl Drop for Running {
 /// A terminal that shows nothing.
 struct Terminal {
     end: OwnedFd,
-    _controller: fs::File,
+    controller: fs::File,
 }
 
 impl Terminal {
@@ -162,14 +214,22 @@ impl Terminal {
             rustix::fs::open(name, rustix::fs::OFlags::RDWR | rustix::fs::OFlags::NOCTTY, rustix::fs::Mode::empty())?;
         let size = rustix::termios::Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
         rustix::termios::tcsetwinsize(&controller, size)?;
-        let controller = fs::File::from(controller);
-        // Whoever draws must not be held up; it ends when the last of the other end is closed.
-        let mut drawn = controller.try_clone()?;
+        Ok(Self { end, controller: fs::File::from(controller) })
+    }
+
+    /// As [`watch_lines`]. Whoever draws must not be held up; it ends when the last of the other end is closed.
+    fn watch(&mut self, pid: u32, begun: Sender<u64>) {
+        let Ok(mut drawn) = self.controller.try_clone() else { return };
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
-            while drawn.read(&mut buffer).is_ok_and(|n| n > 0) {}
+            let mut wrote: Option<Instant> = None;
+            while drawn.read(&mut buffer).is_ok_and(|n| n > 0) {
+                if wrote.replace(Instant::now()).is_none_or(|at| at.elapsed() > PAUSE) {
+                    // As above.
+                    let _ = begun.send(cpu_ns(pid));
+                }
+            }
         });
-        Ok(Self { end, _controller: controller })
     }
 
     fn end(&self) -> Result<OwnedFd> {

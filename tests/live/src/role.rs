@@ -78,6 +78,11 @@ impl Role {
         }
     }
 
+    /// Its next line, if it has said one.
+    pub fn heard(&mut self) -> Option<String> {
+        self.answers.try_recv().ok()
+    }
+
     /// Waits for a line that begins so, and gives the rest.
     pub fn expect(&mut self, word: &str) -> String {
         let line = self.hear();

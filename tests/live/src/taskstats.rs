@@ -125,6 +125,11 @@ pub struct Accounting {
 }
 
 impl Accounting {
+    /// On, where the kernel has it: for tests of all samples that there are.
+    pub fn if_there() -> Option<Self> {
+        std::path::Path::new(SWITCH).exists().then(|| Self::set(true))
+    }
+
     /// On, or off.
     pub fn set(on: bool) -> Self {
         let before = std::fs::read_to_string(SWITCH).expect(SWITCH);

@@ -6,6 +6,7 @@
 
 mod additive;
 mod cost;
+mod crowd;
 mod delay_roles;
 mod delays;
 mod exact;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         ("storm", storm::cases()),
         ("tasks_cli", tasks_cli::cases()),
         ("tasks", tasks::cases()),
+        ("crowd", crowd::cases()),
         ("task_tables", task_tables::cases()),
         ("delays", delays::cases()),
     ]);

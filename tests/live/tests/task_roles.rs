@@ -16,6 +16,8 @@ pub fn play(role: &str, arguments: &[String]) -> bool {
         "ignorer" => ignorer(),
         "reaper" => reaper(),
         "forker" => forker(),
+        "stormer" => stormer(),
+        "crowd" => crowd(argument(0).parse().expect("how many")),
         "short" => short(),
         "team" => team(),
         "caller" => caller(),
@@ -162,6 +164,79 @@ fn forker() {
     while let Some(line) = told() {
         for _ in 0..line.parse().expect("how many") {
             wait(child(|| ()));
+        }
+        say("done");
+    }
+}
+
+/// Has children that end at once, one after the other, for so many milliseconds: as many as it can. Says how many.
+fn stormer() {
+    extern "C" fn child(_: *mut libc::c_void) -> libc::c_int {
+        0
+    }
+    /// For a child that only ends.
+    const STACK: usize = 64 << 10;
+    let mut stack = vec![0_u128; STACK / size_of::<u128>()];
+    say("ready");
+    while let Some(line) = told() {
+        let until = std::time::Instant::now() + std::time::Duration::from_millis(ms(&line));
+        let mut made = 0_u64;
+        while std::time::Instant::now() < until {
+            // SAFETY: the child has a stack of its own, touches nothing else, and has ended when this returns.
+            let pid = unsafe {
+                let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+                libc::clone(child, stack.as_mut_ptr_range().end.cast(), flags, std::ptr::null_mut())
+            };
+            assert!(pid > 0, "clone: {}", std::io::Error::last_os_error());
+            wait(pid);
+            made += 1;
+        }
+        say(format!("made {made}"));
+    }
+}
+
+/// Has so many children that sleep until they are told to run for a moment, all at once. They share this process's memory:
+/// 100,000 of them would else not fit on most hosts.
+fn crowd(count: usize) {
+    /// For a child that sleeps, and for a signal's frame, which holds all of the processor's registers.
+    const STACK: usize = 16 << 10;
+    extern "C" fn woken(_: libc::c_int) {}
+    extern "C" fn child(_: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: plain system calls; the child never returns from here.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            loop {
+                libc::pause();
+            }
+        }
+    }
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGUSR1, woken as extern "C" fn(libc::c_int) as libc::sighandler_t) };
+    let mut stacks = memmap2::MmapOptions::new().len(count * STACK).map_anon().expect("memory for stacks");
+    let mut children = Vec::with_capacity(count);
+    say("ready");
+    while let Some(line) = told() {
+        match line.as_str() {
+            "come" => {
+                for stack in stacks.chunks_exact_mut(STACK) {
+                    // SAFETY: the child has a stack of its own, which outlives it, and touches nothing else.
+                    let pid = unsafe {
+                        let flags = libc::CLONE_VM | libc::SIGCHLD;
+                        libc::clone(child, stack.as_mut_ptr_range().end.cast(), flags, std::ptr::null_mut())
+                    };
+                    assert!(pid > 0, "child {}: {}", children.len(), std::io::Error::last_os_error());
+                    children.push(pid);
+                }
+            }
+            // SAFETY: children that nobody has waited for.
+            "wake" => children.iter().for_each(|pid| assert_eq!(unsafe { libc::kill(*pid, libc::SIGUSR1) }, 0)),
+            _ => {
+                for pid in children.drain(..) {
+                    // SAFETY: as above.
+                    assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+                    wait(pid);
+                }
+            }
         }
         say("done");
     }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use topstat_live::daemon::{Document, Place, Stat};
+use topstat_live::daemon::{Document, Place, Stat, samples};
+use topstat_live::taskstats::Accounting;
 use topstat_live::watch::ENDLESS_MS;
 use topstat_live::{Case, Daemon, Key, case, harness, limits, note, pace, truth};
 use topstat_load::{Config, Dist, Limits, Load, Plan};
@@ -47,6 +48,7 @@ fn shell(daemon: &Daemon, script: &str) -> (String, i32) {
 }
 
 fn every_file_is_there_with_its_mode() {
+    let _accounting = Accounting::if_there();
     let mut daemon = Daemon::start();
     let root = &daemon.place.mount;
     let names = |path: &std::path::Path| -> HashSet<String> {
@@ -62,7 +64,7 @@ fn every_file_is_there_with_its_mode() {
     const SETTING: u32 = 0o100_600;
     const READ_ONLY: u32 = 0o100_400;
     assert_eq!((mode(""), mode("enabled"), mode("self")), (DIRECTORY, SETTING, READ_ONLY));
-    for sample in topstat_samples::samples() {
+    for sample in samples() {
         let tables: Vec<_> = sample.tables.iter().map(|table| table.name).collect();
         let inside = names(&root.join(sample.name));
         assert_eq!(inside, set(&[&tables[..], &["enabled"]].concat()), "{}", sample.name);
@@ -277,9 +279,10 @@ fn a_slow_reader_gets_one_snapshot() {
 }
 
 fn tools_find_files_as_they_know_them() {
+    let _accounting = Accounting::if_there();
     let daemon = Daemon::start();
-    let tables: usize = topstat_samples::samples().iter().map(|sample| sample.tables.len()).sum();
-    let samples = topstat_samples::samples().len();
+    let tables: usize = samples().iter().map(|sample| sample.tables.len()).sum();
+    let samples = samples().len();
     // What topstat costs stands in two files of the root, beside its switch.
     let files = 3 + samples + 8 * tables;
     let settings = 1 + samples + 4 * tables;
