@@ -204,7 +204,10 @@ fn with_churn() {
         let title = format!("{} sockets, {} closed, {name}:", open.len(), closed.len());
         let listener = Key::new(report.connections[0].server, "0.0.0.0:0".parse().unwrap());
         let mut with_listener = packets.clone();
-        with_listener.insert(listener, 3 * (CONNECTIONS as u64 + report.churned));
+        // Where it is slow some of a handshake may be sent again; then the listener counts for one of others' sockets.
+        if pace::slowdown() == 1 {
+            with_listener.insert(listener, 3 * (CONNECTIONS as u64 + report.churned));
+        }
         assert_exact(&mut watch, PPS, 1, &with_listener, &title);
         assert_exact(&mut watch, BPS, 8, &open, &title);
         assert_exact(&mut watch, BYTES, 1, &open, &title);
