@@ -639,7 +639,10 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		} else {
 			e->seen_in = tick->stamp;
 		}
-	} else if (!slot && t->n > mask && value <= t->entry[0].key && t->settled == tick->slide) {
+		ts_settle_apart(t, pos, value, node->order, mask);
+		return;
+	}
+	if (!slot && t->n > mask && value <= t->entry[0].key && t->settled == tick->slide) {
 		/* Too small, and nothing in the table can have faded unseen. */
 		ts_miss(t->missed, tick, value, ts_view_type(view));
 		return;

@@ -226,16 +226,16 @@ fn after_the_top_has_closed() {
     let plan: Vec<u64> =
         (0..CONNECTIONS).map(|i| if i < CLOSED { 40 + i as u64 % 9 } else { 10 + i as u64 % 13 }).collect();
     assert_clean(&load.run(&Plan::new(plan.clone()), &limits()).unwrap());
-    truth::settled(&load);
+    let settled = truth::settled(&load);
     let of = |load: &Load, range: std::ops::Range<usize>| -> HashMap<Key, u64> {
-        let conns = load.connections()[range].iter().zip(&plan);
-        conns
-            .map(|(c, _)| c)
-            .flat_map(|c| {
-                let bytes = plan[c.index()] * 128;
-                [(key(c, End::Client), bytes), (key(c, End::Server), bytes)]
-            })
-            .collect()
+        let both = |c: &topstat_load::Conn| [End::Client, End::Server].map(|end| (c.index(), key(c, end)));
+        let keys = load.connections()[range].iter().flat_map(both);
+        keys.map(|(index, key)| {
+            let (carried, again) = truth::carried(&settled, &key);
+            assert_eq!(carried - again, plan[index] * 128);
+            (key, carried)
+        })
+        .collect()
     };
     assert_exact(&mut watch, BYTES, 1, &of(&load, 0..CONNECTIONS), "before:");
     let total = watch.snapshot(BYTES).snapshot.total;
