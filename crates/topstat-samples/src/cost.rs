@@ -124,6 +124,24 @@ impl Meter {
     }
 }
 
+/// Counts the events that the kernel keeps from programs: one of tracing does not run where it would interrupt itself on
+/// a CPU. What would have been pushed then is in no total.
+pub struct Skipped(Vec<OwnedFd>);
+
+impl Skipped {
+    /// By these programs. Those that can't be opened are left out: it takes CAP_SYS_ADMIN.
+    pub fn by(programs: &[Program]) -> Self {
+        // SAFETY: a system call with a number.
+        let open = |p: &Program| descriptor(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(p.id) }).ok();
+        Self(programs.iter().filter_map(open).collect())
+    }
+
+    /// How often that was, since the programs were loaded. Kernels before 5.12 don't tell.
+    pub fn count(&self) -> u64 {
+        self.0.iter().filter_map(|fd| program_info(fd, None).ok()).map(|info| info.recursion_misses).sum()
+    }
+}
+
 fn program_info(fd: &OwnedFd, ids: Option<&mut [u32]>) -> io::Result<bpf_prog_info> {
     let mut info = bpf_prog_info::default();
     if let Some(ids) = ids {

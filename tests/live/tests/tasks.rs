@@ -2,9 +2,14 @@
 //! The precise account of CPU time, against clocks and accounts of the kernel's own. Other processes run on the host, so
 //! sums are of all, and tasks are told by their pids.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_setaffinity};
 use topstat_live::{Case, Role, case, harness, note, pace};
 use topstat_load::{Config, Limits, Load, Plan};
 use topstat_samples::tasks::{AccountOptions, Accountant, Each, Interval, Precise, Task, Usage};
@@ -23,6 +28,7 @@ pub fn cases() -> Vec<Case> {
         case!(all_adds_up_in_a_fork_storm, Root),
         case!(all_adds_up_under_tcp, Root),
         case!(readers_do_not_disturb_each_other, Root),
+        case!(snapshots_without_a_pause_add_up, Root),
         case!(a_thread_without_an_account_is_unowned, Root),
         case!(a_pid_used_again_is_another_task, Root),
         case!(kernel_threads_are_in_the_kernel, Root),
@@ -99,10 +105,21 @@ fn exec_runtime(pid: u32) -> u64 {
     text.split_whitespace().next().and_then(|n| n.parse().ok()).expect("a number")
 }
 
-fn close(found: f64, truth: f64, what: &str) {
-    let off = (found - truth).abs() / truth;
-    note(format!("{what}: {found:.0} ns, truth {truth:.0} ns, off by {:.4}%", off * 100.0));
-    assert!(off <= EXACT, "{what}: {found} ns, but it was {truth} ns");
+/// Where a wakeup preempts, the kernel ends the slice with the wakeup, and not a few microseconds later when it switches
+/// (`rq_clock_skip_update`): so much may each switch be off on a host that has other things to do.
+const SWITCH_NS: f64 = 20_000.0;
+
+/// What the kernel's accounts may differ by from this one.
+fn allowed(usage: &Usage, truth: f64) -> f64 {
+    EXACT * truth + SWITCH_NS * usage.switches as f64
+}
+
+fn close(usage: &Usage, truth: f64, what: &str) {
+    let found = known(usage);
+    let off = (found - truth).abs();
+    let (percent, switches) = (off / truth * 100.0, usage.switches);
+    note(format!("{what}: {found:.0} ns, truth {truth:.0} ns, off by {percent:.4}% in {switches} switches"));
+    assert!(off <= allowed(usage, truth), "{what}: {found} ns, but it was {truth} ns ({switches} switches)");
 }
 
 /// Lets a role go to sleep after it has answered: what it does until then counts to it as well.
@@ -124,8 +141,8 @@ fn a_spinner_has_what_its_own_clock_says() {
     let interval = interval(&mut reader);
     let task = of(&interval, spinner.pid());
     assert_eq!((task.comm.as_str(), task.ppid), ("ts-spinner", std::process::id()));
-    close(known(&task.own), (exec_runtime(spinner.pid()) - before) as f64, "against sum_exec_runtime");
-    close(known(&task.own), own - own_before, "against clock_gettime");
+    close(&task.own, (exec_runtime(spinner.pid()) - before) as f64, "against sum_exec_runtime");
+    close(&task.own, own - own_before, "against clock_gettime");
     // By ticks: 4 ms each.
     assert!(task.own.user_ns > task.own.run_ns / 2, "a spinner is in user space: {:?}", task.own);
 }
@@ -153,7 +170,7 @@ fn intervals_cut_what_runs_at_their_ends() {
     spinner.expect("burnt");
     settle();
     used += of(&interval(&mut reader), spinner.pid()).own;
-    close(known(&used), (exec_runtime(spinner.pid()) - before) as f64, &format!("in {count} intervals"));
+    close(&used, (exec_runtime(spinner.pid()) - before) as f64, &format!("in {count} intervals"));
 }
 
 fn a_tree_has_what_getrusage_says() {
@@ -166,7 +183,7 @@ fn a_tree_has_what_getrusage_says() {
     settle();
     let interval = interval(&mut reader);
     let task = of(&interval, family.pid());
-    close(known(&task.children), truth, "three generations, against getrusage");
+    close(&task.children, truth, "three generations, against getrusage");
     let ended = interval.tasks.iter().filter(|t| t.ended_ns.is_some() && t.own.run_ns >= 100_000_000);
     let ended: Vec<_> = ended.filter(|t| t.start_ns >= task.start_ns && t.tgid > 0).collect();
     assert!(ended.len() >= 3, "each of them is there as well: {ended:?}");
@@ -211,7 +228,7 @@ fn threads_that_end_are_their_process_s() {
     let interval = interval(&mut reader);
     let task = of(&interval, team.pid());
     assert!(task.children.is_zero(), "no process has ended: {task:?}");
-    close(known(&task.own), truth, "four threads, against clock_gettime");
+    close(&task.own, truth, "four threads, against clock_gettime");
     team.tell("50");
     team.expect("used");
     settle();
@@ -386,8 +403,60 @@ fn readers_do_not_disturb_each_other() {
     let truth = (exec_runtime(pid) - before) as f64;
     for (reader, mut used) in readers.iter_mut().zip(used) {
         used += of(&interval(reader), pid).own;
-        close(known(&used), truth, "each of three readers");
+        close(&used, truth, "each of three readers");
     }
+}
+
+/// A switch may fall anywhere: between two instants, and between the writing of one and its coming. Two threads that
+/// hand a byte to and fro leave their CPU all the time, and snapshots are taken as fast as they can be.
+fn snapshots_without_a_pause_add_up() {
+    let (mut here, mut there) = UnixStream::pair().expect("a pair of sockets");
+    let cpu = |number: usize| {
+        let mut set = CpuSet::new();
+        set.set(number);
+        sched_setaffinity(None, &set).expect("stay on one CPU");
+    };
+    harness::once();
+    let accountant = Accountant::load(&AccountOptions::default()).unwrap();
+    let stop = AtomicBool::new(false);
+    let count = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            cpu(0);
+            let mut byte = [0];
+            while there.read(&mut byte).expect("read") > 0 {
+                there.write_all(&byte).expect("write");
+            }
+        });
+        scope.spawn(|| {
+            cpu(0);
+            let mut byte = [0];
+            while !stop.load(Ordering::Relaxed) {
+                here.write_all(&byte).expect("write");
+                here.read_exact(&mut byte).expect("read");
+            }
+            here.shutdown(std::net::Shutdown::Both).expect("shut down");
+        });
+        let readers: Vec<_> = (0..2).map(|_| scope.spawn(|| as_fast_as_it_can(&accountant))).collect();
+        let counts: Vec<_> = readers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        stop.store(true, Ordering::Relaxed);
+        counts.into_iter().map(|c| c.unwrap_or_else(|e| std::panic::resume_unwind(e))).sum::<u64>()
+    });
+    note(format!("{count} intervals, and nothing was left over in any"));
+}
+
+/// Reads for two seconds, and says how many intervals there were.
+fn as_fast_as_it_can(accountant: &Arc<Accountant>) -> u64 {
+    let mut reader = accountant.reader().unwrap();
+    let begun = Instant::now();
+    let mut count = 0;
+    while begun.elapsed() < Duration::from_secs(2) {
+        let next = reader.interval(Each::Thread).unwrap_or_else(|e| panic!("{e}"));
+        let totals = next.totals();
+        // No tolerance: what is left over is a slice, however short.
+        assert!(totals.other_ns == 0 && next.lost.ended_unseen == 0, "interval {count}: {totals:?}, {next:?}");
+        count += 1;
+    }
+    count
 }
 
 /// As when there was no memory: its storage is taken away.
@@ -475,8 +544,13 @@ fn user_and_system_of_the_chosen_are_exact() {
     note(format!("{:?}, told apart by its own clock: user {user:.0} ns, system {system:.0} ns", task.own));
     assert!(task.exact);
     // What its clock took it for is shared out by a few hundred turns.
-    let off = |found: u64, truth: f64| (found as f64 - truth).abs() / truth;
-    assert!(off(task.own.user_ns, user) <= 0.03 && off(task.own.system_ns, system) <= 0.05, "{task:?}");
+    let right = |found: u64, truth: f64, share: f64| {
+        (found as f64 - truth).abs() <= share * truth + SWITCH_NS * task.own.switches as f64
+    };
+    assert!(
+        right(task.own.user_ns, user, 0.03) && right(task.own.system_ns, system, 0.05),
+        "{task:?}, but by its own clock user {user} ns, system {system} ns"
+    );
     accountant.choose(&[]).unwrap();
     caller.tell("go");
     caller.hear();

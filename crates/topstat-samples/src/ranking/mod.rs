@@ -29,6 +29,7 @@ pub use pins::{adopt, open};
 pub use settings::Settings;
 
 use crate::bpf::{self, Shared};
+use crate::cost::Skipped;
 use crate::hooks::{Hook, Observer};
 use crate::{Error, Options, Program, SampleInfo, Source, State, TableInfo, TableSettings};
 pub use abi::{Head, ts_tick};
@@ -231,6 +232,7 @@ pub struct Ranking<F: Ranked> {
     settings: Settings,
     top: u32,
     programs: Vec<Program>,
+    skipped: Skipped,
     _attached: Box<dyn Any + Send + Sync>,
     family: PhantomData<F>,
 }
@@ -259,7 +261,9 @@ impl<F: Ranked> Ranking<F> {
         let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, shared);
         let census = Shared::new(&maps.census)?;
         let top = shape.top;
-        Ok(Self { maps, banks, census, settings, top, programs, _attached: Box::new(attached), family: PhantomData })
+        let skipped = Skipped::by(&programs);
+        let _attached = Box::new(attached);
+        Ok(Self { maps, banks, census, settings, top, programs, skipped, _attached, family: PhantomData })
     }
 
     /// The maps.

@@ -226,7 +226,7 @@ impl<F: Ranked> Reader<F> {
             other: 0,
             proven,
             filter: None,
-            lost: lost(sections),
+            lost: self.lost(sections),
             settings: header(table),
             columns: F::columns(table.sample),
             parts: parts::<F>(),
@@ -246,6 +246,17 @@ impl<F: Ranked> Reader<F> {
         let mut nothing = Vec::new();
         Iter::new(&link)?.read_to_end(&mut nothing)?;
         Ok(())
+    }
+
+    fn lost(&self, sections: &[Section<F::Row>]) -> Lost {
+        Lost {
+            contended: sections.iter().map(|s| s.head.contended).sum(),
+            no_memory: sections.iter().map(|s| s.head.unobjected).sum(),
+            further: vec![
+                ("crowded".into(), sections.iter().map(|s| s.head.crowded).sum()),
+                ("skipped".into(), self.state.skipped.count()),
+            ],
+        }
     }
 
     /// The shown rows of the merge.
@@ -287,14 +298,6 @@ pub fn scale(unit: Unit) -> u64 {
 /// When the period began that ends at this instant, in ticks.
 fn period_began(tick: &ts_tick) -> u64 {
     tick.now.saturating_sub(u64::from(TS_SLIDES) * (tick.end - tick.start))
-}
-
-fn lost<R>(sections: &[Section<R>]) -> Lost {
-    Lost {
-        contended: sections.iter().map(|s| s.head.contended).sum(),
-        no_memory: sections.iter().map(|s| s.head.unobjected).sum(),
-        further: vec![("crowded".into(), sections.iter().map(|s| s.head.crowded).sum())],
-    }
 }
 
 fn header(table: &Table<'_>) -> Settings {
@@ -408,7 +411,7 @@ impl<F: Ranked> Source for Reader<F> {
             now: tick.now,
             objects: self.state.census(table.sample),
             entries: self.state.banks.entries(),
-            lost: lost(&sections),
+            lost: self.lost(&sections),
             columns: F::columns(table.sample),
             cpus: sections.iter().map(|s| DumpCpu { cpu: s.cpu, slots: slots(s, &mut self.describer) }).collect(),
         })

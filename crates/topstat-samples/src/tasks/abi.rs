@@ -16,6 +16,8 @@ unsafe impl Plain for tasks_control {}
 // SAFETY: as above.
 unsafe impl Plain for tasks_dead {}
 // SAFETY: as above.
+unsafe impl Plain for tasks_moved {}
+// SAFETY: as above.
 unsafe impl Plain for tasks_row {}
 // SAFETY: as above.
 unsafe impl Plain for tasks_cpu_row {}

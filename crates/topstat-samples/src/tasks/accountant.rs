@@ -47,6 +47,7 @@ pub struct Accountant {
     pub(super) object: Object,
     pub(super) control: Shared,
     pub(super) dead: Shared,
+    pub(super) slots: Shared,
     pub(super) constants: abi::tasks_constants,
     _links: Vec<Link>,
     /// System calls are looked at as long as these are there.
@@ -117,7 +118,8 @@ impl Accountant {
         let object = bpf::load(NAME, object).map_err(|e| super::explain(e, NAME))?;
         let control = Shared::new(&bpf::map(&object, ".data.control")?)?;
         let dead = Shared::new(&bpf::map(&object, "dead")?)?;
-        let mut accountant = Self { object, control, dead, constants, _links: Vec::new(), calls: Mutex::default() };
+        let slots = Shared::new(&bpf::map(&object, "slots")?)?;
+        let mut accountant = Self { object, control, dead, slots, constants, _links: Vec::new(), calls: Mutex::default() };
         accountant.attach(options)?;
         accountant.adopt()?;
         accountant.start();

@@ -64,23 +64,16 @@ static __always_inline void precise_begin(struct task_struct *task)
 	ts_write(t->id, precise_id(task));
 }
 
-/* A1: the thread leaves a CPU for the first time since the instant T; it has `own` so far, and
- * ran for `before` until then. */
-static __noinline int precise_keep(struct tasks_thread *t, struct task_struct *prev, u64 T, u64 before)
+/* A1: the thread leaves a CPU for the first time since the instant T was written. */
+static __noinline int precise_enter_ran(struct tasks_thread *t, u64 T)
 {
 	struct tasks_ran *entry;
 	u64 number;
 	u32 i;
 
-	if (!t || !prev)
+	if (!t)
 		return 0;
-	t->kept.own = t->own;
-	t->kept.own.run += before;
-	precise_user(&t->kept.own, t->in, t->mark);
-	precise_kernel(&t->kept.kernel, prev);
-	precise_since(&t->kept.kernel, &t->base);
-	/* Seen by whoever sees the account go on (A4). */
-	__sync_lock_test_and_set(&t->kept_at, T);
+	t->entered_at = T;
 	number = __sync_fetch_and_add(&control.ran_end, 1) + 1;
 	i = number & constants.ran_mask;
 	entry = bpf_map_lookup_elem(&ran, &i);
@@ -90,6 +83,22 @@ static __noinline int precise_keep(struct tasks_thread *t, struct task_struct *p
 	entry->thread = (u64)t;
 	entry->id = t->id;
 	__sync_lock_test_and_set(&entry->number, number);
+	return 0;
+}
+
+/* A1: the thread leaves a CPU for the first time since the instant T; it has `own` so far, and
+ * ran for `before` until then. */
+static __noinline int precise_keep(struct tasks_thread *t, struct task_struct *prev, u64 T, u64 before)
+{
+	if (!t || !prev)
+		return 0;
+	t->kept.own = t->own;
+	t->kept.own.run += before;
+	precise_user(&t->kept.own, t->in, t->mark);
+	precise_kernel(&t->kept.kernel, prev);
+	precise_since(&t->kept.kernel, &t->base);
+	/* Seen by whoever sees the account go on (A4). */
+	__sync_lock_test_and_set(&t->kept_at, T);
 	return 0;
 }
 
@@ -189,6 +198,7 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 	struct tasks_cpu *c = precise_slot();
 	struct tasks_thread *t = NULL, *n;
 	u64 now, T, start, run, irq = 0, softirq = 0, steal = 0, steal_now, me;
+	u64 here = bpf_get_smp_processor_id() + 1;
 
 	if (!c)
 		return 0;
@@ -215,7 +225,7 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 	if (prev->pid)
 		t = bpf_task_storage_get(&threads, prev, NULL, 0);
 	me = !prev->pid ? TASKS_ID_IDLE : t && t->id ? t->id : TASKS_ID_UNOWNED;
-	if (ts_unlikely(c->id != me)) {
+	if (ts_unlikely(c->id != me || (t && t->on != here))) {
 		precise_move(c, prev, me, now, T);
 		start = c->start;
 	}
@@ -223,8 +233,12 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 	if (ts_unlikely(now > T && c->kept_at != T))
 		precise_keep_cpu(c, T);
 	if (ts_likely(t && t->id)) {
-		if (ts_unlikely(now > T && t->kept_at != T))
-			precise_keep(t, prev, T, start < T ? T - start : 0);
+		if (ts_unlikely(t->kept_at != T)) {
+			if (t->entered_at != T)
+				precise_enter_ran(t, T);
+			if (now > T)
+				precise_keep(t, prev, T, start < T ? T - start : 0);
+		}
 		t->own.run += run;
 		t->own.irq += irq;
 		t->own.softirq += softirq;
@@ -256,6 +270,7 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 			c->thread = (u64)n;
 			c->id = n->id;
 			c->running = TASKS_RUNS_THREAD;
+			n->on = here;
 		}
 	}
 	precise_leave(c);
@@ -316,6 +331,7 @@ int precise_start(struct bpf_raw_tracepoint_args *ctx)
 			c->thread = (u64)t;
 			c->id = t->id;
 			c->running = TASKS_RUNS_THREAD;
+			t->on = bpf_get_smp_processor_id() + 1;
 		}
 	}
 	precise_leave(c);

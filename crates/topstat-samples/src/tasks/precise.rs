@@ -24,7 +24,7 @@ const CLAIM_TRIES: u32 = 600;
 const CLAIM_PAUSE: Duration = Duration::from_millis(1);
 /// How often a CPU is given the time to finish a switch: it may be a virtual one that doesn't run.
 const BUSY_TRIES: u32 = 10_000;
-/// How often a snapshot is begun anew because another reader thought this one dead.
+/// How often a snapshot is begun anew because another reader thought this one dead, or a slice was moved meanwhile.
 const SNAPSHOT_TRIES: u32 = 5;
 /// Threads that ended and have been taken down between two snapshots, at most: 40 MB.
 const PENDING_MAX: usize = 1 << 17;
@@ -210,10 +210,20 @@ impl Precise {
         }
         self.poll();
         let head = self.head();
-        if self.run("precise_finish", [0, 0])? != abi::TASKS_DONE {
+        if self.run("precise_finish", [0, 0])? != abi::TASKS_DONE || self.moved_meanwhile(&cpus) {
             return Ok(None);
         }
         Ok(Some(State { time, head, cpus, rows, all }))
+    }
+
+    /// Whether a slice that was taken for one thread's has turned out to be another one's while threads were read: it
+    /// may be in both accounts.
+    fn moved_meanwhile(&self, cpus: &[abi::tasks_cpu_row]) -> bool {
+        cpus.iter().enumerate().filter(|(_, row)| row.assumed != 0).any(|(cpu, row)| {
+            let offset = |i| offset_of!(abi::tasks_cpu, moved) + i * size_of::<abi::tasks_moved>();
+            (0..abi::TASKS_MOVED as usize)
+                .any(|i| self.accountant.slots.read::<abi::tasks_moved>(cpu, offset(i)).start == row.start)
+        })
     }
 
     fn read_cpus(&self) -> Result<(), Error> {

@@ -102,6 +102,16 @@ int precise_finish(struct bpf_raw_tracepoint_args *ctx)
 	return mine ? TASKS_DONE : TASKS_CLAIMED;
 }
 
+/* Whether the thread was last seen to come onto this CPU. */
+static __always_inline int precise_is_on(u64 thread, u64 id, u32 cpu)
+{
+	u64 there = 0, on = 0;
+
+	ts_peek(&on, sizeof(on), thread + offsetof(struct tasks_thread, on));
+	ts_peek(&there, sizeof(there), thread + offsetof(struct tasks_thread, id));
+	return there == id && on == (u64)cpu + 1;
+}
+
 /*
  * One CPU at the instant. A slot that is written meanwhile is read again: what it says must be
  * of one moment, and all that came before the instant must be in it (A3).
@@ -145,6 +155,12 @@ __noinline int precise_cpu(u32 cpu)
 		if (c->running == TASKS_RUNS_THREAD && c->start < T) {
 			row->thread = c->thread;
 			row->id = c->id;
+			/* If it has left as it should, the slot is another one by now. */
+			if (!precise_is_on(row->thread, row->id, cpu)) {
+				row->own.unowned += before;
+				row->assumed = TASKS_ID_UNOWNED;
+				row->thread = row->id = 0;
+			}
 		}
 		row->irq = c->own.irq - c->start_irq;
 		row->softirq = c->own.softirq - c->start_softirq;

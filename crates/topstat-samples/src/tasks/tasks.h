@@ -8,8 +8,9 @@
  * one number, the instant T, written to tasks_control.instant. Nothing else is stopped or poked:
  *
  *   A1  whoever leaves a CPU for the first time after T keeps its account as of T beside the
- *       running one (`kept`, for the instant in `kept_at`), and enters itself into the ring
- *       `ran`; so does a CPU's slot;
+ *       running one (`kept`, for the instant in `kept_at`); so does a CPU's slot. Whoever
+ *       leaves a CPU for the first time since T was *written* enters itself into the ring `ran`:
+ *       it may leave before T comes, and not have left since the instant before;
  *   A2  T lies a little ahead when it is written, so that no clock that is read after T was
  *       read by a CPU that does not see T yet;
  *   A3  a slot's `seq` is odd while its CPU is at it. Once T has passed, and every CPU was seen
@@ -98,9 +99,11 @@ enum tasks_in {
 struct tasks_thread {
 	u64 id; /* 0: not yet */
 	struct tasks_own own; /* as of when it last left a CPU */
+	u64 entered_at; /* the instant since whose writing it is in the ring `ran` */
 	u64 kept_at; /* the instant of … */
 	struct tasks_times kept;
 	u64 task; /* its address */
+	u64 on; /* the CPU that it was last seen to come onto, + 1 */
 	u64 in; /* enum tasks_in */
 	u64 mark; /* of a chosen thread: its net time when it went there */
 	struct tasks_kernel base; /* as of when the storage was made */
@@ -135,7 +138,9 @@ enum tasks_running {
  * (there are kernels that don't trace those of some threads), or its thread got its account in
  * the midst. Who left the CPU gets what it ran for by the kernel's account, and the first part of
  * the slice is nobody's. A reader whose instant was in the slice has taken all of it until then for
- * that of who it had begun as, and must not count it a second time.
+ * that of who it had begun as, and must not count it a second time. If a slice is moved while a
+ * reader is at it, it takes another instant; and where a slot says that a thread runs which has
+ * been seen to come onto another CPU since, the slice is nobody's until it ends.
  */
 struct tasks_moved {
 	u64 start; /* of the slice */
