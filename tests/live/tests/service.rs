@@ -226,7 +226,10 @@ fn systemd_is_told_what_it_waits_for() {
         manager.hears("WATCHDOG=1");
     }
     let took = begun.elapsed();
-    assert!(took > Duration::from_millis(900) && took < pace::patience(Duration::from_secs(4)), "4 signs of life in {took:?}");
+    assert!(
+        took > Duration::from_millis(900) && took < pace::patience(Duration::from_secs(4)),
+        "4 signs of life in {took:?}"
+    );
     let monotonic = || {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         now.tv_sec * 1_000_000 + now.tv_nsec / 1000
