@@ -305,15 +305,12 @@ TS_INLINE void ts_sift_up(struct ts_table *t, u32 pos, u64 key, u32 slot, u32 ma
 }
 
 /* Put a key and its slot where they belong: at node `pos`, or above or below it (T2). */
-TS_NOINLINE int ts_settle(struct ts_table *t, u32 pos, u64 key, u32 slot, u32 mask)
+TS_INLINE void ts_settle(struct ts_table *t, u32 pos, u64 key, u32 slot, u32 mask)
 {
-	if (!t)
-		return 0;
 	if (pos && ts_entry(t, (pos - 1) >> 1, mask)->key > key)
 		ts_sift_up(t, pos, key, slot, mask);
 	else
 		ts_sift_down(t, pos, key, slot, t->n, mask);
-	return 0;
 }
 
 /*
@@ -668,7 +665,10 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		} else {
 			e->seen_in = tick->stamp;
 		}
-	} else if (!slot && t->n > mask && value <= t->entry[0].key && t->settled == tick->slide) {
+		ts_settle_apart(t, pos, value, node->order, mask);
+		return;
+	}
+	if (!slot && t->n > mask && value <= t->entry[0].key && t->settled == tick->slide) {
 		/* Too small, and nothing in the table can have faded unseen. */
 		ts_miss(t->missed, tick, value, ts_view_type(view));
 		return;

@@ -144,6 +144,14 @@ pub fn settled(load: &Load) -> Truth {
     }
 }
 
+/// Payload that went through a socket, and how much of it went twice. On loopback nothing is lost: what TCP sends again,
+/// for it was acknowledged late on a slow host, arrives again, which the receiver's TCP_INFO leaves out.
+pub fn carried(truth: &Truth, key: &Key) -> (u64, u64) {
+    let own = &truth[key];
+    let peers = truth.get(&Key::new(key.remote, key.local)).map_or(0, |peer| peer.bytes_retrans);
+    (own.bytes() + peers, own.bytes_retrans + peers)
+}
+
 /// What came between two readings, of those connections that are in both.
 pub fn difference(before: &Truth, after: &Truth) -> Truth {
     after.iter().filter_map(|(key, now)| Some((*key, now.since(before.get(key)?)))).collect()

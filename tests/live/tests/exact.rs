@@ -101,10 +101,11 @@ fn tcp(sockets: usize) {
         let truth = truth::difference(&before, &truth::settled(&load));
         let title = format!("{sockets} sockets, {name}:");
         let packets = truth.iter().map(|(key, counts)| (*key, counts.packets())).collect();
-        let bytes: HashMap<Key, u64> = truth.iter().map(|(key, counts)| (*key, counts.bytes())).collect();
+        let bytes: HashMap<Key, u64> = truth.keys().map(|key| (*key, truth::carried(&truth, key).0)).collect();
         // The kernel's counts are the generator's.
         for (conn, turns) in load.connections().iter().zip(plan.counts()) {
-            assert_eq!(bytes[&key(conn, End::Client)], turns * 128);
+            let (carried, again) = truth::carried(&truth, &key(conn, End::Client));
+            assert_eq!(carried - again, turns * 128);
         }
         assert_exact(&mut watch, PPS, 1, &packets, &title);
         assert_exact(&mut watch, BPS, 8, &bytes, &title);
@@ -172,12 +173,17 @@ fn with_churn() {
         let report = load.run(&plan, &limits).unwrap();
         assert_eq!((report.ended_by, report.failed, report.unfinished), (EndedBy::Time, 0, 0));
         assert!(report.churned > pace::work(300, 1), "only {} connections were replaced", report.churned);
+        let settled = truth::settled(&load);
         let open: HashMap<Key, u64> = report
             .connections
             .iter()
             .filter(|c| !c.closed)
             .flat_map(|c| [Key::new(c.client, c.server), Key::new(c.server, c.client)].map(|k| (k, c)))
-            .map(|(key, c)| (key, c.bytes_sent + c.bytes_received))
+            .map(|(key, c)| {
+                let (carried, again) = truth::carried(&settled, &key);
+                assert_eq!(carried - again, c.bytes_sent + c.bytes_received, "{key:?}");
+                (key, carried)
+            })
             .collect();
         let closed: HashSet<Key> = report
             .connections
@@ -186,7 +192,7 @@ fn with_churn() {
             .flat_map(|c| [Key::new(c.client, c.server), Key::new(c.server, c.client)])
             .filter(|key| !open.contains_key(key))
             .collect();
-        let packets: HashMap<Key, u64> = truth::settled(&load)
+        let packets: HashMap<Key, u64> = settled
             .into_iter()
             // The SYN and the handshake's third packet are the listener's.
             .map(|(key, c)| {
@@ -198,7 +204,10 @@ fn with_churn() {
         let title = format!("{} sockets, {} closed, {name}:", open.len(), closed.len());
         let listener = Key::new(report.connections[0].server, "0.0.0.0:0".parse().unwrap());
         let mut with_listener = packets.clone();
-        with_listener.insert(listener, 3 * (CONNECTIONS as u64 + report.churned));
+        // Where it is slow some of a handshake may be sent again; then the listener counts for one of others' sockets.
+        if pace::slowdown() == 1 {
+            with_listener.insert(listener, 3 * (CONNECTIONS as u64 + report.churned));
+        }
         assert_exact(&mut watch, PPS, 1, &with_listener, &title);
         assert_exact(&mut watch, BPS, 8, &open, &title);
         assert_exact(&mut watch, BYTES, 1, &open, &title);
@@ -217,16 +226,16 @@ fn after_the_top_has_closed() {
     let plan: Vec<u64> =
         (0..CONNECTIONS).map(|i| if i < CLOSED { 40 + i as u64 % 9 } else { 10 + i as u64 % 13 }).collect();
     assert_clean(&load.run(&Plan::new(plan.clone()), &limits()).unwrap());
-    truth::settled(&load);
+    let settled = truth::settled(&load);
     let of = |load: &Load, range: std::ops::Range<usize>| -> HashMap<Key, u64> {
-        let conns = load.connections()[range].iter().zip(&plan);
-        conns
-            .map(|(c, _)| c)
-            .flat_map(|c| {
-                let bytes = plan[c.index()] * 128;
-                [(key(c, End::Client), bytes), (key(c, End::Server), bytes)]
-            })
-            .collect()
+        let both = |c: &topstat_load::Conn| [End::Client, End::Server].map(|end| (c.index(), key(c, end)));
+        let keys = load.connections()[range].iter().flat_map(both);
+        keys.map(|(index, key)| {
+            let (carried, again) = truth::carried(&settled, &key);
+            assert_eq!(carried - again, plan[index] * 128);
+            (key, carried)
+        })
+        .collect()
     };
     assert_exact(&mut watch, BYTES, 1, &of(&load, 0..CONNECTIONS), "before:");
     let total = watch.snapshot(BYTES).snapshot.total;

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use topstat_live::daemon::Place;
 use topstat_live::watch::table;
-use topstat_live::{Case, Daemon, Scratch, case, eventually, limits, note};
+use topstat_live::{Case, Daemon, Scratch, case, eventually, limits, note, pace};
 use topstat_load::{Config, Load, Plan};
 use topstat_samples::{Options, State};
 
@@ -197,7 +197,7 @@ impl Manager {
     /// Waits for a message with this line, and returns it.
     fn hears(&mut self, line: &str) -> String {
         let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(30) {
+        while begun.elapsed() < pace::patience(Duration::from_secs(30)) {
             let mut bytes = [0; 4096];
             if let Ok(length) = self.socket.recv(&mut bytes) {
                 let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
@@ -226,7 +226,10 @@ fn systemd_is_told_what_it_waits_for() {
         manager.hears("WATCHDOG=1");
     }
     let took = begun.elapsed();
-    assert!(took > Duration::from_millis(900) && took < Duration::from_secs(4), "4 signs of life in {took:?}");
+    assert!(
+        took > Duration::from_millis(900) && took < pace::patience(Duration::from_secs(4)),
+        "4 signs of life in {took:?}"
+    );
     let monotonic = || {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         now.tv_sec * 1_000_000 + now.tv_nsec / 1000

@@ -264,25 +264,25 @@ fn what_lived_for_two_milliseconds_is_there() {
 }
 
 fn no_exit_is_missed() {
-    const EXITS: usize = 20_000;
+    let exits = usize::try_from(pace::work(20_000, 1000)).unwrap();
     let mut forkers = [Role::start("forker", &[]), Role::start("forker", &[])];
     let mut reader = account();
     for forker in &mut forkers {
         forker.expect("ready");
-        forker.tell(&(EXITS / 2).to_string());
+        forker.tell(&(exits / 2).to_string());
     }
     let (mut seen, mut intervals) = (0, 0);
     let begun = Instant::now();
     let pids = forkers.each_ref().map(Role::pid);
-    while seen < EXITS && begun.elapsed() < Duration::from_secs(100) {
+    while seen < exits && begun.elapsed() < Duration::from_secs(100) {
         std::thread::sleep(Duration::from_millis(300));
         let interval = interval(&mut reader);
         seen += interval.tasks.iter().filter(|t| t.ended_ns.is_some() && pids.contains(&t.ppid)).count();
         intervals += 1;
     }
-    let rate = EXITS as f64 / begun.elapsed().as_secs_f64();
-    note(format!("{seen} of {EXITS} exits seen in {intervals} intervals, {rate:.0} a second"));
-    assert_eq!(seen, EXITS);
+    let rate = exits as f64 / begun.elapsed().as_secs_f64();
+    note(format!("{seen} of {exits} exits seen in {intervals} intervals, {rate:.0} a second"));
+    assert_eq!(seen, exits);
 }
 
 /// Looks every now and then while something goes on; every interval adds up.

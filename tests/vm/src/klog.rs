@@ -8,7 +8,7 @@ use regex::Regex;
 use serde::Deserialize;
 
 /// A report is quoted to its end, or for so many lines: enough for lockdep's longest.
-const REPORT_LINES: usize = 120;
+const REPORT_LINES: usize = 400;
 
 /// A report that has gone on for some lines ends where nothing was printed for so long.
 const REPORT_PAUSE_S: f64 = 1.0;

@@ -29,8 +29,8 @@ pub struct Selection {
     /// Length of a turn in virtual milliseconds: whole slides (100 ms), so that every turn has as many.
     #[arg(long, default_value_t = 100)]
     pub turn_ms: u64,
-    /// Turns of each case after one to warm up; the best counts.
-    #[arg(long, default_value_t = 3)]
+    /// Turns of each case after one to warm up; their median counts.
+    #[arg(long, default_value_t = 7)]
     pub turns: usize,
     /// Only these cases, by their names (see `cases.rs`).
     #[arg(long, value_delimiter = ',')]
@@ -70,7 +70,7 @@ fn measure(load: &mut Load, case: &Case, options: &Selection) -> Result<Measured
     let mut measured =
         Measured { connections, case: case.id.to_owned(), turns: Vec::new(), error: None, programs: BTreeMap::new() };
     turn(load, &plan, Duration::from_millis(options.turn_ms))?;
-    // A turn ten times as long takes ten times as long, and needs the best of fewer.
+    // A turn ten times as long takes ten times as long, and needs fewer.
     let turns = if case.every_second { options.turns.min(EVERY_SECOND_TURNS) } else { options.turns };
     for _ in 0..turns {
         measured.turns.push(turn(load, &plan, time)?.0);
