@@ -37,6 +37,9 @@ pub struct Options {
 type Watching = Box<dyn std::any::Any>;
 type Way = (&'static str, fn() -> Result<Watching>);
 
+/// The kernel keeps so much of a program's name (BPF_OBJ_NAME_LEN, and a zero).
+const PROGRAM_NAME: usize = 15;
+
 type Names = [(&'static str, &'static str)];
 
 const CPU: &Names = &[("tasks", "cpu")];
@@ -109,10 +112,11 @@ fn over_empty(way: &Way, trips: u32) -> Result<f64> {
     turn(trips)?;
     let after = stopwatch.read();
     let mean = |name: &str| {
+        let name = &name[..name.len().min(PROGRAM_NAME)];
         let ((ns, runs), (ns_before, runs_before)) = (after.get(name)?, before.get(name)?);
-        Some((ns - ns_before) as f64 / (runs - runs_before).max(1) as f64)
+        // What a gate goes on into counts as a part of the gate, and not as a run of its own.
+        (runs > runs_before).then(|| (ns - ns_before) as f64 / (runs - runs_before) as f64)
     };
-    // Of what is pinned, the gate: what it goes on into counts as a part of it.
     let way = ["precise_switch", "top_switch_enter", "top_switch"].into_iter().find_map(mean);
     way.zip(mean("bench_empty")).map(|(way, empty)| way - empty).context("the kernel has not timed the programs")
 }
