@@ -6,7 +6,7 @@ DESTDIR ?=
 # What `make run` runs.
 ARGS ?= top tcp_v4/conns_pps
 # What `make bench` measures, one after the other: make bench BENCH='push read'
-BENCH ?= push overhead read memory exact tree refresh icount accuracy
+BENCH ?= push overhead read memory exact tree refresh switch icount accuracy
 # Options for each of them: make bench BENCH=push BENCHFLAGS='--rounds 3'
 BENCHFLAGS ?=
 # How long `make soak` takes.
