@@ -321,7 +321,8 @@ fn long_wait() -> bool {
         return false;
     }
     assert!(waited > 2_000_000_000, "the read was not throttled: {waited} ns");
-    assert!((0.85e9..=1e9 * GRAIN).contains(&(most as f64)), "{found:?}");
+    // It fades from the moment in which the wait is over; the first look is some time later.
+    assert!((0.5e9..=1e9 * GRAIN).contains(&(most as f64)), "{found:?}");
     assert_eq!(found.last(), Some(&0), "it has not faded: {found:?}");
     true
 }
