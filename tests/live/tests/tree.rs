@@ -386,7 +386,7 @@ fn many_readers_at_once_get_whole_snapshots() {
         let rate = taken.load(Ordering::Relaxed) as f64 / slowest.as_secs_f64();
         note(format!("{rate:.0} snapshots a second, all whole; slowest set and get beside them {late:?}"));
         // How fast it can be is for benches to say: here the readers check what they read, not optimised, beside a load.
-        assert!(rate > reads as f64 * 0.1, "{rate:.0} snapshots a second");
+        assert!(pace::slowdown() > 1 || rate > reads as f64 * 0.1, "{rate:.0} snapshots a second");
     });
     let truth = truth::difference(&before, &truth::settled(&load));
     let after = daemon.json(BYTES);
