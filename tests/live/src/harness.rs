@@ -68,7 +68,7 @@ impl Need {
 
 /// Groups of tests of samples that a kernel may be too old for: why it is.
 fn too_old(group: &str) -> Option<String> {
-    let of_tasks = ["tasks", "tasks_cli", "task_tables"].contains(&group);
+    let of_tasks = ["tasks", "tasks_cli", "task_tables", "delays", "crowd"].contains(&group);
     let there = || Need::Root.missing().is_some() || libbpf_rs::MapType::TaskStorage.is_supported().unwrap_or(true);
     (of_tasks && !there()).then(|| "needs a kernel with task storage (Linux 5.11)".to_owned())
 }

@@ -39,6 +39,16 @@ static __always_inline struct ts_table *ranked_table(struct ts_bank *bank, u32 t
 	return ts_bank_table(bank, table, constants.shape.table_stride);
 }
 
+__noinline int ranked_settle(u32 where, u32 pos, u64 key, u32 slot)
+{
+	u32 i = where >> 8, table = where & (TS_BANK_TABLES - 1);
+	struct ts_bank *bank = bpf_map_lookup_elem(&banks, &i);
+
+	if (bank)
+		ts_settle(ranked_table(bank, table), pos, key, slot, constants.shape.entries_mask);
+	return 0;
+}
+
 __noinline int ranked_look_again(u32 where, u32 slot)
 {
 	u32 i = where >> 8, table = where & (TS_BANK_TABLES - 1);
