@@ -12,6 +12,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use libbpf_sys::{bpf_insn, bpf_map_info, bpf_prog_info, bpf_test_run_opts};
 
+use crate::hooks::{At, Hook};
 use crate::{Error, Program};
 
 /// What a program has cost.
@@ -129,11 +130,16 @@ impl Meter {
 pub struct Skipped(Vec<OwnedFd>);
 
 impl Skipped {
-    /// By these programs. Those that can't be opened are left out: it takes CAP_SYS_ADMIN.
-    pub fn by(programs: &[Program]) -> Self {
+    /// By those of the programs that are attached to tracing hooks: where there is a gate, by that one, which stays when
+    /// what is behind it is replaced. Those that can't be opened are left out: it takes CAP_SYS_ADMIN.
+    pub fn by(programs: &[Program], hooks: &[Hook]) -> Self {
+        let attached = |hook: &Hook| {
+            let named = |name: &str| programs.iter().find(|p| p.name == name);
+            named(&hook.enter()).or_else(|| named(hook.program))
+        };
         // SAFETY: a system call with a number.
         let open = |p: &Program| descriptor(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(p.id) }).ok();
-        Self(programs.iter().filter_map(open).collect())
+        Self(hooks.iter().filter(|h| h.at == At::Gate).filter_map(attached).filter_map(open).collect())
     }
 
     /// How often that was, since the programs were loaded. Kernels before 5.12 don't tell.

@@ -280,7 +280,7 @@ impl<F: Ranked> Ranking<F> {
         let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, F::SAMPLE_BANKS, shared);
         let census = Shared::new(&maps.census)?;
         let (top, threads) = (shape.top, maps.threads::<F>());
-        let skipped = Skipped::by(&programs);
+        let skipped = Skipped::by(&programs, F::HOOKS);
         let _attached = Box::new(attached);
         Ok(Self { maps, banks, census, settings, top, threads, programs, skipped, _attached, family: PhantomData })
     }
