@@ -252,7 +252,8 @@ fn copying_on_writing_is_as_taskstats_says() {
     copier.expect("copied");
     settle();
     let after = stats.of_process(copier.pid());
-    assert!(after.wpcopy.1 - before.wpcopy.1 >= 2000, "{after:?}");
+    // Some pages it has written to before.
+    assert!(after.wpcopy.1 - before.wpcopy.1 >= 1900, "{after:?}");
     compare(&mut *source, copier.pid(), &before, &after, &["delays/wpcopy"]);
 }
 
