@@ -106,12 +106,12 @@ fn a_crowd_is_accounted_for() {
                 break;
             }
             assert!(begun.elapsed() < pace::patience(Duration::from_secs(120)), "{line} takes for ever");
-            // Often enough for the ring of those that have ended, and not so often that a switch that was not traced,
-            // which is set right with the next one, would be much of the interval.
-            std::thread::sleep(Duration::from_millis(250));
+            // Not so often that a switch that was not traced, which is set right with the next one, would be much of
+            // the interval.
+            wait(reader, Duration::from_millis(250));
         }
         // Those who have been told last.
-        std::thread::sleep(pace::patience(Duration::from_millis(500)));
+        wait(reader, pace::patience(Duration::from_millis(500)));
         new += children(&interval(reader), crowd.pid(), ended);
         (new, begun.elapsed())
     };
@@ -151,6 +151,15 @@ fn a_crowd_is_accounted_for() {
     note(format!("all ended in {took:?}"));
     assert_eq!(ended, count, "exits that were seen");
     crowd.finish();
+}
+
+/// Waits, and takes down meanwhile who has ended: there is room for 16,384 of them.
+fn wait(reader: &mut Precise, time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        std::thread::sleep(Duration::from_millis(5));
+        reader.poll();
+    }
 }
 
 /// What the command shows is time × CPUs.

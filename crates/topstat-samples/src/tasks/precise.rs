@@ -107,8 +107,8 @@ impl Precise {
     /// # Errors
     /// When the kernel does not run the programs that read, or something holds up all readers.
     pub fn interval(&mut self, each: Each) -> Result<Interval, Error> {
-        for _ in 0..SNAPSHOT_TRIES {
-            if let Some(state) = self.state()? {
+        for left in (0..SNAPSHOT_TRIES).rev() {
+            if let Some(state) = self.state(left == 0)? {
                 return Ok(self.settle(each, state));
             }
         }
@@ -188,8 +188,9 @@ impl Precise {
         Err(failed("another reader does not finish"))
     }
 
-    /// All that has run, at one instant. `None`: another reader has chosen another one meanwhile.
-    fn state(&mut self) -> Result<Option<State>, Error> {
+    /// All that has run, at one instant. `None`: another reader has chosen another one meanwhile, or (unless it is the
+    /// last try: where many thousands are read there is always one) a slice was moved.
+    fn state(&mut self, last: bool) -> Result<Option<State>, Error> {
         let time = self.begin()?;
         self.read_cpus()?;
         let cpus: Vec<abi::tasks_cpu_row> =
@@ -210,7 +211,7 @@ impl Precise {
         }
         self.poll();
         let head = self.head();
-        if self.run("precise_finish", [0, 0])? != abi::TASKS_DONE || self.moved_meanwhile(&cpus) {
+        if self.run("precise_finish", [0, 0])? != abi::TASKS_DONE || (!last && self.moved_meanwhile(&cpus)) {
             return Ok(None);
         }
         Ok(Some(State { time, head, cpus, rows, all }))
