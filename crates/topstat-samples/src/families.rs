@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::pinned::{Adopted, Pins};
+use crate::ranking::{self, Ranked};
 use crate::{Check, Error, Options, SampleInfo, Source, State, TableInfo};
 
 /// Samples that share their eBPF programs.
@@ -18,9 +19,7 @@ pub trait Family: Sync {
     ///
     /// # Errors
     /// [`Error::SwitchedOff`] or [`Error::Unsupported`].
-    fn ready(&self) -> Result<(), Error> {
-        Ok(())
-    }
+    fn ready(&self) -> Result<(), Error>;
 
     /// Loads and attaches what the tables need.
     ///
@@ -51,6 +50,45 @@ pub trait Family: Sync {
 
     /// Looks at what the family needs of the kernel, beyond what all need.
     fn check(&self) -> Vec<Check>;
+}
+
+/// All families are of ranked tables.
+impl<F: Ranked> Family for F {
+    fn name(&self) -> &'static str {
+        F::NAME
+    }
+
+    fn samples(&self) -> &'static [SampleInfo] {
+        F::SAMPLES
+    }
+
+    fn ready(&self) -> Result<(), Error> {
+        F::ready()
+    }
+
+    fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
+        Arc::new(ranking::load::<F>(tables, options)?).read(options.cpu_rows)
+    }
+
+    fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error> {
+        Ok(Arc::new(ranking::load::<F>(tables, options)?))
+    }
+
+    fn abi(&self) -> u32 {
+        F::ABI
+    }
+
+    fn open(&self, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
+        ranking::open::<F>(pins)
+    }
+
+    fn adopt(&self, pins: &Pins, tables: &[&TableInfo], options: &Options) -> Result<(Arc<dyn State>, Adopted), Error> {
+        ranking::adopt::<F>(pins, tables, options)
+    }
+
+    fn check(&self) -> Vec<Check> {
+        F::check()
+    }
 }
 
 include!(concat!(env!("OUT_DIR"), "/families.rs"));

@@ -9,17 +9,15 @@ mod observer;
 mod tables;
 
 use std::mem::{offset_of, size_of};
-use std::sync::Arc;
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
 use topstat_model::{Column, Field};
 
 use crate::cgroup::Paths;
 use crate::hooks::{Hook, Observer};
-use crate::pinned::{Adopted, Pins};
 use crate::process::{self, Who};
-use crate::ranking::{self, Maps, Ranked};
-use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo, bpf};
+use crate::ranking::{Maps, Ranked};
+use crate::{Check, Error, Options, SampleInfo, bpf};
 use observer::Accounting;
 
 /// The map that counts waits for block I/O that were longer than there was time for.
@@ -30,61 +28,6 @@ pub static FAMILY: Delays = Delays;
 
 /// See [`FAMILY`].
 pub struct Delays;
-
-impl Family for Delays {
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
-
-    fn samples(&self) -> &'static [SampleInfo] {
-        tables::SAMPLES
-    }
-
-    fn ready(&self) -> Result<(), Error> {
-        match observer::accounting() {
-            Accounting::On => Ok(()),
-            Accounting::Off => Err(Error::SwitchedOff {
-                sample: Self::NAME,
-                reason: "the kernel's delay accounting is off".to_owned(),
-                advice: observer::SWITCH_ON.to_owned(),
-            }),
-            Accounting::Missing => Err(Error::Unsupported {
-                sample: Self::NAME,
-                reason: "the kernel has no delay accounting".to_owned(),
-                advice: "use a kernel that was built with CONFIG_TASK_DELAY_ACCT=y".to_owned(),
-            }),
-        }
-    }
-
-    fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
-        Arc::new(ranking::load::<Self>(tables, options)?).read(options.cpu_rows)
-    }
-
-    fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error> {
-        Ok(Arc::new(ranking::load::<Self>(tables, options)?))
-    }
-
-    fn abi(&self) -> u32 {
-        Self::ABI
-    }
-
-    fn open(&self, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
-        ranking::open::<Self>(pins)
-    }
-
-    fn adopt(
-        &self,
-        pins: &Pins,
-        tables: &[&TableInfo],
-        options: &Options,
-    ) -> Result<(Arc<dyn State>, Adopted), Error> {
-        ranking::adopt::<Self>(pins, tables, options)
-    }
-
-    fn check(&self) -> Vec<Check> {
-        check::check()
-    }
-}
 
 impl Ranked for Delays {
     const NAME: &'static str = "delays";
@@ -101,6 +44,26 @@ impl Ranked for Delays {
     const PARTS: &'static [&'static str] = &[];
     type Row = abi::delays_row;
     type Describer = Paths;
+
+    fn ready() -> Result<(), Error> {
+        match observer::accounting() {
+            Accounting::On => Ok(()),
+            Accounting::Off => Err(Error::SwitchedOff {
+                sample: Self::NAME,
+                reason: "the kernel's delay accounting is off".to_owned(),
+                advice: observer::SWITCH_ON.to_owned(),
+            }),
+            Accounting::Missing => Err(Error::Unsupported {
+                sample: Self::NAME,
+                reason: "the kernel has no delay accounting".to_owned(),
+                advice: "use a kernel that was built with CONFIG_TASK_DELAY_ACCT=y".to_owned(),
+            }),
+        }
+    }
+
+    fn check() -> Vec<Check> {
+        check::check()
+    }
 
     fn observer(options: &Options) -> Result<Observer, Error> {
         observer::observer(options)

@@ -14,61 +14,20 @@ mod rows;
 mod tables;
 
 use std::mem::size_of;
-use std::sync::Arc;
 
 use topstat_model::{Column, Field};
 
 use crate::cgroup::Paths;
 use crate::hooks::{Hook, Observer};
-use crate::pinned::{Adopted, Pins};
-use crate::ranking::{self, Ranked};
+use crate::ranking::Ranked;
 use fallbacks::Flavour;
-use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo};
+use crate::{Check, Error, Options, SampleInfo};
 
 /// The family of the socket samples.
 pub static FAMILY: Inet = Inet;
 
 /// See [`FAMILY`].
 pub struct Inet;
-
-impl Family for Inet {
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
-
-    fn samples(&self) -> &'static [SampleInfo] {
-        tables::SAMPLES
-    }
-
-    fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
-        Arc::new(ranking::load::<Self>(tables, options)?).read(options.cpu_rows)
-    }
-
-    fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error> {
-        Ok(Arc::new(ranking::load::<Self>(tables, options)?))
-    }
-
-    fn abi(&self) -> u32 {
-        Self::ABI
-    }
-
-    fn open(&self, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
-        ranking::open::<Self>(pins)
-    }
-
-    fn adopt(
-        &self,
-        pins: &Pins,
-        tables: &[&TableInfo],
-        options: &Options,
-    ) -> Result<(Arc<dyn State>, Adopted), Error> {
-        ranking::adopt::<Self>(pins, tables, options)
-    }
-
-    fn check(&self) -> Vec<Check> {
-        observer::check()
-    }
-}
 
 impl Ranked for Inet {
     const NAME: &'static str = "inet";
@@ -82,6 +41,10 @@ impl Ranked for Inet {
     const HOOKS: &'static [Hook] = hooks::ALL;
     type Row = abi::inet_row;
     type Describer = Paths;
+
+    fn check() -> Vec<Check> {
+        observer::check()
+    }
 
     fn observer(options: &Options) -> Result<Observer, Error> {
         observer::observer(options.top)

@@ -31,7 +31,7 @@ pub use settings::{Settings, jiffy_ns};
 use crate::bpf::{self, Shared};
 use crate::cost::Skipped;
 use crate::hooks::{Hook, Observer};
-use crate::{Error, Options, Program, SampleInfo, Source, State, TableInfo, TableSettings};
+use crate::{Check, Error, Options, Program, SampleInfo, Source, State, TableInfo, TableSettings};
 pub use abi::{Head, ts_tick};
 use abi::{TS_BANK_TABLES, ts_census, ts_shape};
 
@@ -68,6 +68,15 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     /// What it takes to put a description into words.
     type Describer: Send;
 
+    /// See [`Family::ready`](crate::Family::ready).
+    ///
+    /// # Errors
+    /// As there.
+    fn ready() -> Result<(), Error> {
+        Ok(())
+    }
+    /// See [`Family::check`](crate::Family::check).
+    fn check() -> Vec<Check>;
     /// Its programs that push, for tables of so many rows: those that this kernel takes. Programs of a pinned state
     /// get the constants that it was loaded with.
     ///

@@ -18,7 +18,6 @@ mod usage;
 
 use std::mem::{offset_of, size_of};
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
 
 use libbpf_rs::{Link, Object};
 use topstat_model::{Column, Field};
@@ -30,55 +29,15 @@ pub use usage::Usage;
 
 use crate::cgroup::Paths;
 use crate::hooks::{Hook, Observer};
-use crate::pinned::{Adopted, Pins};
 use crate::process;
-use crate::ranking::{self, Maps, Ranked, ts_tick};
-use crate::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo, bpf};
+use crate::ranking::{Maps, Ranked, ts_tick};
+use crate::{Check, Error, Options, SampleInfo, bpf};
 
 /// The family of the samples of tasks.
 pub static FAMILY: Tasks = Tasks;
 
 /// See [`FAMILY`].
 pub struct Tasks;
-
-impl Family for Tasks {
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
-
-    fn samples(&self) -> &'static [SampleInfo] {
-        tables::SAMPLES
-    }
-
-    fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
-        Arc::new(ranking::load::<Self>(tables, options)?).read(options.cpu_rows)
-    }
-
-    fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error> {
-        Ok(Arc::new(ranking::load::<Self>(tables, options)?))
-    }
-
-    fn abi(&self) -> u32 {
-        Self::ABI
-    }
-
-    fn open(&self, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
-        ranking::open::<Self>(pins)
-    }
-
-    fn adopt(
-        &self,
-        pins: &Pins,
-        tables: &[&TableInfo],
-        options: &Options,
-    ) -> Result<(Arc<dyn State>, Adopted), Error> {
-        ranking::adopt::<Self>(pins, tables, options)
-    }
-
-    fn check(&self) -> Vec<Check> {
-        check::check()
-    }
-}
 
 impl Ranked for Tasks {
     const NAME: &'static str = "tasks";
@@ -94,6 +53,10 @@ impl Ranked for Tasks {
     const PARTS: &'static [&'static str] = &[];
     type Row = abi::tasks_top_row;
     type Describer = Paths;
+
+    fn check() -> Vec<Check> {
+        check::check()
+    }
 
     fn observer(options: &Options) -> Result<Observer, Error> {
         observer::observer(options)
