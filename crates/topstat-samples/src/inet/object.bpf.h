@@ -4,6 +4,7 @@
 #define TOPSTAT_INET_OBJECT_H
 
 #include "maps.bpf.h"
+#include "resent.bpf.h"
 
 static __always_inline u32 inet_v1_index(void)
 {
