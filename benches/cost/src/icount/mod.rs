@@ -139,7 +139,11 @@ pub fn run(options: &Options) -> Result<()> {
         });
     }
     print!("{}", table::render(&columns, &options.what));
-    let apart = table::apart_percent(&columns);
-    ensure!(apart <= AGREEMENT_PERCENT, "two boots are {apart:.2}% apart, more than {AGREEMENT_PERCENT}%");
+    if let Some(table::Apart { percent, what }) = table::apart(&columns, false) {
+        ensure!(
+            percent <= AGREEMENT_PERCENT,
+            "two boots are {percent:.2}% apart, more than {AGREEMENT_PERCENT}%: {what}"
+        );
+    }
     Ok(())
 }

@@ -68,7 +68,7 @@ impl Peer {
             }
             last = now;
         }
-        bail!("{} has attached nothing within {} s", peer.name, START_LIMIT.as_secs())
+        bail!("{} has attached nothing within {} s: {}", peer.name, START_LIMIT.as_secs(), peer.last_words())
     }
 
     /// Why it failed, as far as it said.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use topstat_vm::kernel::Series;
 
-use super::cases::{CASES, Case};
+use super::cases::{CASES, Case, find};
 use super::guest::{Measured, Selection};
 use crate::stats::spread;
 
@@ -44,13 +44,26 @@ struct Figure {
     turns_apart: f64,
 }
 
-/// How far the boots of any case are apart at most, in percent.
-pub fn apart_percent(columns: &[Column]) -> f64 {
+/// Which boots are apart the most.
+pub struct Apart {
+    /// In percent of a transaction.
+    pub percent: f64,
+    /// What they have counted.
+    pub what: String,
+}
+
+/// How far the boots of any case are apart at most. Where something happens every second a turn has one more of that, or
+/// one less: these are told on their own.
+pub fn apart(columns: &[Column], every_second: bool) -> Option<Apart> {
     let cells = columns.iter().flat_map(|column| column.boots.iter().flatten().map(move |measured| (column, measured)));
     cells
-        .filter_map(|(column, measured)| column.figure(measured.connections, &measured.case))
-        .map(|figure| figure.boots_apart)
-        .fold(0.0, f64::max)
+        .filter_map(|(column, measured)| {
+            let case = find(&measured.case).filter(|case| case.every_second == every_second)?;
+            let percent = column.figure(measured.connections, case.id)?.boots_apart;
+            let what = format!("{}, {} connection(s): {}", kernel_name(column), measured.connections, case.label);
+            Some(Apart { percent, what })
+        })
+        .max_by(|one, other| one.percent.total_cmp(&other.percent))
 }
 
 /// The table, and what it comes to.
@@ -84,7 +97,16 @@ pub fn render(columns: &[Column], what: &Selection) -> String {
             }
         }
     }
-    let _ = writeln!(text, "\nTwo boots are at most {:.2}% of a transaction apart.", apart_percent(columns));
+    text += "\n";
+    if let Some(Apart { percent, what }) = apart(columns, false) {
+        let _ = writeln!(text, "- Boots are at most {percent:.2}% of a transaction apart ({what}).");
+    }
+    if let Some(Apart { percent, what }) = apart(columns, true) {
+        let _ = writeln!(
+            text,
+            "- Where something is read every second, of which a turn has one more or one less, {percent:.2}% ({what})."
+        );
+    }
     for (label, error) in missing {
         let _ = writeln!(text, "- {label}: n/a where it does not run: {error}");
     }
@@ -200,6 +222,7 @@ mod tests {
 
     #[test]
     fn boots_that_disagree_are_seen() {
-        assert!((apart_percent(&[column()]) - 0.2).abs() < 1e-3);
+        let apart = apart(&[column()], false).unwrap();
+        assert!((apart.percent - 0.2).abs() < 1e-3 && apart.what == "6.1, 1 connection(s): nothing", "{}", apart.what);
     }
 }
