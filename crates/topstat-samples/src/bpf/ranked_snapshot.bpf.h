@@ -4,8 +4,11 @@
  * before it `ranked_section`, a ts_section called `head` and its rows; `ranked_row`, which begin
  * with a ts_row called `row`; and
  *
- *	void ranked_describe(struct ranked_row *row, u64 obj)   what describes the object
- *	void ranked_before(u32 bank)                            on its own CPU, before its section
+ *	void ranked_describe(struct ranked_section *s, struct ranked_row *row, u32 bank, u64 obj)
+ *		writes what describes the object to the row; the section may have scratch memory
+ *	int ranked_before(u32 cpu)
+ *		is called on a section's own CPU, before it is taken. 0: this has interrupted
+ *		somebody who does the same, call again
  */
 #ifndef TOPSTAT_RANKED_SNAPSHOT_BPF_H
 #define TOPSTAT_RANKED_SNAPSHOT_BPF_H
@@ -41,15 +44,15 @@ __noinline int ranked_snapshot_row(u32 cpu, u32 bank_number, u32 table, u32 slot
 			     &row->row);
 	if (!obj)
 		return 0;
-	ranked_describe(row, obj);
+	ranked_describe(s, row, bank_number, obj);
 	ts_section_keep(&s->head, &row->row, obj, view);
 	return 0;
 }
 
 /*
  * Take one table's section on the CPU that is named, at the instant that is named. Arguments:
- * struct ts_section_args. Returns 0; EAGAIN: a push that this call has interrupted holds the bank,
- * call again; ENOENT: no such table.
+ * struct ts_section_args. Returns 0; EAGAIN: what this call has interrupted holds the bank, call
+ * again; ENOENT: no such table.
  */
 SEC("raw_tp")
 int ranked_snapshot(struct bpf_raw_tracepoint_args *ctx)
@@ -69,8 +72,8 @@ int ranked_snapshot(struct bpf_raw_tracepoint_args *ctx)
 	bank = ranked_bank(cpu, bank_number);
 	if (!s || !bank)
 		return ENOENT;
-	if (!read_only && cpu == bpf_get_smp_processor_id())
-		ranked_before(bank_number);
+	if (!read_only && cpu == bpf_get_smp_processor_id() && !ranked_before(cpu))
+		return EAGAIN;
 	c = &settings.config[ts_bound(bank_number, RANKED_BANKS - 1)][ts_bound(table, TS_BANK_TABLES - 1)];
 	if (!now)
 		now = c->precise ? bpf_ktime_get_ns() : bpf_jiffies64();

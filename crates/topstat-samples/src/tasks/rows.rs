@@ -24,7 +24,7 @@ pub fn columns(sample: u32) -> Vec<Column> {
 
 /// The fields of a row, in the order of [`columns`].
 pub fn describe(sample: u32, row: &abi::tasks_top_row, paths: &mut Paths) -> Vec<Field> {
-    let abi::tasks_top_row { cgroup, cgroup_v1, pid, tid, comm, .. } = *row;
+    let abi::process_row { cgroup, cgroup_v1, pid, tid, comm } = row.who;
     if sample == abi::TASKS_TASKS {
         process::describe(&Who { pid, tid, comm: &comm, cgroup, cgroup_v1 }, paths)
     } else {
@@ -41,7 +41,7 @@ pub fn idle(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi:
     let head = Head { id: IDLE_ID, value, part: [value, 0], ..Head::default() };
     let mut row = abi::tasks_top_row { row: head, ..Default::default() };
     let name = if sample == abi::TASKS_TASKS { "idle" } else { "" };
-    for (to, from) in row.comm.iter_mut().zip(name.bytes()) {
+    for (to, from) in row.who.comm.iter_mut().zip(name.bytes()) {
         *to = core::ffi::c_char::from_ne_bytes([from]);
     }
     Some(row)
