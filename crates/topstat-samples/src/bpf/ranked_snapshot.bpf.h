@@ -40,7 +40,7 @@ __noinline int ranked_snapshot_row(u32 cpu, u32 bank_number, u32 table, u32 slot
 		return 0;
 	view = ranked_view(bank_number, table);
 	row = &s->row[ts_bound(s->head.rows, constants.shape.entries_mask)];
-	obj = ts_section_row(&s->head, ranked_table(bank, table & (TS_BANK_TABLES - 1)), slot, view, read_only,
+	obj = ts_section_row(&s->head, ranked_table(bank, ts_bound(table, TS_BANK_TABLES - 1)), slot, view, read_only,
 			     &row->row);
 	if (!obj)
 		return 0;
@@ -80,7 +80,7 @@ int ranked_snapshot(struct bpf_raw_tracepoint_args *ctx)
 	ts_section_begin(&s->head, c, now);
 	if (!read_only && !ts_bank_enter(bank))
 		return EAGAIN;
-	t = ranked_table(bank, table & (TS_BANK_TABLES - 1));
+	t = ranked_table(bank, ts_bound(table, TS_BANK_TABLES - 1));
 	ts_section_table(&s->head, t, c, read_only);
 	for (slot = 0; slot <= constants.shape.entries_mask; slot++)
 		ranked_snapshot_row(cpu, bank_number, table, slot, read_only);
@@ -91,8 +91,12 @@ int ranked_snapshot(struct bpf_raw_tracepoint_args *ctx)
 
 struct ts_refill refill SEC(".data.refill");
 
-/* Order an object again, on whatever CPU this runs: by its value of now, whoever pushes to it
- * meanwhile orders it, too. */
+/*
+ * For the iterator over all objects of a sample: order one of them again, in one table, on whatever
+ * CPU this runs; by its value of now, for whoever pushes to it meanwhile orders it, too. For when a
+ * snapshot can't be proven (T5): many of the top have gone or faded since smaller ones were turned
+ * away. Unlike all else it costs by the object, and it is not needed while pushes go on.
+ */
 static __always_inline void ranked_order_again(u64 self, u64 id)
 {
 	u32 table = refill.table, bank_number = refill.sample;
@@ -114,9 +118,11 @@ static __always_inline void ranked_order_again(u64 self, u64 id)
 		refill.skipped++;
 		return;
 	}
+	table = ts_bound(table, TS_BANK_TABLES - 1);
 	tick = &bank->tick[table];
 	t = ranked_table(bank, table);
 	view = ranked_view(bank_number, table);
+	/* Iterators lend objects for reading at fixed places only: take a copy. */
 	if (ts_view_type(view) == TS_STATIC) {
 		ts_peek(&t->scratch, sizeof(struct ts_count), self + ts_view_window(view));
 		value.value = t->scratch.sum[0] + t->scratch.sum[1];

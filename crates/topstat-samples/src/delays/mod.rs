@@ -35,7 +35,6 @@ impl Ranked for Delays {
     const SAMPLE_BANKS: u32 = abi::DELAYS_BANKS;
     const ABI: u32 = abi::DELAYS_ABI;
     const SNAPSHOT_OBJECT: &'static [u8] = include_bytes!(concat!(env!("OUT_DIR"), "/delays/snapshot.bpf.o"));
-    const SNAPSHOT: &'static str = "ranked_snapshot";
     const SECTION_HEAD: usize = size_of::<abi::delays_section>();
     const REFILL: &'static str = "delays_refill";
     const FURTHER: &'static [&'static str] = &["threads", IMPOSSIBLE];

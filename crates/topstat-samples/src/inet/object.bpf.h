@@ -79,16 +79,8 @@ static __always_inline int inet_object_init(struct inet_object *o, struct bpf_so
 /* The object at this address is gone: this CPU's tables forget it at once. */
 static __always_inline void inet_forget(u64 obj, u32 sample)
 {
-	struct ts_bank *bank;
-	u32 table;
-
 	ts_add(&census[sample & (INET_SAMPLES - 1)].ended, 1);
-	bank = inet_bank(bpf_get_smp_processor_id(), sample);
-	if (!bank || !ts_bank_enter(bank))
-		return;
-	for (table = 0; table < INET_TABLES; table++)
-		ts_forget(inet_table(bank, table), obj, constants.shape.entries_mask);
-	ts_bank_leave(bank, 1);
+	ranked_forget(sample, obj);
 }
 
 /* The socket is closed: its object leaves all tables; its pushes stay in the totals. */

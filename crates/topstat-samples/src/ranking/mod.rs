@@ -46,10 +46,8 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     const SAMPLE_BANKS: u32 = 1;
     /// Another one whenever a structure changes that is pinned.
     const ABI: u32;
-    /// The eBPF object with the programs that read.
+    /// The eBPF object with the programs that read: `bpf/ranked_snapshot.bpf.h`.
     const SNAPSHOT_OBJECT: &'static [u8];
-    /// Its program that takes a section.
-    const SNAPSHOT: &'static str;
     /// Bytes of a section before its rows: a `ts_section`, and what the family has behind it.
     const SECTION_HEAD: usize;
     /// Its iterator that orders all objects again: by the map of the objects' storage, unless [`Ranked::refill`] says

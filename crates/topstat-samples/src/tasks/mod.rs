@@ -44,7 +44,6 @@ impl Ranked for Tasks {
     const SAMPLES: &'static [SampleInfo] = tables::SAMPLES;
     const ABI: u32 = abi::TASKS_ABI;
     const SNAPSHOT_OBJECT: &'static [u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks/snapshot.bpf.o"));
-    const SNAPSHOT: &'static str = "ranked_snapshot";
     const SECTION_HEAD: usize = size_of::<abi::tasks_top_section>();
     const REFILL: &'static str = "top_refill_tasks";
     const FURTHER: &'static [&'static str] = &["runners", "groups", "group_index", "group_free", "waited"];
