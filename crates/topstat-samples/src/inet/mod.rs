@@ -49,10 +49,6 @@ impl Ranked for Inet {
         observer::observer(options.top)
     }
 
-    fn explain(error: Error) -> Error {
-        observer::explain(error)
-    }
-
     fn snapshot_object() -> &'static [u8] {
         Flavour::of_kernel().snapshot()
     }

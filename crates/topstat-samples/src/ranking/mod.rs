@@ -81,10 +81,6 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     /// # Errors
     /// When so many rows can't be kept.
     fn observer(options: &Options) -> Result<Observer, Error>;
-    /// Puts the usual reasons why they don't load into words.
-    fn explain(error: Error) -> Error {
-        error
-    }
     /// The programs that read, for this kernel, where there are more than one.
     fn snapshot_object() -> &'static [u8] {
         Self::SNAPSHOT_OBJECT

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Takes snapshots of a family's tables.
 
-use std::io::Read as _;
 use std::mem::size_of;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use libbpf_rs::{Iter, Object, ProgramInput};
+use libbpf_rs::{Object, ProgramInput};
 use topstat_model::{
     CpuRow, CpuSection, Dump, DumpCpu, DumpSlot, Lost, Row as ModelRow, Settings, Snapshot, TableType, Unit,
 };
@@ -259,8 +258,7 @@ impl<F: Ranked> Reader<F> {
     /// Runs the iterator over all objects of a sample.
     fn order_all(&self, sample: u32) -> Result<(), Box<dyn std::error::Error>> {
         let link = F::refill(&self.object, self.state.maps(), sample)?;
-        let mut nothing = Vec::new();
-        Iter::new(&link)?.read_to_end(&mut nothing)?;
+        bpf::read_out(&link)?;
         Ok(())
     }
 

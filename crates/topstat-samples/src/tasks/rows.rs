@@ -9,7 +9,7 @@ use topstat_model::{Column, Field};
 
 use super::abi;
 use crate::cgroup::Paths;
-use crate::process::{self, Who};
+use crate::process;
 use crate::ranking::{Head, Maps, ts_tick};
 
 /// How often an idle window is read again that is being written.
@@ -24,11 +24,10 @@ pub fn columns(sample: u32) -> Vec<Column> {
 
 /// The fields of a row, in the order of [`columns`].
 pub fn describe(sample: u32, row: &abi::tasks_top_row, paths: &mut Paths) -> Vec<Field> {
-    let abi::process_row { cgroup, cgroup_v1, pid, tid, comm } = row.who;
     if sample == abi::TASKS_TASKS {
-        process::describe(&Who { pid, tid, comm: &comm, cgroup, cgroup_v1 }, paths)
+        process::describe(&row.who, paths)
     } else {
-        process::describe_cgroup(cgroup, cgroup_v1, paths).to_vec()
+        process::describe_cgroup(&row.who, paths).to_vec()
     }
 }
 

@@ -375,7 +375,7 @@ struct tasks_runner {
 /* One row of a section. */
 struct tasks_top_row {
 	struct ts_row row;
-	struct process_row who; /* of a cgroup nothing but that */
+	struct process_who who; /* of a cgroup nothing but that */
 };
 
 struct tasks_top_section {
