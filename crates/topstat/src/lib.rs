@@ -17,6 +17,7 @@ mod console;
 mod daemon;
 mod error;
 mod frame;
+mod output;
 mod resolve;
 mod style;
 mod suggest;

@@ -83,12 +83,10 @@ struct socket {
 
 struct file;
 
-struct sk_buff {
-	char cb[48];
-} CORE;
+struct sk_buff;
 
-struct tcp_skb_cb {
-	u16 tcp_gso_segs;
+struct tcp_sock {
+	u32 total_retrans;
 } CORE;
 
 struct kernfs_node {

@@ -41,6 +41,33 @@ static __noinline int inet_unobjected(struct __sk_buff *skb, u32 sample, u32 par
 	return 0;
 }
 
+/* Segments of the socket are sent again. */
+static __noinline int inet_push_resent(struct inet_object *o, u32 segments)
+{
+	u32 sample, table = INET_RETRANS;
+	struct ts_config *c;
+	struct ts_bank *bank;
+	int claimed;
+
+	if (!o || !segments)
+		return 0;
+	sample = o->sample;
+	if (sample >= INET_SAMPLES)
+		return 0;
+	c = settings.config[sample];
+	if (!c[table].enabled)
+		return 0;
+	bank = ranked_bank(bpf_get_smp_processor_id(), sample);
+	if (!bank)
+		return 0;
+	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, bpf_jiffies64());
+	claimed = ts_bank_enter(bank);
+	ts_push(ranked_table(bank, table), &bank->tick[table], &c[table], inet_view(table), claimed, o->self, o->id,
+		&o->window[table], INET_TX, segments);
+	ts_bank_leave(bank, claimed);
+	return 0;
+}
+
 /*
  * The packet's socket has no object yet, or one without a place or a sure owner. Gives
  * the object, ready to be pushed to, or NULL (which has been counted).
@@ -88,37 +115,13 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 	}
 	if (!o->id) {
 		o->sample = sample;
-		if (ts_cas(&o->id, 0, bpf_get_socket_cookie(skb)))
+		if (ts_cas(&o->id, 0, bpf_get_socket_cookie(skb))) {
 			ts_add(&census[sample & (INET_SAMPLES - 1)].begun, 1);
+			/* A SYN-ACK, before there was a socket. */
+			inet_push_resent(o, inet_resent_since(o, inet_resent_now(sk)));
+		}
 	}
 	return o;
-}
-
-/* Segments of the socket are sent again. */
-static __noinline int inet_push_resent(struct inet_object *o, u32 segments)
-{
-	u32 sample, table = INET_RETRANS;
-	struct ts_config *c;
-	struct ts_bank *bank;
-	int claimed;
-
-	if (!o)
-		return 0;
-	sample = o->sample;
-	if (sample >= INET_SAMPLES)
-		return 0;
-	c = settings.config[sample];
-	if (!c[table].enabled)
-		return 0;
-	bank = ranked_bank(bpf_get_smp_processor_id(), sample);
-	if (!bank)
-		return 0;
-	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, bpf_jiffies64());
-	claimed = ts_bank_enter(bank);
-	ts_push(ranked_table(bank, table), &bank->tick[table], &c[table], inet_view(table), claimed, o->self, o->id,
-		&o->window[table], INET_TX, segments);
-	ts_bank_leave(bank, claimed);
-	return 0;
 }
 
 /* Count one packet of the socket: what both hooks do. Always 1: let it pass. */
@@ -144,7 +147,7 @@ static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *s
 	sample = o->sample;
 	if (sample >= INET_SAMPLES)
 		return 1;
-	resent = part == INET_TX ? inet_resent_since(o, sk) : 0;
+	resent = part == INET_TX ? inet_resent_by_packet(o, sk) : 0;
 	if (ts_unlikely(resent))
 		inet_push_resent(o, resent);
 	bank = ranked_bank(bpf_get_smp_processor_id(), sample);

@@ -142,50 +142,9 @@ static __always_inline int inet_is_over(struct bpf_sock *sk, u32 sample)
 	return inet_is_tcp(sample) && sk->state == TCP_CLOSE;
 }
 
-/* Segments sent again that the connection has counted so far. */
-static __always_inline u32 inet_resent_now(struct bpf_sock *sk)
-{
-	struct bpf_tcp_sock *tp = bpf_tcp_sock(sk);
-
-	return tp ? tp->total_retrans : 0;
-}
-
-/* What a socket has sent again before it is seen first is none of ours; unless it is known since
- * it was made or adopted. */
-static __always_inline void inet_resent_begin(struct inet_object *o, struct bpf_sock *sk, u64 self)
-{
-	if (self || !o->owner.pid)
-		o->resent = inet_resent_now(sk);
-}
-
-/* Segments sent again since this was asked last. TCP counts them before it sends them, with the
- * socket locked: they are seen with the packet itself. */
-static __always_inline u32 inet_resent_since(struct inet_object *o, struct bpf_sock *sk)
-{
-	u32 now, since;
-
-	if (!inet_is_tcp(o->sample))
-		return 0;
-	now = inet_resent_now(sk);
-	since = now - o->resent;
-	if (!since)
-		return 0;
-	o->resent = now;
-	return (s32)since > 0 ? since : 0;
-}
-
 #else
 
 static __always_inline int inet_is_over(struct bpf_sock *sk, u32 sample)
-{
-	return 0;
-}
-
-static __always_inline void inet_resent_begin(struct inet_object *o, struct bpf_sock *sk, u64 self)
-{
-}
-
-static __always_inline u32 inet_resent_since(struct inet_object *o, struct bpf_sock *sk)
 {
 	return 0;
 }

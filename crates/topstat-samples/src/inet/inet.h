@@ -55,7 +55,7 @@ struct inet_object {
 	struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
 	u64 sock; /* address of the socket */
 	struct process_who owner; /* its user; set in process context, see inet_owner() */
-	u32 resent; /* of the connection's count of segments sent again, what was pushed; see fallbacks.bpf.h */
+	u32 resent; /* of the connection's count of segments sent again, what was pushed; see resent.bpf.h */
 	u32 pad_end[3]; /* see ts_mark_index() */
 };
 

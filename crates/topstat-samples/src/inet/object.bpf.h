@@ -4,6 +4,7 @@
 #define TOPSTAT_INET_OBJECT_H
 
 #include "maps.bpf.h"
+#include "resent.bpf.h"
 #include "../bpf/process.bpf.h"
 
 /* The task's process is the socket's user. */

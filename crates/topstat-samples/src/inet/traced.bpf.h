@@ -9,8 +9,16 @@
 #include "count.bpf.h"
 #include "../bpf/gate.bpf.h"
 
-TS_GATE("tp_btf/inet_sock_set_state", inet_state)
+/* Segments sent again that were not pushed yet. */
+static __always_inline void inet_resent_by_count(struct inet_object *o, struct sock *sk)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 
+	if (tp)
+		inet_push_resent(o, inet_resent_since(o, tp->total_retrans));
+}
+
+TS_GATE("tp_btf/inet_sock_set_state", inet_state)
 
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(inet_state, struct sock *sk, int from, int to)
@@ -22,9 +30,11 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
 	if (!o || o->self != (u64)o)
 		return 0;
-	if (to == TCP_CLOSE)
+	if (to == TCP_CLOSE) {
+		if (o->id)
+			inet_resent_by_count(o, sk);
 		inet_object_end(o);
-	else if (o->dead) /* the socket is used for another connection, which begins at 0 */
+	} else if (o->dead) /* the socket is used for another connection, which begins at 0 */
 		inet_object_reset(o);
 	return 0;
 }
@@ -32,17 +42,13 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 TS_GATE("tp_btf/tcp_retransmit_skb", inet_retransmit)
 
 SEC("tp_btf/tcp_retransmit_skb")
-int BPF_PROG(inet_retransmit, struct sock *sk, struct sk_buff *skb)
+int BPF_PROG(inet_retransmit, struct sock *sk)
 {
-	struct tcp_skb_cb *cb = (void *)skb->cb;
 	struct inet_object *o;
-	u32 segments;
 
 	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
-	if (!o || o->self != (u64)o || !o->id)
-		return 0;
-	segments = BPF_CORE_READ(cb, tcp_gso_segs);
-	inet_push_resent(o, segments ? segments : 1);
+	if (o && o->self == (u64)o && o->id)
+		inet_resent_by_count(o, sk);
 	return 0;
 }
 
@@ -73,8 +79,13 @@ int inet_adopt(struct bpf_iter__task_file *ctx)
 	o = bpf_sk_storage_get(&objects, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!o)
 		return 0;
-	if (!o->owner.pid)
+	if (!o->owner.pid) {
+		struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+
+		if (tp && !o->self)
+			o->resent = tp->total_retrans;
 		inet_owner(o, task);
+	}
 	return 0;
 }
 

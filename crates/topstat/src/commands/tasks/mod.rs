@@ -38,10 +38,10 @@ pub fn run(
     let plan = Plan::new(args, color, facts)?;
     let system = |source| Error::System { what: "catch signals", source };
     // Before anything is loaded: a Ctrl-C must find somebody who detaches it.
-    console.catch_signals(plan.style.in_place).map_err(system)?;
+    console.catch_signals(plan.style.output.in_place).map_err(system)?;
     let mut account = backend.account(&plan.options, &plan.exact)?;
     if facts.notes {
-        let wait = humantime::format_duration(plan.interval);
+        let wait = humantime::format_duration(plan.style.output.interval);
         console.note(&format!("topstat: counting; the first rows come in {wait}"));
     }
     let mut view = View::new(plan.choice.clone(), plan.style.clone());
@@ -55,8 +55,8 @@ pub fn run(
 
 /// Shows intervals until there are enough, or the user has enough.
 fn show(plan: &Plan, account: &mut dyn Account, view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
-    let mut schedule = Schedule::new(console.now() + plan.interval, plan.interval);
-    let mut left = plan.count;
+    let mut schedule = Schedule::new(console.now() + plan.style.output.interval, plan.style.output.interval);
+    let mut left = plan.style.output.count;
     while left != Some(0) {
         let until = schedule.next().min(console.now() + POLL);
         let wake = console

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `tasks` is to do: numbers in range, defaults decided.
 
-use std::time::Duration;
-
 use topstat_samples::tasks::{AccountOptions, Each};
 
 use super::args::{SortKey, TasksArgs};
@@ -11,10 +9,7 @@ use super::filter::Filter;
 use crate::args::{ColorWhen, TopFormat};
 use crate::console::Facts;
 use crate::error::Error;
-use crate::style::colors;
-
-/// The interval where none is given.
-const INTERVAL: Duration = Duration::from_secs(1);
+use crate::output::Output;
 
 /// What is to be done.
 #[derive(Debug)]
@@ -23,10 +18,6 @@ pub struct Plan {
     pub options: AccountOptions,
     /// The processes whose user and system are told apart exactly.
     pub exact: Vec<u32>,
-    /// The length of an interval.
-    pub interval: Duration,
-    /// How many intervals; without end if none.
-    pub count: Option<u64>,
     /// What to show of an interval.
     pub choice: Choice,
     /// How to show it.
@@ -76,13 +67,7 @@ pub enum By {
 /// How intervals are written.
 #[derive(Clone, Debug)]
 pub struct Style {
-    pub format: TopFormat,
-    /// Text is for a terminal: its width, and no more rows than fit unless asked for.
-    pub terminal: bool,
-    /// Each takes the place of the last.
-    pub in_place: bool,
-    /// Bold and dim.
-    pub color: bool,
+    pub output: Output,
     /// Those of text.
     pub columns: Vec<Column>,
     /// Command lines, too.
@@ -101,18 +86,9 @@ impl Plan {
         if args.wide && !text {
             return Err(Error::Usage("--wide is for text: JSON and CSV have all columns".to_owned()));
         }
-        // Programs that read JSON or CSV find the same on a terminal as in a pipe.
-        let terminal = facts.terminal && text;
-        let count = match (args.interval, args.count) {
-            (_, Some(count)) => Some(count),
-            (None, None) if !terminal => Some(1),
-            _ => None,
-        };
         Ok(Self {
             options: AccountOptions { interrupts: !args.no_interrupts },
             exact: args.exact.clone(),
-            interval: args.interval.unwrap_or(INTERVAL),
-            count,
             choice: Choice {
                 each: if args.threads { Each::Thread } else { Each::Process },
                 of: match (args.dead, args.output) {
@@ -126,10 +102,7 @@ impl Plan {
                 rows: args.rows,
             },
             style: Style {
-                format: args.output,
-                terminal,
-                in_place: terminal && !facts.dumb && count != Some(1),
-                color: colors(color, facts),
+                output: Output::new((args.interval, args.count), args.output, color, facts),
                 columns: Column::shown(args.wide, args.dead),
                 command_lines: args.cmdline,
             },
@@ -161,10 +134,7 @@ fn by(key: SortKey, wide: bool) -> By {
 mod tests {
     use super::*;
     use crate::args::{Args, Command};
-
-    const TERMINAL: Facts = Facts { terminal: true, notes: true, dumb: false, no_color: false };
-    const PIPE: Facts = Facts { terminal: false, ..TERMINAL };
-    const DUMB: Facts = Facts { dumb: true, ..TERMINAL };
+    use crate::output::tests::{PIPE, goes_on_for_a_terminal};
 
     fn plan(line: &str, facts: Facts) -> Result<Plan, Error> {
         let line = format!("topstat tasks {line}");
@@ -177,21 +147,7 @@ mod tests {
 
     #[test]
     fn a_terminal_goes_on_and_a_pipe_gets_one_interval() {
-        for (line, facts, count, in_place) in [
-            ("", TERMINAL, None, true),
-            ("5", TERMINAL, None, true),
-            ("5 2", TERMINAL, Some(2), true),
-            ("5 1", TERMINAL, Some(1), false),
-            ("", DUMB, None, false),
-            ("", PIPE, Some(1), false),
-            ("5", PIPE, None, false),
-            ("5 2", PIPE, Some(2), false),
-            ("-o json", TERMINAL, Some(1), false),
-            ("-o csv 5", TERMINAL, None, false),
-        ] {
-            let plan = plan(line, facts).unwrap();
-            assert_eq!((plan.count, plan.style.in_place), (count, in_place), "{line}");
-        }
+        goes_on_for_a_terminal(|line, facts| plan(line, facts).unwrap().style.output);
     }
 
     #[test]

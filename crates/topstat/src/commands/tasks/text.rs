@@ -50,7 +50,7 @@ impl Text {
     pub fn new(choice: &Choice, style: &Style) -> Self {
         Self {
             written: String::new(),
-            color: style.color,
+            color: style.output.color,
             columns: style.columns.clone(),
             command_lines: style.command_lines,
             threads: choice.each == Each::Thread,

@@ -45,15 +45,15 @@ impl View {
 
     /// Shows an interval, with a single write.
     pub fn show(&mut self, shot: Shot, account: &mut dyn Account, console: &mut dyn Console) -> io::Result<()> {
-        if self.style.in_place {
+        if self.style.output.in_place {
             self.last = Some(shot);
             return self.redraw(account, console);
         }
         let begun = std::mem::replace(&mut self.begun, true);
         let picture = Picture::new(&shot.interval, &self.choice);
-        match self.style.format {
+        match self.style.output.format {
             TopFormat::Text => {
-                let size = self.style.terminal.then(|| console.size().unwrap_or(USUAL));
+                let size = self.style.output.terminal.then(|| console.size().unwrap_or(USUAL));
                 let text = self.text(&shot, picture, size, account);
                 match begun {
                     true => console.write(format!("\n{text}").as_bytes()),
@@ -86,7 +86,7 @@ impl View {
     fn text(&mut self, shot: &Shot, mut picture: Picture, size: Option<Size>, account: &mut dyn Account) -> &str {
         // Who asks for more than fits gets it where nothing is drawn in place.
         if let Some(size) = size
-            && (self.style.in_place || self.choice.rows.is_none())
+            && (self.style.output.in_place || self.choice.rows.is_none())
         {
             picture.truncate(Text::fitting(&picture, usize::from(size.rows)));
         }

@@ -28,7 +28,7 @@ pub fn run(
     let mut plan = Plan::new(args, color, facts)?;
     let system = |source| Error::System { what: "catch signals", source };
     // Before anything is loaded: a Ctrl-C must find somebody who detaches it.
-    console.catch_signals(plan.style.in_place).map_err(system)?;
+    console.catch_signals(plan.style.output.in_place).map_err(system)?;
     let mut source = match shared(args, &plan, backend)? {
         Some(state) => {
             plan.share(args, state.as_ref())?;
@@ -84,8 +84,8 @@ fn off(settings: TableSettings, table: &TableInfo) -> Option<String> {
 
 /// Shows snapshots until there are enough, or the user has enough.
 fn show(plan: &Plan, source: &mut dyn Source, view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
-    let mut schedule = Schedule::new(console.now() + plan.first_after, plan.interval);
-    let mut left = plan.count;
+    let mut schedule = Schedule::new(console.now() + plan.first_after, plan.style.output.interval);
+    let mut left = plan.style.output.count;
     while left != Some(0) {
         let wake = console
             .wait_until(schedule.next())

@@ -8,14 +8,11 @@ use topstat_samples::{DEFAULT_TOP, Options, State, TableInfo};
 
 use super::filter::Filters;
 use super::view::Style;
-use crate::args::{ColorWhen, TopArgs, TopFormat};
+use crate::args::{ColorWhen, TopArgs};
 use crate::console::Facts;
 use crate::error::Error;
+use crate::output::Output;
 use crate::resolve::{self, Family};
-use crate::style::colors;
-
-/// The interval where none is given.
-const INTERVAL: Duration = Duration::from_secs(1);
 
 /// What is to be done.
 #[derive(Debug)]
@@ -28,10 +25,6 @@ pub struct Plan {
     pub filters: Filters,
     /// When the first snapshot is taken, from when the tables are loaded.
     pub first_after: Duration,
-    /// The time from one snapshot to the next.
-    pub interval: Duration,
-    /// How many snapshots; without end if none.
-    pub count: Option<u64>,
     /// How to show them.
     pub style: Style,
 }
@@ -61,34 +54,19 @@ impl Plan {
             delay_ms: args.delay.unwrap_or(Options::default().delay_ms),
             ..Options::default()
         };
-        // Programs that read JSON or CSV find the same on a terminal as in a pipe.
-        let on_terminal = facts.terminal && args.output == TopFormat::Text;
-        let count = match (args.interval, args.count) {
-            (_, Some(count)) => Some(count),
-            (None, None) if !on_terminal => Some(1),
-            _ => None,
-        };
-        let interval = args.interval.unwrap_or(INTERVAL);
+        let output = Output::new((args.interval, args.count), args.output, color, facts);
         let dynamic = tables.iter().any(|table| table.kind == TableType::Dynamic);
         Ok(Self {
             first_after: if dynamic {
                 Duration::from_millis(options.period_ms.into())
             } else {
                 // At once, a running total that begins now would be empty.
-                interval
+                output.interval
             },
-            style: Style {
-                format: args.output,
-                in_place: on_terminal && !facts.dumb && count != Some(1),
-                terminal: on_terminal,
-                color: colors(color, facts),
-                rows: args.rows,
-            },
+            style: Style { output, rows: args.rows },
             filters: Filters::new(args),
             tables,
             options,
-            interval,
-            count,
         })
     }
 }
@@ -154,10 +132,7 @@ fn top(top: Option<u32>, rows: Option<u32>) -> Result<u32, Error> {
 mod tests {
     use super::*;
     use crate::args::{Args, Command};
-
-    const TERMINAL: Facts = Facts { terminal: true, notes: true, dumb: false, no_color: false };
-    const PIPE: Facts = Facts { terminal: false, ..TERMINAL };
-    const DUMB: Facts = Facts { dumb: true, ..TERMINAL };
+    use crate::output::tests::{DUMB, PIPE, TERMINAL, goes_on_for_a_terminal};
 
     fn plan(line: &str, facts: Facts) -> Result<Plan, Error> {
         let line = format!("topstat top {line}");
@@ -170,21 +145,9 @@ mod tests {
 
     #[test]
     fn a_terminal_goes_on_and_a_pipe_gets_one_snapshot() {
-        for (line, facts, count, in_place) in [
-            ("tcp/conns_pps", TERMINAL, None, true),
-            ("tcp/conns_pps 5", TERMINAL, None, true),
-            ("tcp/conns_pps 5 2", TERMINAL, Some(2), true),
-            ("tcp/conns_pps 5 1", TERMINAL, Some(1), false),
-            ("tcp/conns_pps", DUMB, None, false),
-            ("tcp/conns_pps", PIPE, Some(1), false),
-            ("tcp/conns_pps 5", PIPE, None, false),
-            ("tcp/conns_pps 5 2", PIPE, Some(2), false),
-            ("tcp/conns_pps -o json", TERMINAL, Some(1), false),
-            ("tcp/conns_pps -o csv 5", TERMINAL, None, false),
-        ] {
-            let plan = plan(line, facts).unwrap();
-            assert_eq!((plan.count, plan.style.in_place), (count, in_place), "{line}");
-        }
+        goes_on_for_a_terminal(|line, facts| {
+            plan(format!("tcp/conns_pps {line}").trim_end(), facts).unwrap().style.output
+        });
     }
 
     #[test]
@@ -228,7 +191,7 @@ mod tests {
             (" --color never", TERMINAL, false),
         ] {
             let line = format!("tcp/conns_pps{line}");
-            assert_eq!(plan(&line, facts).unwrap().style.color, color, "{line}");
+            assert_eq!(plan(&line, facts).unwrap().style.output.color, color, "{line}");
         }
     }
 }

@@ -10,18 +10,12 @@ use topstat_model::{Snapshot, csv, json, text};
 use crate::args::TopFormat;
 use crate::console::{Console, Size};
 use crate::frame;
+use crate::output::Output;
 
 /// How to show snapshots.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
-    /// Text, JSON or CSV.
-    pub format: TopFormat,
-    /// Text is for a terminal: human units, its width, and no more rows than fit unless asked for.
-    pub terminal: bool,
-    /// Each takes the place of the last.
-    pub in_place: bool,
-    /// Bold and dim.
-    pub color: bool,
+    pub output: Output,
     /// The most rows to show of each table.
     pub rows: Option<u32>,
 }
@@ -48,11 +42,11 @@ impl View {
 
     /// Shows the snapshots of one instant, one after the other.
     pub fn show(&mut self, snapshots: Vec<Snapshot>, console: &mut dyn Console) -> io::Result<()> {
-        if self.style.in_place {
+        if self.style.output.in_place {
             self.last = snapshots;
             return self.redraw(console);
         }
-        let written = match self.style.format {
+        let written = match self.style.output.format {
             TopFormat::Text => self.text(&snapshots, console.size()),
             TopFormat::Json => self.json(snapshots)?,
             TopFormat::Csv => self.csv(snapshots)?,
@@ -63,7 +57,7 @@ impl View {
 
     /// Shows again in place what was shown last, at the terminal's present size. Nothing where nothing was.
     pub fn redraw(&mut self, console: &mut dyn Console) -> io::Result<()> {
-        if !self.style.in_place || self.last.is_empty() {
+        if !self.style.output.in_place || self.last.is_empty() {
             return Ok(());
         }
         let size = console.size().unwrap_or(USUAL);
@@ -87,11 +81,11 @@ impl View {
         if self.begun {
             written.push(b'\n');
         }
-        if self.style.terminal && self.style.rows.is_none() {
+        if self.style.output.terminal && self.style.rows.is_none() {
             written.extend(self.fitting(snapshots, size.unwrap_or(USUAL)));
             return written;
         }
-        let width = size.filter(|_| self.style.terminal).map(|size| size.columns);
+        let width = size.filter(|_| self.style.output.terminal).map(|size| size.columns);
         for (index, snapshot) in snapshots.iter().enumerate() {
             if index > 0 {
                 written.push(b'\n');
@@ -137,8 +131,11 @@ impl View {
     }
 
     fn table(&self, snapshot: &Snapshot, rows: Option<u32>, width: Option<u16>) -> Vec<u8> {
-        let options =
-            TextOptions { human: self.style.terminal, color: self.style.color, width: width.map(usize::from) };
+        let options = TextOptions {
+            human: self.style.output.terminal,
+            color: self.style.output.color,
+            width: width.map(usize::from),
+        };
         let mut written = Vec::new();
         let cut = rows.map(|rows| {
             let mut cut = snapshot.clone();
