@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What this process has in the kernel's eBPF: by its own descriptors, so that another topstat on the host is not taken
-//! for it; and whether it is still there.
+//! for it; and whether it is still there. And programs that are detached and attached again without being loaded anew.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::Path;
 
-use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
+use libbpf_rs::query::{LinkInfoIter, LinkTypeInfo, MapInfoIter, ProgInfoIter};
+use libbpf_rs::{Link, Program};
+
+use crate::{Nest, cgroup};
 
 /// The ids of eBPF objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,4 +76,49 @@ pub fn pinned() -> BTreeSet<std::path::PathBuf> {
     let mut found = BTreeSet::new();
     walk(Path::new("/sys/fs/bpf"), &mut found);
     found
+}
+
+/// The programs of a nest, and where each of them was attached.
+pub struct Programs {
+    programs: Vec<(OwnedFd, Option<u32>)>,
+    root: File,
+}
+
+impl Programs {
+    /// Detaches those that are attached.
+    pub fn detach(nest: &Nest) -> Self {
+        let (links, programs) = (nest.family().join("links"), nest.family().join("programs"));
+        let detach = |link: std::fs::DirEntry| {
+            let info = Link::open(link.path()).and_then(|link| link.info()).expect("ask a link what it is");
+            let at = match info.info {
+                LinkTypeInfo::Cgroup(cgroup) => Some(cgroup.attach_type as u32),
+                _ => None,
+            };
+            let program = Program::fd_from_pinned_path(programs.join(link.file_name())).expect("open its program");
+            std::fs::remove_file(link.path()).expect("unpin a link");
+            (program, at)
+        };
+        let links = std::fs::read_dir(links).expect("read the folder of links").map(|link| link.expect("a link"));
+        let root = cgroup::v2_mount().expect("programs of cgroups are attached to one");
+        Self { programs: links.map(detach).collect(), root: File::open(root).expect("open the root cgroup") }
+    }
+
+    /// Attaches them where they were, until the links are dropped.
+    pub fn attach(&self) -> Vec<OwnedFd> {
+        let attach = |(program, at): &(OwnedFd, Option<u32>)| {
+            let (program, root) = (program.as_raw_fd(), self.root.as_raw_fd());
+            // SAFETY: descriptors of a program and of a cgroup, no options; a program that was made for one tracepoint
+            // has no name of another.
+            let link = unsafe {
+                match at {
+                    Some(at) => libbpf_sys::bpf_link_create(program, root, *at, std::ptr::null()),
+                    None => libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program),
+                }
+            };
+            assert!(link >= 0, "attach a program: {}", std::io::Error::from_raw_os_error(-link));
+            // SAFETY: nobody else has it.
+            unsafe { OwnedFd::from_raw_fd(link) }
+        };
+        self.programs.iter().map(attach).collect()
+    }
 }

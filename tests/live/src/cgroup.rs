@@ -41,7 +41,8 @@ fn v1_mounted(controller: &str) -> bool {
     mounts().iter().any(|(_, kind, options)| kind == "cgroup" && options.split(',').any(|o| o == controller))
 }
 
-fn v2_mount() -> Option<PathBuf> {
+/// Where the v2 hierarchy is mounted.
+pub(crate) fn v2_mount() -> Option<PathBuf> {
     mounts().into_iter().find(|(_, kind, _)| kind == "cgroup2").map(|(path, _, _)| path.into())
 }
 

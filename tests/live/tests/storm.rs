@@ -7,16 +7,20 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use topstat_live::attached::Ids;
+use topstat_live::attached::{Ids, Programs};
 use topstat_live::watch::everything;
-use topstat_live::{Case, Key, Watch, case, eventually, harness, note, pace};
+use topstat_live::{Case, Key, Nest, Watch, case, eventually, harness, note, pace};
 use topstat_load::{Config, Proto};
 use topstat_samples::Options;
 
 use crate::additive::under;
 
 pub fn cases() -> Vec<Case> {
-    vec![case!(connections_that_live_for_one_message, Root), case!(attached_and_detached_under_load, Root)]
+    vec![
+        case!(connections_that_live_for_one_message, Root),
+        case!(attached_and_detached_under_load, Root, CgroupV2),
+        case!(loaded_and_dropped_under_load, Root),
+    ]
 }
 
 const BYTES: &str = "tcp_v4/conns_bytes";
@@ -76,24 +80,51 @@ fn connections_that_live_for_one_message() {
     note(format!("{carried} bytes of {} connections: all in the total", THREADS * count));
 }
 
-/// Observers are attached to sockets that are in use, and detached from them, again and again.
-fn attached_and_detached_under_load() {
-    const ROUNDS: usize = 20;
-    let before = Ids::own();
-    let mut seen = 0;
+/// Sockets by the hundred that are in use; of TCP's, so many come and go in a second.
+fn busy<T>(churn: f64, work: impl FnOnce() -> T) -> T {
     let tcp = Config { connections: 200, ..Config::default() };
     let udp = Config { proto: Proto::Udp, connections: 50, ..Config::default() };
-    under(tcp, pace::rate(200.0), || {
-        under(udp, 0.0, || {
-            for _ in 0..ROUNDS {
-                let mut watch = Watch::load(&[PPS, BYTES, "udp_v4/conns_pps", "tcp_v6/conns_pps"], &Options::default());
-                let busy = || watch.peek(PPS).snapshot.total > 0;
-                assert!(eventually(Duration::from_secs(5), busy), "nothing of the load is seen");
-                seen += 1;
-            }
-        });
+    under(tcp, pace::rate(churn), || under(udp, 0.0, work))
+}
+
+const SOME: [&str; 4] = [PPS, BYTES, "udp_v4/conns_pps", "tcp_v6/conns_pps"];
+
+/// Programs are attached to sockets that are in use, and detached from them, again and again. While they are not attached
+/// nothing is counted, while they are it is. (No socket goes meanwhile: nobody would tell the tables.)
+fn attached_and_detached_under_load() {
+    const ROUNDS: usize = 20;
+    let nest = Nest::new("rounds");
+    drop(nest.adopt(&SOME, &everything()));
+    let mut watch = nest.watch();
+    let programs = Programs::detach(&nest);
+    let mut total = || watch.peek(BYTES).snapshot.total;
+    busy(0.0, || {
+        for round in 0..ROUNDS {
+            let links = programs.attach();
+            let before = total();
+            assert!(eventually(Duration::from_secs(5), || total() > before), "round {round}: nothing is counted");
+            drop(links);
+            // What has begun may end.
+            std::thread::sleep(Duration::from_millis(20));
+            let detached = total();
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(total(), detached, "round {round}: something is still attached");
+        }
     });
-    assert_eq!(seen, ROUNDS);
+    note(format!("{ROUNDS} rounds"));
+}
+
+/// Observers come, with all they have, and go again; what they had put into sockets goes, too.
+fn loaded_and_dropped_under_load() {
+    let rounds = pace::work(20, 2);
+    let before = Ids::own();
+    busy(200.0, || {
+        for _ in 0..rounds {
+            let mut watch = Watch::load(&SOME, &Options::default());
+            let busy = || watch.peek(PPS).snapshot.total > 0;
+            assert!(eventually(Duration::from_secs(5), busy), "nothing of the load is seen");
+        }
+    });
     assert_eq!(Ids::own(), before);
-    note(format!("{seen} rounds, nothing left"));
+    note(format!("{rounds} rounds, nothing left"));
 }

@@ -165,6 +165,7 @@ fn run_matrix(cache: &Cache, args: &MatrixArgs, require: bool) -> Result<i32> {
         tools: &tools,
         cpus: args.machine.cpus,
         memory_mib: args.machine.memory,
+        append: &args.machine.append,
         cgroup: args.machine.cgroup,
         jobs: &jobs,
         labels: &labels,

@@ -88,6 +88,8 @@ pub struct Matrix<'a> {
     pub cpus: u32,
     /// Memory of a guest.
     pub memory_mib: u32,
+    /// More arguments for their kernels.
+    pub append: &'a [String],
     /// Control groups of a guest.
     pub cgroup: Cgroup,
     /// The commands.
@@ -148,7 +150,8 @@ fn run_cell(matrix: &Matrix<'_>, cell: Cell) -> Row {
 }
 
 fn run_on(matrix: &Matrix<'_>, cell: Cell, kernel: &Kernel) -> Result<Session> {
-    let machine = Machine { tier: cell.tier, cpus: matrix.cpus, memory_mib: matrix.memory_mib, append: vec![] };
+    let machine =
+        Machine { tier: cell.tier, cpus: matrix.cpus, memory_mib: matrix.memory_mib, append: matrix.append.to_vec() };
     let name = format!("{}-{}", cell.series, cell.tier);
     let jobs: Vec<Job> = matrix.jobs.iter().map(|job| job.on(cell.series, cell.tier)).collect();
     let plan = Plan {

@@ -33,7 +33,8 @@ const FEATURES: [Feature; 3] = [
     Feature {
         program: "probe_traced",
         name: "socket storage in tracepoints",
-        without: "segments sent again are those that TCP counts, some of which could not be sent",
+        without: "a table learns that a connection has ended when it looks at it again; segments sent again are looked \
+                  for when the connection sends",
     },
     Feature {
         program: "probe_files",
