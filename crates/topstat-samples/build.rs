@@ -25,6 +25,7 @@ fn main() -> Result<()> {
     println!("cargo:rerun-if-changed={}", engine.display());
     println!("cargo:rerun-if-env-changed=CLANG");
 
+    bindings(&src.join("bpf/process.h"), &engine, &[], &out.join("process.rs"))?;
     let mut list = String::new();
     let mut names = Vec::new();
     for family in folders(&src)? {
@@ -50,7 +51,7 @@ fn main() -> Result<()> {
                     .with_context(|| format!("cannot compile {}", program.display()))?;
             }
         }
-        bindings(&family.join(format!("{name}.h")), &engine, &family_out.join("abi.rs"))?;
+        bindings(&family.join(format!("{name}.h")), &engine, &SHARED_TYPES, &family_out.join("abi.rs"))?;
         layout(&family.join(format!("{name}.h")), &engine, &family_out.join("layout.txt"))?;
         writeln!(list, "#[path = {:?}]\npub mod {name};", family.join("mod.rs"))?;
         names.push(name);
@@ -72,32 +73,35 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// The engine's types are plain, so those that hold them are.
+/// Types from elsewhere are plain, so those that hold them are.
 #[derive(Debug)]
-struct EngineTypes;
+struct PlainTypes;
 
-impl ParseCallbacks for EngineTypes {
-    fn blocklisted_type_implements_trait(&self, name: &str, what: DeriveTrait) -> Option<ImplementsTrait> {
+impl ParseCallbacks for PlainTypes {
+    fn blocklisted_type_implements_trait(&self, _name: &str, what: DeriveTrait) -> Option<ImplementsTrait> {
         let derived = matches!(what, DeriveTrait::Copy | DeriveTrait::Debug | DeriveTrait::Default);
-        (name.contains("ts_") && derived).then_some(ImplementsTrait::Yes)
+        derived.then_some(ImplementsTrait::Yes)
     }
 }
 
-/// Headers that several families' own include.
-const SHARED: &str = ".*/src/.*/bpf/[a-z]+\\.h";
+/// What headers of families include of others, by what its names begin with, and where its Rust side is: there is one
+/// Rust type for each.
+const SHARED_TYPES: [(&str, &str); 2] = [("ts", "topstat_engine::abi"), ("process", "crate::process::abi")];
 
-/// The structures and constants of a shared header. The engine's own come from its crate, so
-/// that there is one Rust type for each.
-fn bindings(header: &Path, engine: &Path, out: &Path) -> Result<()> {
-    bindgen::Builder::default()
+/// The structures and constants of a header, but for those that are `elsewhere`.
+fn bindings(header: &Path, engine: &Path, elsewhere: &[(&str, &str)], out: &Path) -> Result<()> {
+    let mut builder = bindgen::Builder::default();
+    for (prefix, module) in elsewhere {
+        builder = builder
+            .blocklist_item(format!("{prefix}_.*"))
+            .blocklist_item(format!("{}_.*", prefix.to_uppercase()))
+            .raw_line(format!("pub use {module}::*;"));
+    }
+    builder
         .header(header.to_string_lossy())
         .clang_arg(format!("-I{}", engine.display()))
         .allowlist_file(header.to_string_lossy())
-        .allowlist_file(SHARED)
-        .blocklist_item("ts_.*")
-        .blocklist_item("TS_.*")
-        .raw_line("pub use topstat_engine::abi::*;")
-        .parse_callbacks(Box::new(EngineTypes))
+        .parse_callbacks(Box::new(PlainTypes))
         .derive_default(true)
         .derive_debug(true)
         .default_enum_style(bindgen::EnumVariation::Consts)
@@ -119,7 +123,8 @@ fn layout(header: &Path, engine: &Path, out: &Path) -> Result<()> {
         .header(header.to_string_lossy())
         .clang_arg(format!("-I{}", engine.display()))
         .allowlist_file(header.to_string_lossy())
-        .allowlist_file(SHARED)
+        // Headers that families share: an object may hold what they describe.
+        .allowlist_file(".*/src/.*/bpf/[a-z]+\\.h")
         .allowlist_file(format!("{}/.*", engine.display()))
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)

@@ -46,6 +46,11 @@ pub fn samples() -> &'static [&'static SampleInfo] {
     &ALL
 }
 
+/// The names of samples, for people.
+pub fn names_of(samples: &[SampleInfo]) -> String {
+    samples.iter().map(|sample| sample.name).collect::<Vec<_>>().join(", ")
+}
+
 /// The table of that name.
 pub fn find(sample: &str, table: &str) -> Option<&'static TableInfo> {
     samples().iter().find(|s| s.name == sample)?.tables.iter().find(|t| t.name == table)

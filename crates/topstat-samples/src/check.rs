@@ -5,6 +5,11 @@ use crate::bpf::{self, Verified};
 use crate::families::FAMILIES;
 use crate::{Error, Family, Options, SampleInfo, TableInfo};
 
+/// The types of the running kernel.
+const BTF: &str = "/sys/kernel/btf/vmlinux";
+/// What to do where they are missing.
+const WITH_BTF: &str = "use a kernel that was built with CONFIG_DEBUG_INFO_BTF=y";
+
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -37,6 +42,34 @@ impl Check {
     fn missing(name: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { name: name.to_owned(), outcome: Outcome::Missing, found: found.into(), advice: advice.into() }
     }
+
+    /// Whether the programs of samples load, as somebody has `tried`; `found` is for when they do.
+    pub(crate) fn loads(name: &str, samples: &str, tried: Result<(), Error>, found: impl Into<String>) -> Self {
+        match tried {
+            Ok(()) => Self::ok(name, found),
+            Err(e) => Self::missing(name, explain(e, samples).to_string(), "the lines above say what is missing"),
+        }
+    }
+}
+
+/// Puts the usual reasons why the programs of samples don't load into words.
+pub(crate) fn explain(error: Error, samples: &str) -> Error {
+    let Error::Kernel { what, why } = error else { return error };
+    let unsupported = |reason: &str, advice: &str| Error::Unsupported {
+        sample: samples.to_owned(),
+        reason: reason.to_owned(),
+        advice: advice.to_owned(),
+    };
+    if !std::path::Path::new(BTF).exists() {
+        return unsupported(&format!("the kernel has no BTF ({BTF} is missing)"), WITH_BTF);
+    }
+    if missing_capabilities().is_some_and(|m| !m.is_empty()) {
+        return unsupported(
+            "loading eBPF programs is not permitted",
+            "run as root, or with the capabilities CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN",
+        );
+    }
+    Error::Kernel { what, why }
 }
 
 /// The capabilities that loading needs, by their numbers in `linux/capability.h`: to load
@@ -45,7 +78,7 @@ impl Check {
 const NEEDED: [(&str, u32); 4] = [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_NET_ADMIN", 12), ("CAP_SYS_ADMIN", 21)];
 
 /// Which of the capabilities that loading needs are not there; `None` when /proc does not tell.
-pub(crate) fn missing_capabilities() -> Option<Vec<&'static str>> {
+fn missing_capabilities() -> Option<Vec<&'static str>> {
     let status = procfs::process::Process::myself().and_then(|p| p.status()).ok()?;
     Some(NEEDED.iter().filter(|(_, bit)| status.capeff >> bit & 1 == 0).map(|(name, _)| *name).collect())
 }
@@ -75,15 +108,10 @@ pub fn check(samples: &[&SampleInfo]) -> Vec<Check> {
         }
         None => Check::missing("capabilities", "/proc/self/status is not readable", "mount /proc"),
     });
-    let btf = std::path::Path::new("/sys/kernel/btf/vmlinux");
-    checks.push(if btf.exists() {
-        Check::ok("BTF", btf.display().to_string())
+    checks.push(if std::path::Path::new(BTF).exists() {
+        Check::ok("BTF", BTF)
     } else {
-        Check::missing(
-            "BTF",
-            format!("{} is missing", btf.display()),
-            "use a kernel that was built with CONFIG_DEBUG_INFO_BTF=y",
-        )
+        Check::missing("BTF", format!("{BTF} is missing"), WITH_BTF)
     });
     let jit = std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").unwrap_or_default();
     checks.push(match jit.trim() {

@@ -9,8 +9,8 @@ pub enum Error {
     /// The kernel or the user lacks something; the text says what, and what to do about it.
     #[error("cannot load sample {sample}: {reason}; {advice}")]
     Unsupported {
-        /// The sample that was to be loaded.
-        sample: &'static str,
+        /// The sample that was to be loaded, or those of its family.
+        sample: String,
         /// What is missing.
         reason: String,
         /// What to do.

@@ -1,27 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What families have in common whose objects are processes, or threads. The eBPF side of it is `bpf/process.bpf.h`.
+//! What families have in common whose objects are processes or threads, or have one. The eBPF side of it is
+//! `bpf/process.bpf.h`.
 
-use std::io::Read as _;
-
-use libbpf_rs::{Iter, Object};
+use libbpf_rs::{Link, Object};
 use topstat_model::{Column, ColumnKind, Field};
 
-use crate::bpf::program;
 use crate::cgroup::{self, Paths, V1Controller, container};
-use crate::{Check, Error, Outcome};
+use crate::{Error, bpf};
+use abi::process_who;
 
-/// Who a process is, as a row has it.
-pub struct Who<'a> {
-    /// Of the process.
-    pub pid: u32,
-    /// Of the thread, where objects are threads; else 0.
-    pub tid: u32,
-    /// The name, as the kernel has it.
-    pub comm: &'a [core::ffi::c_char],
-    /// Id in the cgroup v2 hierarchy.
-    pub cgroup: u64,
-    /// Id in the v1 hierarchy of [`v1_controller`]; 0: none.
-    pub cgroup_v1: u64,
+#[allow(non_camel_case_types, missing_docs, unreachable_pub, dead_code, clippy::undocumented_unsafe_blocks)]
+pub mod abi {
+    //! What the programs and this crate share, generated from `bpf/process.h`.
+    include!(concat!(env!("OUT_DIR"), "/process.rs"));
 }
 
 /// The columns that describe a process.
@@ -41,16 +32,16 @@ pub fn cgroup_columns() -> [Column; 2] {
 }
 
 /// The fields of a process, in the order of [`columns`].
-pub fn describe(who: &Who<'_>, paths: &mut Paths) -> Vec<Field> {
+pub fn describe(who: &process_who, paths: &mut Paths) -> Vec<Field> {
     let tid = if who.tid == 0 { Field::None } else { Field::U64(who.tid.into()) };
-    let mut fields = vec![Field::U64(who.pid.into()), tid, name(who.comm).into()];
-    fields.extend(describe_cgroup(who.cgroup, who.cgroup_v1, paths));
+    let mut fields = vec![Field::U64(who.pid.into()), tid, name(&who.comm).into()];
+    fields.extend(describe_cgroup(who, paths));
     fields
 }
 
 /// The fields of a control group, in the order of [`cgroup_columns`].
-pub fn describe_cgroup(v2: u64, v1: u64, paths: &mut Paths) -> [Field; 2] {
-    let path = if v2 == 0 { None } else { paths.of(v2, v1) };
+pub fn describe_cgroup(who: &process_who, paths: &mut Paths) -> [Field; 2] {
+    let path = paths.of(who.cgroup, who.cgroup_v1);
     let id = path.as_deref().and_then(container).map(str::to_owned);
     [path.into(), id.into()]
 }
@@ -61,13 +52,13 @@ pub fn name(comm: &[core::ffi::c_char]) -> Option<String> {
     (!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The v1 hierarchy to ask for cgroups, by a family's numbers for none, memory, cpu and pids.
-pub fn v1_controller([none, memory, cpu, pids]: [u32; 4]) -> u32 {
+/// The v1 hierarchy to ask for cgroups: `enum process_v1`.
+pub fn v1_controller() -> u32 {
     match cgroup::v1_controller() {
-        None => none,
-        Some(V1Controller::Memory) => memory,
-        Some(V1Controller::Cpu) => cpu,
-        Some(V1Controller::Pids) => pids,
+        None => abi::PROCESS_V1_NONE,
+        Some(V1Controller::Memory) => abi::PROCESS_V1_MEMORY,
+        Some(V1Controller::Cpu) => abi::PROCESS_V1_CPU,
+        Some(V1Controller::Pids) => abi::PROCESS_V1_PIDS,
     }
 }
 
@@ -76,42 +67,15 @@ pub fn v1_controller([none, memory, cpu, pids]: [u32; 4]) -> u32 {
 /// # Errors
 /// What the kernel says.
 pub fn adopt(object: &Object, iterator: &str) -> Result<(), Error> {
-    let failed =
-        |e: &dyn std::fmt::Display| Error::Kernel { what: "look for existing tasks".to_owned(), why: e.to_string() };
-    let link = program(object, iterator)?.attach().map_err(|e| failed(&e))?;
-    let mut nothing = Vec::new();
-    Iter::new(&link).map_err(|e| failed(&e))?.read_to_end(&mut nothing).map_err(|e| failed(&e))?;
-    Ok(())
+    bpf::iterate(object, iterator, "look for existing tasks").map(drop)
 }
 
-/// Puts the usual reasons why programs don't load into words.
-pub fn explain(error: Error, sample: &'static str) -> Error {
-    let Error::Kernel { what, why } = error else { return error };
-    let unsupported = |reason: &str, advice: &str| Error::Unsupported {
-        sample,
-        reason: reason.to_owned(),
-        advice: advice.to_owned(),
-    };
-    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
-        return unsupported(
-            "the kernel has no BTF (/sys/kernel/btf/vmlinux is missing)",
-            "use a kernel that was built with CONFIG_DEBUG_INFO_BTF=y",
-        );
-    }
-    if crate::check::missing_capabilities().is_some_and(|m| !m.is_empty()) {
-        return unsupported(
-            "loading eBPF programs is not permitted",
-            "run as root, or with the capabilities CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN",
-        );
-    }
-    Error::Kernel { what, why }
-}
-
-/// A line of `topstat check`: whether programs load.
-pub fn verified(name: &str, result: Result<(), Error>, found: &str) -> Check {
-    let (outcome, found, advice) = match result {
-        Ok(()) => (Outcome::Ok, found.to_owned(), ""),
-        Err(e) => (Outcome::Missing, explain(e, "tasks").to_string(), "the lines above say what is missing"),
-    };
-    Check { name: name.to_owned(), outcome, found, advice: advice.to_owned() }
+/// Attaches the iterator over all tasks that orders their objects again.
+///
+/// # Errors
+/// What the kernel says.
+pub fn refill(object: &Object, iterator: &str) -> Result<Link, Error> {
+    bpf::program(object, iterator)?
+        .attach()
+        .map_err(|e| Error::Kernel { what: "order all tasks again".to_owned(), why: e.to_string() })
 }

@@ -2,11 +2,14 @@
 //! Loading eBPF objects and getting at their maps.
 
 use std::ffi::OsStr;
+use std::io::Read as _;
 use std::mem::size_of;
 use std::os::fd::AsFd;
 use std::sync::{Mutex, Once};
 
-use libbpf_rs::{MapCore as _, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut};
+use libbpf_rs::{
+    Iter, Link, MapCore as _, MapHandle, MapType, Object, ObjectBuilder, OpenObject, PrintLevel, ProgramMut,
+};
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::Error;
@@ -165,6 +168,20 @@ pub fn map(object: &Object, name: &str) -> Result<MapHandle, Error> {
         .find(|m| m.name().to_string_lossy().ends_with(name))
         .ok_or_else(|| kernel(format!("find the map {name}"), &"no such map"))?;
     MapHandle::try_from(&found).map_err(|e| kernel(format!("open the map {name}"), &e))
+}
+
+/// Runs an iterator over all that the kernel has of its kind, and gives what it writes. `what` it is run for.
+pub fn iterate(object: &Object, name: &str, what: &str) -> Result<Vec<u8>, Error> {
+    let failed = |e: &dyn std::fmt::Display| Error::Kernel { what: what.to_owned(), why: e.to_string() };
+    let link = program(object, name)?.attach().map_err(|e| failed(&e))?;
+    read_out(&link).map_err(|e| failed(&e))
+}
+
+/// Runs an iterator that is attached.
+pub fn read_out(iterator: &Link) -> std::io::Result<Vec<u8>> {
+    let mut written = Vec::new();
+    Iter::new(iterator).map_err(std::io::Error::other)?.read_to_end(&mut written)?;
+    Ok(written)
 }
 
 /// A type whose every bit pattern is a value: the plain structures of the shared headers.

@@ -49,27 +49,27 @@ static __always_inline u32 process_v1_index(u32 controller)
 	}
 }
 
-/* From the address of the leader, or the thread, which may have ended meanwhile. */
-static __always_inline void process_describe(struct process_row *row, struct task_struct *task, u32 by_thread,
+/* From the address of any of its threads, or by thread of that one, which may have ended meanwhile. */
+static __always_inline void process_describe(struct process_who *who, struct task_struct *task, u32 by_thread,
 					     u32 v1_controller)
 {
 	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
 	struct css_set *css = BPF_CORE_READ(task, cgroups);
 	struct cgroup_subsys_state *subsys = NULL;
 
-	row->pid = BPF_CORE_READ(task, tgid);
-	row->tid = by_thread ? BPF_CORE_READ(task, pid) : 0;
+	who->pid = BPF_CORE_READ(task, tgid);
+	who->tid = by_thread ? BPF_CORE_READ(task, pid) : 0;
 	if (by_thread)
-		BPF_CORE_READ_INTO(&row->comm, task, comm);
+		BPF_CORE_READ_INTO(&who->comm, task, comm);
 	else
-		BPF_CORE_READ_INTO(&row->comm, leader, comm);
-	row->cgroup = BPF_CORE_READ(css, dfl_cgrp, kn, id);
-	row->cgroup_v1 = 0;
+		BPF_CORE_READ_INTO(&who->comm, leader, comm);
+	who->cgroup = BPF_CORE_READ(css, dfl_cgrp, kn, id);
+	who->cgroup_v1 = 0;
 	if (v1_controller) {
 		u32 i = process_v1_index(v1_controller);
 
 		bpf_probe_read_kernel(&subsys, sizeof(subsys), &css->subsys[i]);
-		row->cgroup_v1 = BPF_CORE_READ(subsys, cgroup, kn, id);
+		who->cgroup_v1 = BPF_CORE_READ(subsys, cgroup, kn, id);
 	}
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR MIT */
-/* What describes a process in a row: shared by the families whose objects are processes. */
+/* Who a process is: shared by the families whose objects are processes, or have one. */
 #ifndef TOPSTAT_PROCESS_H
 #define TOPSTAT_PROCESS_H
 
@@ -15,10 +15,10 @@ enum process_v1 {
 	PROCESS_V1_PIDS,
 };
 
-struct process_row {
+struct process_who {
 	u64 cgroup; /* id in the cgroup v2 hierarchy */
 	u64 cgroup_v1; /* id in the v1 hierarchy of enum process_v1; 0: none */
-	u32 pid; /* of the process */
+	u32 pid; /* of the process; 0: not known (yet), or the kernel itself */
 	u32 tid; /* of the thread, where the objects are threads; else 0 */
 	char comm[PROCESS_COMM]; /* of the process, or where the objects are threads of the thread */
 };

@@ -82,4 +82,18 @@ __noinline int ranked_roll(u32 bank_index)
 	return 0;
 }
 
+/* The object at this address has ended: this CPU's tables forget it at once. */
+__noinline int ranked_forget(u32 bank_number, u64 obj)
+{
+	struct ts_bank *bank = ranked_bank(bpf_get_smp_processor_id(), bank_number);
+	u32 table;
+
+	if (!bank || !ts_bank_enter(bank))
+		return 0;
+	for (table = 0; table < TS_BANK_TABLES; table++)
+		ts_forget(ranked_table(bank, table), obj, constants.shape.entries_mask);
+	ts_bank_leave(bank, 1);
+	return 0;
+}
+
 #endif /* TOPSTAT_RANKED_BPF_H */

@@ -4,8 +4,11 @@
  * before it `ranked_section`, a ts_section called `head` and its rows; `ranked_row`, which begin
  * with a ts_row called `row`; and
  *
- *	void ranked_describe(struct ranked_row *row, u64 obj)   what describes the object
- *	void ranked_before(u32 bank)                            on its own CPU, before its section
+ *	void ranked_describe(struct ranked_section *s, struct ranked_row *row, u32 bank, u64 obj)
+ *		writes what describes the object to the row; the section may have scratch memory
+ *	int ranked_before(u32 cpu)
+ *		is called on a section's own CPU, before it is taken. 0: this has interrupted
+ *		somebody who does the same, call again
  */
 #ifndef TOPSTAT_RANKED_SNAPSHOT_BPF_H
 #define TOPSTAT_RANKED_SNAPSHOT_BPF_H
@@ -37,19 +40,19 @@ __noinline int ranked_snapshot_row(u32 cpu, u32 bank_number, u32 table, u32 slot
 		return 0;
 	view = ranked_view(bank_number, table);
 	row = &s->row[ts_bound(s->head.rows, constants.shape.entries_mask)];
-	obj = ts_section_row(&s->head, ranked_table(bank, table & (TS_BANK_TABLES - 1)), slot, view, read_only,
+	obj = ts_section_row(&s->head, ranked_table(bank, ts_bound(table, TS_BANK_TABLES - 1)), slot, view, read_only,
 			     &row->row);
 	if (!obj)
 		return 0;
-	ranked_describe(row, obj);
+	ranked_describe(s, row, bank_number, obj);
 	ts_section_keep(&s->head, &row->row, obj, view);
 	return 0;
 }
 
 /*
  * Take one table's section on the CPU that is named, at the instant that is named. Arguments:
- * struct ts_section_args. Returns 0; EAGAIN: a push that this call has interrupted holds the bank,
- * call again; ENOENT: no such table.
+ * struct ts_section_args. Returns 0; EAGAIN: what this call has interrupted holds the bank, call
+ * again; ENOENT: no such table.
  */
 SEC("raw_tp")
 int ranked_snapshot(struct bpf_raw_tracepoint_args *ctx)
@@ -69,15 +72,15 @@ int ranked_snapshot(struct bpf_raw_tracepoint_args *ctx)
 	bank = ranked_bank(cpu, bank_number);
 	if (!s || !bank)
 		return ENOENT;
-	if (!read_only && cpu == bpf_get_smp_processor_id())
-		ranked_before(bank_number);
+	if (!read_only && cpu == bpf_get_smp_processor_id() && !ranked_before(cpu))
+		return EAGAIN;
 	c = &settings.config[ts_bound(bank_number, RANKED_BANKS - 1)][ts_bound(table, TS_BANK_TABLES - 1)];
 	if (!now)
 		now = c->precise ? bpf_ktime_get_ns() : bpf_jiffies64();
 	ts_section_begin(&s->head, c, now);
 	if (!read_only && !ts_bank_enter(bank))
 		return EAGAIN;
-	t = ranked_table(bank, table & (TS_BANK_TABLES - 1));
+	t = ranked_table(bank, ts_bound(table, TS_BANK_TABLES - 1));
 	ts_section_table(&s->head, t, c, read_only);
 	for (slot = 0; slot <= constants.shape.entries_mask; slot++)
 		ranked_snapshot_row(cpu, bank_number, table, slot, read_only);
@@ -88,8 +91,12 @@ int ranked_snapshot(struct bpf_raw_tracepoint_args *ctx)
 
 struct ts_refill refill SEC(".data.refill");
 
-/* Order an object again, on whatever CPU this runs: by its value of now, whoever pushes to it
- * meanwhile orders it, too. */
+/*
+ * For the iterator over all objects of a sample: order one of them again, in one table, on whatever
+ * CPU this runs; by its value of now, for whoever pushes to it meanwhile orders it, too. For when a
+ * snapshot can't be proven (T5): many of the top have gone or faded since smaller ones were turned
+ * away. Unlike all else it costs by the object, and it is not needed while pushes go on.
+ */
 static __always_inline void ranked_order_again(u64 self, u64 id)
 {
 	u32 table = refill.table, bank_number = refill.sample;
@@ -111,9 +118,11 @@ static __always_inline void ranked_order_again(u64 self, u64 id)
 		refill.skipped++;
 		return;
 	}
+	table = ts_bound(table, TS_BANK_TABLES - 1);
 	tick = &bank->tick[table];
 	t = ranked_table(bank, table);
 	view = ranked_view(bank_number, table);
+	/* Iterators lend objects for reading at fixed places only: take a copy. */
 	if (ts_view_type(view) == TS_STATIC) {
 		ts_peek(&t->scratch, sizeof(struct ts_count), self + ts_view_window(view));
 		value.value = t->scratch.sum[0] + t->scratch.sum[1];

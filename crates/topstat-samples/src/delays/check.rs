@@ -2,7 +2,7 @@
 //! What this kernel allows the sample of delays.
 
 use super::observer::{self, Accounting};
-use crate::{Check, DEFAULT_TOP, Outcome, bpf, process};
+use crate::{Check, DEFAULT_TOP, Outcome, bpf};
 
 /// What the family needs beyond what all need.
 pub fn check() -> Vec<Check> {
@@ -24,7 +24,7 @@ pub fn check() -> Vec<Check> {
         let loaded = observer::open(DEFAULT_TOP, false, 1).and_then(|object| bpf::load("delays", object));
         let hooks = "hooks: tracepoints sched_switch, task_newtask, sched_process_exec, sched_process_exit; \
                      task storage";
-        checks.push(process::verified("sample delays", loaded.map(drop), hooks));
+        checks.push(Check::loads("sample delays", "delays", loaded.map(drop), hooks));
     }
     checks.push(Check {
         name: "delay accounting".to_owned(),

@@ -77,10 +77,9 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(delays_exit, struct task_struct *task)
 {
 	struct task_struct *leader = process_ended(task, constants.by_thread);
-	u32 cpu = bpf_get_smp_processor_id(), i;
 	struct delays_object *o;
-	struct ts_bank *bank;
 	u64 id;
+	u32 i;
 
 	if (!leader)
 		return 0;
@@ -91,13 +90,8 @@ int BPF_PROG(delays_exit, struct task_struct *task)
 	if (!id || !ts_cas(&o->id, id, 0))
 		return 0;
 	ts_add(&census[0].ended, 1);
-	for (i = 0; i < DELAYS_TABLES; i++) {
-		bank = ranked_bank(cpu, i / TS_BANK_TABLES);
-		if (!bank || !ts_bank_enter(bank))
-			continue;
-		ts_forget(ranked_table(bank, i % TS_BANK_TABLES), o->self, constants.shape.entries_mask);
-		ts_bank_leave(bank, 1);
-	}
+	for (i = 0; i < DELAYS_BANKS; i++)
+		ranked_forget(i, o->self);
 	return 0;
 }
 

@@ -60,7 +60,7 @@ struct delays_thread {
 /* One row of a section. */
 struct delays_row {
 	struct ts_row row;
-	struct process_row who;
+	struct process_who who;
 };
 
 struct delays_section {

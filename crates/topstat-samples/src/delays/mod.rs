@@ -15,9 +15,9 @@ use topstat_model::{Column, Field};
 
 use crate::cgroup::Paths;
 use crate::hooks::{Hook, Observer};
-use crate::process::{self, Who};
+use crate::process;
 use crate::ranking::{Maps, Ranked};
-use crate::{Check, Error, Options, SampleInfo, bpf};
+use crate::{Check, Error, Options, SampleInfo};
 use observer::Accounting;
 
 /// The map that counts waits for block I/O that were longer than there was time for.
@@ -35,7 +35,6 @@ impl Ranked for Delays {
     const SAMPLE_BANKS: u32 = abi::DELAYS_BANKS;
     const ABI: u32 = abi::DELAYS_ABI;
     const SNAPSHOT_OBJECT: &'static [u8] = include_bytes!(concat!(env!("OUT_DIR"), "/delays/snapshot.bpf.o"));
-    const SNAPSHOT: &'static str = "ranked_snapshot";
     const SECTION_HEAD: usize = size_of::<abi::delays_section>();
     const REFILL: &'static str = "delays_refill";
     const FURTHER: &'static [&'static str] = &["threads", IMPOSSIBLE];
@@ -54,7 +53,7 @@ impl Ranked for Delays {
                 advice: observer::SWITCH_ON.to_owned(),
             }),
             Accounting::Missing => Err(Error::Unsupported {
-                sample: Self::NAME,
+                sample: Self::NAME.to_owned(),
                 reason: "the kernel has no delay accounting".to_owned(),
                 advice: "use a kernel that was built with CONFIG_TASK_DELAY_ACCT=y".to_owned(),
             }),
@@ -69,10 +68,6 @@ impl Ranked for Delays {
         observer::observer(options)
     }
 
-    fn explain(error: Error) -> Error {
-        process::explain(error, Self::NAME)
-    }
-
     fn columns(_sample: u32) -> Vec<Column> {
         process::columns()
     }
@@ -82,8 +77,7 @@ impl Ranked for Delays {
     }
 
     fn describe(_sample: u32, row: &abi::delays_row, paths: &mut Paths) -> Vec<Field> {
-        let abi::process_row { cgroup, cgroup_v1, pid, tid, comm } = row.who;
-        process::describe(&Who { pid, tid, comm: &comm, cgroup, cgroup_v1 }, paths)
+        process::describe(&row.who, paths)
     }
 
     fn lost(maps: &Maps, bank: u32, number: u32) -> Vec<(&'static str, u64)> {
@@ -97,8 +91,6 @@ impl Ranked for Delays {
     }
 
     fn refill(object: &Object, _maps: &Maps, _sample: u32) -> Result<Link, Error> {
-        bpf::program(object, Self::REFILL)?
-            .attach()
-            .map_err(|e| Error::Kernel { what: "order all tasks again".to_owned(), why: e.to_string() })
+        process::refill(object, Self::REFILL)
     }
 }

@@ -50,8 +50,7 @@ pub const SWITCH_ON: &str = "switch it on with 'sysctl -w kernel.task_delayacct=
 pub fn open(top: u32, threads: bool, cpus: u32) -> Result<OpenObject, Error> {
     let mut object = bpf::open("delays", OBJECT)?;
     let shape = shape::<Delays>(top)?;
-    let numbers = [abi::PROCESS_V1_NONE, abi::PROCESS_V1_MEMORY, abi::PROCESS_V1_CPU, abi::PROCESS_V1_PIDS];
-    let v1_controller = process::v1_controller(numbers);
+    let v1_controller = process::v1_controller();
     let constants = abi::delays_constants { shape, by_thread: threads.into(), v1_controller, jiffy_ns: jiffy_ns() };
     bpf::set_constants(&mut object, ".rodata.constants", &constants)?;
     bpf::resize(&mut object, "banks", bank_size(shape.entries_mask + 1), cpus * abi::DELAYS_BANKS)?;

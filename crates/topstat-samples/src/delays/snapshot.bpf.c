@@ -10,7 +10,7 @@ char LICENSE[] SEC("license") = "GPL";
 #define ranked_row delays_row
 #define ranked_section delays_section
 
-static __always_inline void ranked_describe(struct delays_row *row, u64 obj)
+static __always_inline void ranked_describe(struct delays_section *s, struct delays_row *row, u32 bank, u64 obj)
 {
 	u64 at = 0;
 
@@ -19,11 +19,12 @@ static __always_inline void ranked_describe(struct delays_row *row, u64 obj)
 }
 
 /* A task may run long before it leaves the CPU: what it has waited before counts now. */
-static __always_inline void ranked_before(u32 bank)
+static __always_inline int ranked_before(u32 cpu)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 
 	delays_charge(task);
+	return 1;
 }
 
 #include "../bpf/ranked_snapshot.bpf.h"

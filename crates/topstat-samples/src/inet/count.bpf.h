@@ -5,11 +5,10 @@
 
 #include "packet.bpf.h"
 #include "object.bpf.h"
-#include "apart.bpf.h"
 
 static __always_inline void inet_count(struct ts_bank *bank, u32 table, u32 part, u64 amount, u32 lost)
 {
-	struct ts_table *t = inet_table(bank, table);
+	struct ts_table *t = ranked_table(bank, table);
 
 	if (lost)
 		ts_add(&t->unobjected, 1);
@@ -26,7 +25,7 @@ static __noinline int inet_unobjected(struct __sk_buff *skb, u32 sample, u32 par
 
 	if (sample >= INET_SAMPLES)
 		return 0;
-	bank = inet_bank(bpf_get_smp_processor_id(), sample);
+	bank = ranked_bank(bpf_get_smp_processor_id(), sample);
 	if (!bank)
 		return 0;
 	packets = packets ? packets : 1;
@@ -58,12 +57,12 @@ static __noinline int inet_push_resent(struct inet_object *o, u32 segments)
 	c = settings.config[sample];
 	if (!c[table].enabled)
 		return 0;
-	bank = inet_bank(bpf_get_smp_processor_id(), sample);
+	bank = ranked_bank(bpf_get_smp_processor_id(), sample);
 	if (!bank)
 		return 0;
 	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, bpf_jiffies64());
 	claimed = ts_bank_enter(bank);
-	ts_push(inet_table(bank, table), &bank->tick[table], &c[table], inet_view(table), claimed, o->self, o->id,
+	ts_push(ranked_table(bank, table), &bank->tick[table], &c[table], inet_view(table), claimed, o->self, o->id,
 		&o->window[table], INET_TX, segments);
 	ts_bank_leave(bank, claimed);
 	return 0;
@@ -151,7 +150,7 @@ static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *s
 	resent = part == INET_TX ? inet_resent_by_packet(o, sk) : 0;
 	if (ts_unlikely(resent))
 		inet_push_resent(o, resent);
-	bank = inet_bank(bpf_get_smp_processor_id(), sample);
+	bank = ranked_bank(bpf_get_smp_processor_id(), sample);
 	if (!bank)
 		return 1;
 	c = settings.config[sample];
@@ -168,23 +167,23 @@ static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *s
 
 	if (now < o->quiet && o->generation == generation) {
 		if (c[INET_PPS].enabled)
-			ts_push_quiet(inet_table(bank, INET_PPS), &bank->tick[INET_PPS], &o->window[INET_PPS], part, packets);
+			ts_push_quiet(ranked_table(bank, INET_PPS), &bank->tick[INET_PPS], &o->window[INET_PPS], part, packets);
 		if (bytes && c[INET_BPS].enabled)
-			ts_push_quiet(inet_table(bank, INET_BPS), &bank->tick[INET_BPS], &o->window[INET_BPS], part, bytes);
+			ts_push_quiet(ranked_table(bank, INET_BPS), &bank->tick[INET_BPS], &o->window[INET_BPS], part, bytes);
 		if (bytes && c[INET_BYTES].enabled)
-			ts_push_static_quiet(inet_table(bank, INET_BYTES), &o->bytes, part, bytes);
+			ts_push_static_quiet(ranked_table(bank, INET_BYTES), &o->bytes, part, bytes);
 		return 1;
 	}
 
 	claimed = ts_bank_enter(bank);
 	if (c[INET_PPS].enabled)
-		ts_push(inet_table(bank, INET_PPS), &bank->tick[INET_PPS], &c[INET_PPS], inet_view(INET_PPS),
+		ts_push(ranked_table(bank, INET_PPS), &bank->tick[INET_PPS], &c[INET_PPS], inet_view(INET_PPS),
 			claimed, self, id, &o->window[INET_PPS], part, packets);
 	if (bytes && c[INET_BPS].enabled)
-		ts_push(inet_table(bank, INET_BPS), &bank->tick[INET_BPS], &c[INET_BPS], inet_view(INET_BPS),
+		ts_push(ranked_table(bank, INET_BPS), &bank->tick[INET_BPS], &c[INET_BPS], inet_view(INET_BPS),
 			claimed, self, id, &o->window[INET_BPS], part, bytes);
 	if (bytes && c[INET_BYTES].enabled)
-		ts_push_static(inet_table(bank, INET_BYTES), &bank->tick[INET_BYTES], &c[INET_BYTES],
+		ts_push_static(ranked_table(bank, INET_BYTES), &bank->tick[INET_BYTES], &c[INET_BYTES],
 			       inet_view(INET_BYTES), claimed, self, id, &o->bytes, part, bytes);
 	ts_bank_leave(bank, claimed);
 

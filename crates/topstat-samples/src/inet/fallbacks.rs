@@ -2,18 +2,17 @@
 //! What the kernel lacks, found out by trying, and what is done instead. `fallbacks.bpf.h` has the programs' part of
 //! it, and the kernel commits.
 
-use std::io::Read as _;
 use std::mem::size_of;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::OnceLock;
 
-use libbpf_rs::{Iter, MapCore as _, MapFlags, MapHandle, Object};
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::abi::{inet_found, inet_object};
 use super::hooks;
 use crate::Error;
-use crate::bpf::{self, Plain, program};
+use crate::bpf::{self, Plain};
 use crate::hooks::Hook;
 
 /// Something that came after the oldest kernel that the family is for, and what is the case without it.
@@ -98,7 +97,7 @@ impl Flavour {
     /// How the sockets that are there are found, and whose they are.
     pub fn adopts(self) -> fn(&Object) -> Result<(), Error> {
         match self {
-            Self::Full => |object| run(object, "inet_adopt").map(drop),
+            Self::Full => |object| bpf::iterate(object, "inet_adopt", LOOK).map(drop),
             Self::Plain => adopt_by_descriptor,
         }
     }
@@ -135,17 +134,8 @@ fn loads(wanted: impl Fn(&str) -> bool) -> bool {
     bpf::load("probe", object).is_ok()
 }
 
-fn failed(why: &dyn std::fmt::Display) -> Error {
-    Error::Kernel { what: "look for existing sockets".to_owned(), why: why.to_string() }
-}
-
-/// Runs an iterator, and gives what it writes.
-fn run(object: &Object, name: &str) -> Result<Vec<u8>, Error> {
-    let link = program(object, name)?.attach().map_err(|e| failed(&e))?;
-    let mut written = Vec::new();
-    Iter::new(&link).map_err(|e| failed(&e))?.read_to_end(&mut written).map_err(|e| failed(&e))?;
-    Ok(written)
-}
+/// What the iterators are for.
+const LOOK: &str = "look for existing sockets";
 
 // SAFETY: integers and arrays of them, with explicit padding.
 unsafe impl Plain for inet_found {}
@@ -157,7 +147,7 @@ unsafe impl Plain for inet_object {}
 /// traced, is as if it had not been found: its owner is known when it sends.
 fn adopt_by_descriptor(object: &Object) -> Result<(), Error> {
     let objects = bpf::map(object, "objects")?;
-    let written = run(object, "inet_find")?;
+    let written = bpf::iterate(object, "inet_find", LOOK)?;
     let mut process = None;
     for bytes in written.chunks_exact(size_of::<inet_found>()) {
         // SAFETY: as long as it is, and any bytes are one.

@@ -7,6 +7,7 @@
 #define TOPSTAT_INET_H
 
 #include "topstat/section.h"
+#include "../bpf/process.h"
 
 enum inet_sample {
 	INET_TCP_V4,
@@ -28,15 +29,6 @@ enum inet_table {
 enum inet_part {
 	INET_RX,
 	INET_TX,
-};
-
-/* Who uses the socket; set in process context, see inet_owner(). */
-struct inet_owner {
-	u32 pid; /* thread group; 0: not known (yet), or the kernel */
-	u32 pad;
-	u64 cgroup; /* id in the cgroup v2 hierarchy */
-	u64 cgroup_v1; /* id in the v1 hierarchy of enum inet_v1; 0: none */
-	char comm[16]; /* of the thread group's leader */
 };
 
 #define INET_INIT 1
@@ -62,14 +54,14 @@ struct inet_object {
 	u8 pad;
 	struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
 	u64 sock; /* address of the socket */
-	struct inet_owner owner;
+	struct process_who owner; /* its user; set in process context, see inet_owner() */
 	u32 resent; /* of the connection's count of segments sent again, what was pushed; see resent.bpf.h */
 	u32 pad_end[3]; /* see ts_mark_index() */
 };
 
 /* A socket that is there already: a descriptor of its own process's. See fallbacks.rs. */
 struct inet_found {
-	struct inet_owner owner;
+	struct process_who owner;
 	u64 inode; /* of the descriptor's file */
 	u32 fd;
 	u32 pad;
@@ -82,16 +74,8 @@ struct inet_found {
 /* Set before loading. */
 struct inet_constants {
 	struct ts_shape shape;
-	u32 v1_controller; /* enum inet_v1 */
+	u32 v1_controller; /* enum process_v1 */
 	u32 pad;
-};
-
-/* The v1 hierarchy that tells a process's cgroup where v2 is empty. */
-enum inet_v1 {
-	INET_V1_NONE,
-	INET_V1_MEMORY,
-	INET_V1_CPU,
-	INET_V1_PIDS,
 };
 
 /* What users set, at any time. */
@@ -103,7 +87,7 @@ struct inet_settings {
 /* One row of a snapshot. */
 struct inet_row {
 	struct ts_row row;
-	struct inet_owner owner;
+	struct process_who owner;
 	u32 family;
 	u32 netns;
 	u16 sport; /* host byte order */

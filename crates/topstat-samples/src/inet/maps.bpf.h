@@ -6,19 +6,7 @@
 #ifndef TOPSTAT_INET_MAPS_H
 #define TOPSTAT_INET_MAPS_H
 
-#include "../bpf/kernel.h"
-
-/* What the engine keeps apart, as global functions; see "apart.bpf.h". */
-int inet_order_slow(u32 where, u64 obj, u64 id, u64 value);
-int inet_look_again(u32 where, u32 slot);
-int inet_roll(u32 bank_index);
-int inet_settle(u32 where, u32 pos, u64 key, u32 slot);
-#define ts_order_apart(t, tick, obj, id, value, view) inet_order_slow((t)->where, obj, id, value)
-#define ts_look_apart(t, tick, slot, view) inet_look_again((t)->where, slot)
-#define ts_settle_apart(t, pos, key, slot, mask) inet_settle((t)->where, pos, key, slot)
-#define ts_roll_apart(bank, stride, c, generation, now) \
-	inet_roll(ts_bank_table(bank, 0, stride)->where >> 8)
-
+#include "../bpf/apart.bpf.h"
 #include "fallbacks.bpf.h"
 
 /* A section of its own, so that its place is known. */
@@ -36,26 +24,8 @@ struct {
 	__type(value, struct inet_object);
 } objects SEC(".maps");
 
-/* The bank of one sample on one CPU, at [cpu * INET_SAMPLES + sample]. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, INET_SAMPLES);
-	__uint(key_size, sizeof(u32));
-	__uint(value_size, 4096);
-} banks SEC(".maps");
-
-static __always_inline struct ts_bank *inet_bank(u32 cpu, u32 sample)
-{
-	u32 i = cpu * INET_SAMPLES + sample;
-
-	return bpf_map_lookup_elem(&banks, &i);
-}
-
-static __always_inline struct ts_table *inet_table(struct ts_bank *bank, u32 table)
-{
-	return ts_bank_table(bank, table, constants.shape.table_stride);
-}
+#define RANKED_BANKS INET_SAMPLES
+#include "../bpf/ranked.bpf.h"
 
 static __always_inline ts_view inet_view(u32 table)
 {
@@ -65,6 +35,12 @@ static __always_inline ts_view inet_view(u32 table)
 		return ts_view_of(constants.shape.entries_mask, TS_STATIC, offsetof(struct inet_object, bytes), id);
 	return ts_view_of(constants.shape.entries_mask, TS_DYNAMIC,
 			  offsetof(struct inet_object, window) + table * sizeof(struct ts_window), id);
+}
+
+/* All samples have the same tables. */
+static __always_inline ts_view ranked_view(u32 sample, u32 table)
+{
+	return inet_view(table);
 }
 
 #endif /* TOPSTAT_INET_MAPS_H */

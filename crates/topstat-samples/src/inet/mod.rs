@@ -34,7 +34,6 @@ impl Ranked for Inet {
     const SAMPLES: &'static [SampleInfo] = tables::SAMPLES;
     const ABI: u32 = abi::INET_ABI;
     const SNAPSHOT_OBJECT: &'static [u8] = Flavour::Full.snapshot();
-    const SNAPSHOT: &'static str = "inet_snapshot";
     const SECTION_HEAD: usize = size_of::<abi::inet_section>();
     const REFILL: &'static str = "inet_refill";
     const PARTS: &'static [&'static str] = &["rx", "tx"];
@@ -48,10 +47,6 @@ impl Ranked for Inet {
 
     fn observer(options: &Options) -> Result<Observer, Error> {
         observer::observer(options.top)
-    }
-
-    fn explain(error: Error) -> Error {
-        observer::explain(error)
     }
 
     fn snapshot_object() -> &'static [u8] {

@@ -5,43 +5,12 @@
 
 #include "maps.bpf.h"
 #include "resent.bpf.h"
+#include "../bpf/process.bpf.h"
 
-static __always_inline u32 inet_v1_index(void)
-{
-	switch (constants.v1_controller) {
-	case INET_V1_MEMORY:
-		return bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
-	case INET_V1_CPU:
-		return bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
-	default:
-		return bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id);
-	}
-}
-
-/*
- * Take down the task's process as the socket's user: the name is the process's (its
- * leader's), not the thread's.
- */
-static __always_inline void inet_owner_of(struct inet_owner *owner, struct task_struct *task)
-{
-	struct css_set *css;
-	struct cgroup_subsys_state *subsys;
-
-	owner->pid = BPF_CORE_READ(task, tgid);
-	BPF_CORE_READ_INTO(&owner->comm, task, group_leader, comm);
-	css = BPF_CORE_READ(task, cgroups);
-	owner->cgroup = BPF_CORE_READ(css, dfl_cgrp, kn, id);
-	if (constants.v1_controller) {
-		u32 i = inet_v1_index();
-
-		bpf_probe_read_kernel(&subsys, sizeof(subsys), &css->subsys[i]);
-		owner->cgroup_v1 = BPF_CORE_READ(subsys, cgroup, kn, id);
-	}
-}
-
+/* The task's process is the socket's user. */
 static __always_inline void inet_owner(struct inet_object *o, struct task_struct *task)
 {
-	inet_owner_of(&o->owner, task);
+	process_describe(&o->owner, task, 0, constants.v1_controller);
 	o->sure = 1;
 }
 
@@ -80,16 +49,8 @@ static __always_inline int inet_object_init(struct inet_object *o, struct bpf_so
 /* The object at this address is gone: this CPU's tables forget it at once. */
 static __always_inline void inet_forget(u64 obj, u32 sample)
 {
-	struct ts_bank *bank;
-	u32 table;
-
 	ts_add(&census[sample & (INET_SAMPLES - 1)].ended, 1);
-	bank = inet_bank(bpf_get_smp_processor_id(), sample);
-	if (!bank || !ts_bank_enter(bank))
-		return;
-	for (table = 0; table < INET_TABLES; table++)
-		ts_forget(inet_table(bank, table), obj, constants.shape.entries_mask);
-	ts_bank_leave(bank, 1);
+	ranked_forget(sample, obj);
 }
 
 /* The socket is closed: its object leaves all tables; its pushes stay in the totals. */

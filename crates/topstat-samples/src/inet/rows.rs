@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use topstat_model::{Column, ColumnKind, Field};
 
 use super::abi;
-use crate::cgroup::{Paths, container};
+use crate::cgroup::Paths;
+use crate::process;
 
 /// The columns that describe a socket.
 pub fn columns() -> Vec<Column> {
@@ -38,20 +39,16 @@ fn address(family: u32, bytes: [u8; 16]) -> IpAddr {
 /// The fields of a row, in the order of [`columns`].
 pub fn describe(row: &abi::inet_row, paths: &mut Paths) -> Vec<Field> {
     let owner = &row.owner;
-    let end = owner.comm.iter().position(|c| *c == 0).unwrap_or(owner.comm.len());
-    let comm: Vec<u8> = owner.comm[..end].iter().map(|c| c.to_ne_bytes()[0]).collect();
-    let comm = (!comm.is_empty()).then(|| String::from_utf8_lossy(&comm).into_owned());
-    let path = paths.of(owner.cgroup, owner.cgroup_v1);
-    let id = path.as_deref().and_then(container).map(str::to_owned);
+    let [cgroup, container] = process::describe_cgroup(owner, paths);
     vec![
         Field::Ip(address(row.family, row.sip)),
         Field::U64(row.sport.into()),
         Field::Ip(address(row.family, row.dip)),
         Field::U64(row.dport.into()),
         if owner.pid == 0 { Field::None } else { Field::U64(owner.pid.into()) },
-        comm.into(),
-        path.into(),
+        process::name(&owner.comm).into(),
+        cgroup,
         Field::U64(row.netns.into()),
-        id.into(),
+        container,
     ]
 }

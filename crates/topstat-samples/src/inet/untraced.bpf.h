@@ -154,7 +154,7 @@ int inet_find(struct bpf_iter__task_file *ctx)
 	protocol = BPF_CORE_READ(sk, sk_protocol);
 	if ((family != AF_INET && family != AF_INET6) || (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP))
 		return 0;
-	inet_owner_of(&found.owner, task);
+	process_describe(&found.owner, task, 0, constants.v1_controller);
 	found.inode = BPF_CORE_READ(file, f_inode, i_ino);
 	found.fd = ctx->fd;
 	bpf_seq_write(ctx->meta->seq, &found, sizeof(found));

@@ -6,8 +6,9 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use libbpf_rs::{Link, Object};
 
 use super::{Banks, Maps, Ranked, Ranking, set_up};
+use crate::catalogue::names_of;
 use crate::hooks::{self, Hook, Observer};
-use crate::{Error, Options, TableInfo, bpf, cgroup};
+use crate::{Error, Options, TableInfo, bpf, cgroup, check};
 
 /// Programs that are loaded, and the maps that they use; not attached yet.
 pub struct Loaded {
@@ -32,11 +33,11 @@ impl Loaded {
             hooks::without_gates(&mut object, hooks)?;
         }
         let cgroup = cgroup::root().map_err(|e| Error::Unsupported {
-            sample: F::NAME,
+            sample: F::NAME.to_owned(),
             reason: format!("no cgroup v2 hierarchy ({e})"),
             advice: "mount one: mount -t cgroup2 none /sys/fs/cgroup/unified".to_owned(),
         })?;
-        let object = bpf::load(F::NAME, object).map_err(F::explain)?;
+        let object = bpf::load(F::NAME, object).map_err(|e| check::explain(e, &names_of(F::SAMPLES)))?;
         Ok(Self { object, bytes, hooks, begin, begin_before, cgroup, gates })
     }
 

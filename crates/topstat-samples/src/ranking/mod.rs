@@ -46,10 +46,8 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     const SAMPLE_BANKS: u32 = 1;
     /// Another one whenever a structure changes that is pinned.
     const ABI: u32;
-    /// The eBPF object with the programs that read.
+    /// The eBPF object with the programs that read: `bpf/ranked_snapshot.bpf.h`.
     const SNAPSHOT_OBJECT: &'static [u8];
-    /// Its program that takes a section.
-    const SNAPSHOT: &'static str;
     /// Bytes of a section before its rows: a `ts_section`, and what the family has behind it.
     const SECTION_HEAD: usize;
     /// Its iterator that orders all objects again: by the map of the objects' storage, unless [`Ranked::refill`] says
@@ -83,10 +81,6 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     /// # Errors
     /// When so many rows can't be kept.
     fn observer(options: &Options) -> Result<Observer, Error>;
-    /// Puts the usual reasons why they don't load into words.
-    fn explain(error: Error) -> Error {
-        error
-    }
     /// The programs that read, for this kernel, where there are more than one.
     fn snapshot_object() -> &'static [u8] {
         Self::SNAPSHOT_OBJECT

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Takes snapshots of a family's tables.
 
-use std::io::Read as _;
 use std::mem::size_of;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use libbpf_rs::{Iter, Object, ProgramInput};
+use libbpf_rs::{Object, ProgramInput};
 use topstat_model::{
     CpuRow, CpuSection, Dump, DumpCpu, DumpSlot, Lost, Row as ModelRow, Settings, Snapshot, TableType, Unit,
 };
@@ -17,6 +16,8 @@ use super::{Ranked, Ranking, parts};
 use crate::bpf::{self, Shared};
 use crate::{Error, Source, TableInfo, TableSettings};
 
+/// The program that takes a section.
+const SNAPSHOT: &str = "ranked_snapshot";
 /// How often a push that holds the bank is given the time to finish.
 const BUSY_TRIES: u32 = 200;
 /// How often all objects are ordered again for one snapshot.
@@ -64,7 +65,7 @@ impl<F: Ranked> Reader<F> {
         bpf::resize(&mut object, "section", size, 1)?;
         state.maps().share(&mut object)?;
         let object = bpf::load("snapshot", object)?;
-        bpf::program(&object, F::SNAPSHOT)?;
+        bpf::program(&object, SNAPSHOT)?;
         let section = Shared::new(&bpf::map(&object, "section")?)?;
         let refill = Shared::new(&bpf::map(&object, ".data.refill")?)?;
         Ok(Self {
@@ -112,7 +113,7 @@ impl<F: Ranked> Reader<F> {
 
     /// Calls the snapshot program, on a CPU, or only to read.
     fn call(&self, cpu: u32, table: &Table<'_>, now: u64, on_cpu: Option<u32>) -> libbpf_rs::Result<i32> {
-        let program = self.object.progs_mut().find(|p| p.name() == F::SNAPSHOT).expect("Reader::new has looked");
+        let program = self.object.progs_mut().find(|p| p.name() == SNAPSHOT).expect("Reader::new has looked");
         // struct ts_section_args
         let args = [cpu.into(), table.sample.into(), table.number.into(), now, u64::from(on_cpu.is_none())];
         let mut words = args.map(u64::to_ne_bytes).concat();
@@ -257,8 +258,7 @@ impl<F: Ranked> Reader<F> {
     /// Runs the iterator over all objects of a sample.
     fn order_all(&self, sample: u32) -> Result<(), Box<dyn std::error::Error>> {
         let link = F::refill(&self.object, self.state.maps(), sample)?;
-        let mut nothing = Vec::new();
-        Iter::new(&link)?.read_to_end(&mut nothing)?;
+        bpf::read_out(&link)?;
         Ok(())
     }
 

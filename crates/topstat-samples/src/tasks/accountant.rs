@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loads and attaches the programs of the precise account.
 
-use std::io::Read as _;
 use std::mem::size_of;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use libbpf_rs::{Iter, Link, MapCore as _, MapFlags, MapHandle, Object, OpenObject, ProgramInput};
+use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Object, OpenObject, ProgramInput};
 
 use super::abi;
 use super::precise::Precise;
-use crate::Error;
 use crate::bpf::{self, Shared};
 use crate::ranking::possible_cpus;
+use crate::{Error, check};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks/precise.bpf.o"));
 const NAME: &str = "tasks";
@@ -115,7 +114,7 @@ impl Accountant {
     /// As [`crate::load`].
     pub fn load(options: &AccountOptions) -> Result<Arc<Self>, Error> {
         let (object, constants) = open(options)?;
-        let object = bpf::load(NAME, object).map_err(|e| crate::process::explain(e, NAME))?;
+        let object = bpf::load(NAME, object).map_err(|e| check::explain(e, NAME))?;
         let control = Shared::new(&bpf::map(&object, ".data.control")?)?;
         let dead = Shared::new(&bpf::map(&object, "dead")?)?;
         let slots = Shared::new(&bpf::map(&object, "slots")?)?;
@@ -187,11 +186,7 @@ impl Accountant {
 
     /// Runs an iterator over all threads.
     fn for_all_threads(&self, program: &str) -> Result<(), Error> {
-        let failed = |e: &dyn std::fmt::Display| kernel(format!("run {program}"), &e.to_string());
-        let link = bpf::program(&self.object, program)?.attach().map_err(|e| failed(&e))?;
-        let mut nothing = Vec::new();
-        Iter::new(&link).map_err(|e| failed(&e))?.read_to_end(&mut nothing).map_err(|e| failed(&e))?;
-        Ok(())
+        bpf::iterate(&self.object, program, &format!("run {program}")).map(drop)
     }
 
     /// Has every CPU look at its clock once; those that are offline begin when they come.

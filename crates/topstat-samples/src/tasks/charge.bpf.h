@@ -32,7 +32,7 @@ static __always_inline u64 top_early(const struct top_amounts *a, const struct t
 static __always_inline void top_charge_total(struct ts_bank *bank, u32 table, const struct ts_config *c,
 					     const struct top_amounts *a, struct ts_window *idle)
 {
-	struct ts_table *t = top_table(bank, table);
+	struct ts_table *t = ranked_table(bank, table);
 	struct ts_tick *tick = &bank->tick[table];
 	u64 early = top_early(a, tick, c);
 
@@ -52,7 +52,7 @@ static __always_inline void top_charge_total(struct ts_bank *bank, u32 table, co
 static __always_inline void top_charge_cpu(struct ts_bank *bank, u32 sample, const struct ts_config *c, int claimed,
 					   u64 self, u64 id, struct ts_window *w, const struct top_amounts *a)
 {
-	struct ts_table *t = top_table(bank, TASKS_CPU);
+	struct ts_table *t = ranked_table(bank, TASKS_CPU);
 	struct ts_tick *tick = &bank->tick[TASKS_CPU];
 	u64 early = top_early(a, tick, c);
 
@@ -62,14 +62,14 @@ static __always_inline void top_charge_cpu(struct ts_bank *bank, u32 sample, con
 		ts_window_begin_since(w, tick, c, top_since(a, tick, c));
 	if (ts_unlikely(early))
 		ts_window_spread(w, tick, top_since(a, tick, c), early, 0);
-	ts_push(t, tick, c, top_view(sample, TASKS_CPU), claimed, self, id, w, 0, a->used_ns - early);
+	ts_push(t, tick, c, ranked_view(sample, TASKS_CPU), claimed, self, id, w, 0, a->used_ns - early);
 }
 
 static __always_inline void top_charge_task(struct task_struct *task, struct tasks_object *o, u32 lost,
 					    struct tasks_runner *r, u32 cpu, const struct top_amounts *a)
 {
 	struct ts_config *c = settings.config[TASKS_TASKS];
-	struct ts_bank *bank = top_bank(cpu, TASKS_TASKS);
+	struct ts_bank *bank = ranked_bank(cpu, TASKS_TASKS);
 	int claimed;
 
 	if (!bank)
@@ -79,7 +79,7 @@ static __always_inline void top_charge_task(struct task_struct *task, struct tas
 		if (c[TASKS_CPU].enabled)
 			top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, &r->idle[TASKS_TASKS]);
 		if (c[TASKS_CPU_TOTAL].enabled) {
-			ts_add(&top_table(bank, TASKS_CPU_TOTAL)->total.sum[0], a->used_ns);
+			ts_add(&ranked_table(bank, TASKS_CPU_TOTAL)->total.sum[0], a->used_ns);
 			ts_add(&r->idle_total.sum[0], a->used_ns);
 		}
 		return;
@@ -87,30 +87,30 @@ static __always_inline void top_charge_task(struct task_struct *task, struct tas
 	if (ts_unlikely(!o)) {
 		if (c[TASKS_CPU].enabled) {
 			top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, NULL);
-			top_table(bank, TASKS_CPU)->unobjected += lost;
+			ranked_table(bank, TASKS_CPU)->unobjected += lost;
 		}
 		if (c[TASKS_SWITCHES].enabled)
-			ts_push_total(top_table(bank, TASKS_SWITCHES), &bank->tick[TASKS_SWITCHES], 0, a->switches);
+			ts_push_total(ranked_table(bank, TASKS_SWITCHES), &bank->tick[TASKS_SWITCHES], 0, a->switches);
 		if (c[TASKS_WAITS].enabled)
-			ts_push_total(top_table(bank, TASKS_WAITS), &bank->tick[TASKS_WAITS], 0, a->waited_ns);
+			ts_push_total(ranked_table(bank, TASKS_WAITS), &bank->tick[TASKS_WAITS], 0, a->waited_ns);
 		if (c[TASKS_CPU_TOTAL].enabled)
-			ts_add(&top_table(bank, TASKS_CPU_TOTAL)->total.sum[0], a->used_ns);
+			ts_add(&ranked_table(bank, TASKS_CPU_TOTAL)->total.sum[0], a->used_ns);
 		return;
 	}
 	claimed = ts_bank_enter(bank);
 	if (c[TASKS_CPU].enabled)
 		top_charge_cpu(bank, TASKS_TASKS, &c[TASKS_CPU], claimed, o->self, o->id, &o->window[TASKS_CPU], a);
 	if (a->switches && c[TASKS_SWITCHES].enabled)
-		ts_push(top_table(bank, TASKS_SWITCHES), &bank->tick[TASKS_SWITCHES], &c[TASKS_SWITCHES],
-			top_view(TASKS_TASKS, TASKS_SWITCHES), claimed, o->self, o->id,
+		ts_push(ranked_table(bank, TASKS_SWITCHES), &bank->tick[TASKS_SWITCHES], &c[TASKS_SWITCHES],
+			ranked_view(TASKS_TASKS, TASKS_SWITCHES), claimed, o->self, o->id,
 			&o->window[TASKS_SWITCHES], 0, a->switches);
 	if (a->waited_ns && c[TASKS_WAITS].enabled)
-		ts_push(top_table(bank, TASKS_WAITS), &bank->tick[TASKS_WAITS], &c[TASKS_WAITS],
-			top_view(TASKS_TASKS, TASKS_WAITS), claimed, o->self, o->id,
+		ts_push(ranked_table(bank, TASKS_WAITS), &bank->tick[TASKS_WAITS], &c[TASKS_WAITS],
+			ranked_view(TASKS_TASKS, TASKS_WAITS), claimed, o->self, o->id,
 			&o->window[TASKS_WAITS], 0, a->waited_ns);
 	if (c[TASKS_CPU_TOTAL].enabled)
-		ts_push_static(top_table(bank, TASKS_CPU_TOTAL), &bank->tick[TASKS_CPU_TOTAL], &c[TASKS_CPU_TOTAL],
-			       top_view(TASKS_TASKS, TASKS_CPU_TOTAL), claimed, o->self, o->id, &o->total, 0,
+		ts_push_static(ranked_table(bank, TASKS_CPU_TOTAL), &bank->tick[TASKS_CPU_TOTAL], &c[TASKS_CPU_TOTAL],
+			       ranked_view(TASKS_TASKS, TASKS_CPU_TOTAL), claimed, o->self, o->id, &o->total, 0,
 			       a->used_ns);
 	ts_bank_leave(bank, claimed);
 }
@@ -127,7 +127,7 @@ static __always_inline void top_charge_group(struct task_struct *task, struct ta
 
 	if (!c[TASKS_CPU].enabled)
 		return;
-	bank = top_bank(cpu, TASKS_CGROUPS);
+	bank = ranked_bank(cpu, TASKS_CGROUPS);
 	if (!bank)
 		return;
 	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, a->now_jiffies);
@@ -138,7 +138,7 @@ static __always_inline void top_charge_group(struct task_struct *task, struct ta
 	g = top_group(task, o, &id, &lost);
 	if (ts_unlikely(!g)) {
 		top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, NULL);
-		top_table(bank, TASKS_CPU)->unobjected += lost;
+		ranked_table(bank, TASKS_CPU)->unobjected += lost;
 		return;
 	}
 	claimed = ts_bank_enter(bank);
@@ -238,10 +238,8 @@ static __always_inline void top_charge(struct tasks_runner *r, u32 cpu, struct t
 	if (ts_unlikely(!start))
 		return;
 	if (task->pid) {
-		if (!constants.by_thread)
-			leader = task->group_leader;
-		/* A thread that is reaped may have outlived its leader. */
-		if (leader == task || task->sighand) {
+		leader = process_of(task, constants.by_thread);
+		if (leader) {
 			o = bpf_task_storage_get(&objects, leader, NULL, 0);
 			lost = !o;
 		}

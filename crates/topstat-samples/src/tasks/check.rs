@@ -2,7 +2,7 @@
 //! What this kernel allows the samples of tasks, and how exact each part of the account is.
 
 use super::{accountant, observer};
-use crate::{Check, DEFAULT_TOP, Outcome, bpf, process};
+use crate::{Check, DEFAULT_TOP, Outcome, bpf};
 
 /// Where the kernel's configuration is to be found, as text or compressed; mostly it can't be read, and is not needed.
 const CONFIGS: [&str; 2] = ["/boot/config-", "/lib/modules/"];
@@ -13,14 +13,16 @@ pub fn check() -> Vec<Check> {
     let account = accountant::open(&accountant::AccountOptions::default())
         .and_then(|(object, _)| bpf::load("the account of tasks", object));
     vec![
-        process::verified(
+        Check::loads(
             "samples tasks, cgroups",
+            "tasks, cgroups",
             tables.map(drop),
             "hooks: tracepoints sched_switch, task_newtask, sched_process_exec, sched_process_exit, cgroup_rmdir; \
              task storage",
         ),
-        process::verified(
+        Check::loads(
             "account of tasks",
+            "tasks",
             account.map(drop),
             "hooks: tracepoints sched_switch, task_newtask, sched_process_exit; task storage",
         ),

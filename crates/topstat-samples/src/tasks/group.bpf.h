@@ -8,18 +8,6 @@
 /* No index. */
 #define TOP_NO_GROUP TASKS_GROUPS
 
-static __always_inline u32 top_v1_index(void)
-{
-	switch (constants.v1_controller) {
-	case TASKS_V1_MEMORY:
-		return bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
-	case TASKS_V1_CPU:
-		return bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
-	default:
-		return bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id);
-	}
-}
-
 /* The cgroup that a task counts to: in v2, or where that is the root, in v1. */
 static __always_inline struct cgroup *top_cgroup(struct task_struct *task, u64 *id)
 {
@@ -32,7 +20,7 @@ static __always_inline struct cgroup *top_cgroup(struct task_struct *task, u64 *
 		return cgroup;
 	/* A load that the verifier knows, for the index is constant: reading it by a helper takes 50 ns. */
 	subsys = *(struct cgroup_subsys_state **)((void *)css + bpf_core_field_offset(css->subsys) +
-						  top_v1_index() * sizeof(subsys));
+						  process_v1_index(constants.v1_controller) * sizeof(subsys));
 	cgroup = subsys->cgroup;
 	*id = cgroup->kn->id | TASKS_GROUP_V1;
 	return cgroup;

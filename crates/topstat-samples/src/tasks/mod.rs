@@ -44,7 +44,6 @@ impl Ranked for Tasks {
     const SAMPLES: &'static [SampleInfo] = tables::SAMPLES;
     const ABI: u32 = abi::TASKS_ABI;
     const SNAPSHOT_OBJECT: &'static [u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks/snapshot.bpf.o"));
-    const SNAPSHOT: &'static str = "top_snapshot";
     const SECTION_HEAD: usize = size_of::<abi::tasks_top_section>();
     const REFILL: &'static str = "top_refill_tasks";
     const FURTHER: &'static [&'static str] = &["runners", "groups", "group_index", "group_free", "waited"];
@@ -62,10 +61,6 @@ impl Ranked for Tasks {
         observer::observer(options)
     }
 
-    fn explain(error: Error) -> Error {
-        process::explain(error, "tasks, cgroups")
-    }
-
     fn columns(sample: u32) -> Vec<Column> {
         rows::columns(sample)
     }
@@ -79,12 +74,11 @@ impl Ranked for Tasks {
     }
 
     fn refill(object: &Object, maps: &Maps, sample: u32) -> Result<Link, Error> {
-        let failed = |e: libbpf_rs::Error| Error::Kernel { what: "order all tasks again".to_owned(), why: e.to_string() };
         let groups = maps.further.iter().find(|(name, _)| *name == "groups").filter(|_| sample == abi::TASKS_CGROUPS);
-        match groups {
-            Some((_, map)) => bpf::program(object, "top_refill_groups")?.attach_iter(map.as_fd()).map_err(failed),
-            None => bpf::program(object, Self::REFILL)?.attach().map_err(failed),
-        }
+        let Some((_, map)) = groups else { return process::refill(object, Self::REFILL) };
+        bpf::program(object, "top_refill_groups")?
+            .attach_iter(map.as_fd())
+            .map_err(|e| Error::Kernel { what: "order all groups again".to_owned(), why: e.to_string() })
     }
 
     fn unranked(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi::tasks_top_row> {

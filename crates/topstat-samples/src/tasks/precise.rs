@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Takes snapshots of the precise account: `tasks.h` says why they are consistent (A1 … A6).
 
-use std::io::Read as _;
 use std::mem::{offset_of, size_of};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use libbpf_rs::{Iter, Object, ProgramInput};
+use libbpf_rs::{Object, ProgramInput};
 
 use super::abi::{self, SectionHead};
 use super::accountant::Accountant;
@@ -65,8 +64,11 @@ struct State {
     all: bool,
 }
 
+/// What the programs are run for.
+const READ: &str = "take a snapshot of the CPU time of tasks";
+
 fn failed(why: impl Into<String>) -> Error {
-    Error::Kernel { what: "take a snapshot of the CPU time of tasks".to_owned(), why: why.into() }
+    Error::Kernel { what: READ.to_owned(), why: why.into() }
 }
 
 impl Precise {
@@ -260,10 +262,7 @@ impl Precise {
 
     /// All threads that have ever run.
     fn read_all(&self, rows: &mut Vec<abi::tasks_row>) -> Result<(), Error> {
-        let refused = |e: &dyn std::fmt::Display| failed(e.to_string());
-        let link = bpf::program(&self.object, "precise_all")?.attach().map_err(|e| refused(&e))?;
-        let mut bytes = Vec::new();
-        Iter::new(&link).map_err(|e| refused(&e))?.read_to_end(&mut bytes).map_err(|e| refused(&e))?;
+        let bytes = bpf::iterate(&self.object, "precise_all", READ)?;
         rows.extend(bytes.chunks_exact(size_of::<abi::tasks_row>()).map(from_bytes::<abi::tasks_row>));
         Ok(())
     }

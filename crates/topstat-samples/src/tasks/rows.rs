@@ -9,7 +9,7 @@ use topstat_model::{Column, Field};
 
 use super::abi;
 use crate::cgroup::Paths;
-use crate::process::{self, Who};
+use crate::process;
 use crate::ranking::{Head, Maps, ts_tick};
 
 /// How often an idle window is read again that is being written.
@@ -24,11 +24,10 @@ pub fn columns(sample: u32) -> Vec<Column> {
 
 /// The fields of a row, in the order of [`columns`].
 pub fn describe(sample: u32, row: &abi::tasks_top_row, paths: &mut Paths) -> Vec<Field> {
-    let abi::tasks_top_row { cgroup, cgroup_v1, pid, tid, comm, .. } = *row;
     if sample == abi::TASKS_TASKS {
-        process::describe(&Who { pid, tid, comm: &comm, cgroup, cgroup_v1 }, paths)
+        process::describe(&row.who, paths)
     } else {
-        process::describe_cgroup(cgroup, cgroup_v1, paths).to_vec()
+        process::describe_cgroup(&row.who, paths).to_vec()
     }
 }
 
@@ -41,7 +40,7 @@ pub fn idle(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi:
     let head = Head { id: IDLE_ID, value, part: [value, 0], ..Head::default() };
     let mut row = abi::tasks_top_row { row: head, ..Default::default() };
     let name = if sample == abi::TASKS_TASKS { "idle" } else { "" };
-    for (to, from) in row.comm.iter_mut().zip(name.bytes()) {
+    for (to, from) in row.who.comm.iter_mut().zip(name.bytes()) {
         *to = core::ffi::c_char::from_ne_bytes([from]);
     }
     Some(row)

@@ -29,6 +29,7 @@
 #define TOPSTAT_TASKS_H
 
 #include "topstat/section.h"
+#include "../bpf/process.h"
 
 #define TASKS_COMM 16
 
@@ -281,15 +282,7 @@ enum tasks_table {
 struct tasks_top_constants {
 	struct ts_shape shape;
 	u32 by_thread;
-	u32 v1_controller; /* enum tasks_v1 */
-};
-
-/* The v1 hierarchy that tells a task's cgroup where v2 is empty. */
-enum tasks_v1 {
-	TASKS_V1_NONE,
-	TASKS_V1_MEMORY,
-	TASKS_V1_CPU,
-	TASKS_V1_PIDS,
+	u32 v1_controller; /* enum process_v1 */
 };
 
 struct tasks_settings {
@@ -382,11 +375,7 @@ struct tasks_runner {
 /* One row of a section. */
 struct tasks_top_row {
 	struct ts_row row;
-	u64 cgroup; /* id in the cgroup v2 hierarchy */
-	u64 cgroup_v1; /* id in the v1 hierarchy of enum tasks_v1; 0: none */
-	u32 pid; /* of the process */
-	u32 tid; /* of the thread, where the objects are threads; else 0 */
-	char comm[TASKS_COMM]; /* of the process */
+	struct process_who who; /* of a cgroup nothing but that */
 };
 
 struct tasks_top_section {

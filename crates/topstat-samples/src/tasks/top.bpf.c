@@ -11,12 +11,6 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Unique as long as a pid is not used again within a microsecond. */
-static __always_inline u64 top_id(struct task_struct *task)
-{
-	return task->start_boottime >> 10 << 22 | (task->pid & 0x3fffff);
-}
-
 static __always_inline void top_begin(struct task_struct *task)
 {
 	u64 delay = task->sched_info.run_delay;
@@ -41,7 +35,7 @@ static __always_inline void top_begin(struct task_struct *task)
 		delay = w->seen;
 	o->waited_seen = delay;
 	ts_barrier();
-	ts_write(o->id, top_id(task));
+	ts_write(o->id, process_id(task));
 	ts_add(&census.objects[TASKS_TASKS].begun, 1);
 }
 
@@ -87,13 +81,11 @@ TS_GATE("tp_btf/sched_process_exit", top_exit)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(top_exit, struct task_struct *task)
 {
-	struct task_struct *leader = constants.by_thread ? task : task->group_leader;
-	u32 cpu = bpf_get_smp_processor_id(), table;
+	struct task_struct *leader = process_ended(task, constants.by_thread);
 	struct tasks_object *o;
-	struct ts_bank *bank;
 	u64 id;
 
-	if (!constants.by_thread && task->signal->live.counter)
+	if (!leader)
 		return 0;
 	o = bpf_task_storage_get(&objects, leader, NULL, 0);
 	if (!o)
@@ -102,12 +94,7 @@ int BPF_PROG(top_exit, struct task_struct *task)
 	if (!id || !ts_cas(&o->id, id, 0))
 		return 0;
 	ts_add(&census.objects[TASKS_TASKS].ended, 1);
-	bank = top_bank(cpu, TASKS_TASKS);
-	if (!bank || !ts_bank_enter(bank))
-		return 0;
-	for (table = 0; table < TASKS_TABLES; table++)
-		ts_forget(top_table(bank, table), o->self, constants.shape.entries_mask);
-	ts_bank_leave(bank, 1);
+	ranked_forget(TASKS_TASKS, o->self);
 	return 0;
 }
 
@@ -121,7 +108,7 @@ int BPF_PROG(top_rmdir, struct cgroup *cgroup)
 	u64 id = cgroup->kn->id;
 
 	if (root->hierarchy_id) {
-		if (!constants.v1_controller || !(root->subsys_mask >> top_v1_index() & 1))
+		if (!constants.v1_controller || !(root->subsys_mask >> process_v1_index(constants.v1_controller) & 1))
 			return 0;
 		id |= TASKS_GROUP_V1;
 	}

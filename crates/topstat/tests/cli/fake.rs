@@ -151,7 +151,7 @@ impl Backend for Fake {
     fn load(&mut self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
         if self.refuse {
             return Err(Error::Unsupported {
-                sample: tables[0].sample,
+                sample: tables[0].sample.into(),
                 reason: "kernel has no BTF (/sys/kernel/btf/vmlinux missing)".into(),
                 advice: "build with CONFIG_DEBUG_INFO_BTF=y".into(),
             });
@@ -190,7 +190,7 @@ impl Backend for Fake {
     fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, Error> {
         if self.refuse {
             return Err(Error::Unsupported {
-                sample: "tasks",
+                sample: "tasks".into(),
                 reason: "loading eBPF programs is not permitted".into(),
                 advice: "run as root, or with the capabilities CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN"
                     .into(),
