@@ -115,11 +115,37 @@ fn allowed(usage: &Usage, truth: f64) -> f64 {
 }
 
 fn close(usage: &Usage, truth: f64, what: &str) {
+    close_but_for(0, usage, truth, what);
+}
+
+/// The same where some time may be another one's, or this one's.
+fn close_but_for(unsure_ns: u64, usage: &Usage, truth: f64, what: &str) {
     let found = known(usage);
     let off = (found - truth).abs();
     let (percent, switches) = (off / truth * 100.0, usage.switches);
-    note(format!("{what}: {found:.0} ns, truth {truth:.0} ns, off by {percent:.4}% in {switches} switches"));
-    assert!(off <= allowed(usage, truth), "{what}: {found} ns, but it was {truth} ns ({switches} switches)");
+    let unsure = if unsure_ns > 0 { format!(", {unsure_ns} ns unsure") } else { String::new() };
+    note(format!("{what}: {found:.0} ns, truth {truth:.0} ns, off by {percent:.4}% in {switches} switches{unsure}"));
+    let allowed = allowed(usage, truth) + unsure_ns as f64;
+    assert!(off <= allowed, "{what}: {found} ns, but it was {truth} ns{unsure}: {usage:?}");
+}
+
+/// What a task has used in several intervals.
+#[derive(Default)]
+struct Several {
+    used: Usage,
+    /// What was nobody's, or another one's, in one of them, since the kernel does not trace every switch.
+    unsure_ns: u64,
+}
+
+impl Several {
+    fn add(&mut self, interval: &Interval, pid: u32) {
+        self.used += of(interval, pid).own;
+        self.unsure_ns += interval.lost.misplaced_ns + interval.cpus.iter().map(|cpu| cpu.unowned_ns).sum::<u64>();
+    }
+
+    fn close(&self, truth: f64, what: &str) {
+        close_but_for(self.unsure_ns, &self.used, truth, what);
+    }
 }
 
 /// Lets a role go to sleep after it has answered: what it does until then counts to it as well.
@@ -156,21 +182,21 @@ fn intervals_cut_what_runs_at_their_ends() {
     let before = exec_runtime(spinner.pid());
     let mut reader = account();
     spinner.tell("1000");
-    let mut used = Usage::default();
+    let mut several = Several::default();
     let mut count = 0;
     let begun = Instant::now();
     while exec_runtime(spinner.pid()) - before < 1_000_000_000 && begun.elapsed() < Duration::from_secs(15) {
         let interval = interval(&mut reader);
         let task = of(&interval, spinner.pid());
         assert!(task.own.run_ns <= interval.wall_ns(), "more than the time there was: {task:?}");
-        used += task.own;
+        several.add(&interval, spinner.pid());
         count += 1;
         std::thread::sleep(Duration::from_millis(5));
     }
     spinner.expect("burnt");
     settle();
-    used += of(&interval(&mut reader), spinner.pid()).own;
-    close(&used, (exec_runtime(spinner.pid()) - before) as f64, &format!("in {count} intervals"));
+    several.add(&interval(&mut reader), spinner.pid());
+    several.close((exec_runtime(spinner.pid()) - before) as f64, &format!("in {count} intervals"));
 }
 
 fn a_tree_has_what_getrusage_says() {
@@ -431,19 +457,19 @@ fn readers_do_not_disturb_each_other() {
     let mut readers: Vec<_> = (0..3).map(|_| accountant.reader().unwrap()).collect();
     spinner.tell("1000");
     let pid = spinner.pid();
-    let used: Vec<Usage> = std::thread::scope(|scope| {
+    let found: Vec<Several> = std::thread::scope(|scope| {
         let threads: Vec<_> = readers
             .iter_mut()
             .zip([3, 5, 70])
             .map(|(reader, pause)| {
                 scope.spawn(move || {
-                    let mut used = Usage::default();
+                    let mut several = Several::default();
                     let begun = Instant::now();
                     while begun.elapsed() < Duration::from_millis(1500) {
                         std::thread::sleep(Duration::from_millis(pause));
-                        used += of(&interval(reader), pid).own;
+                        several.add(&interval(reader), pid);
                     }
-                    used
+                    several
                 })
             })
             .collect();
@@ -452,9 +478,9 @@ fn readers_do_not_disturb_each_other() {
     spinner.expect("burnt");
     settle();
     let truth = (exec_runtime(pid) - before) as f64;
-    for (reader, mut used) in readers.iter_mut().zip(used) {
-        used += of(&interval(reader), pid).own;
-        close(&used, truth, "each of three readers");
+    for (reader, mut several) in readers.iter_mut().zip(found) {
+        several.add(&interval(reader), pid);
+        several.close(truth, "each of three readers");
     }
 }
 

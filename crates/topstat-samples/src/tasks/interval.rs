@@ -112,6 +112,9 @@ pub struct AccountLost {
     pub ended_unseen: u64,
     /// How often all threads had to be looked at, for too many ran, in the interval.
     pub overruns: u64,
+    /// Time that the interval before gave to a thread that had left its CPU by then, for a switch that the kernel did not
+    /// trace. Whose it was is known now, but it is counted once, and so in neither row of this interval.
+    pub misplaced_ns: u64,
 }
 
 /// Sums of an interval.

@@ -279,9 +279,11 @@ impl Precise {
         let (begin, end) = (self.instant, state.head.instant);
         let mut page = self.ledger.page(each);
         let mut moved = vec![Moved::default(); state.cpus.len()];
+        let mut misplaced_ns = 0;
         for ((cpu, now), before) in moved.iter_mut().zip(&state.cpus).zip(&self.cpus) {
             let Some(slice) = now.moved.iter().find(|m| before.assumed != 0 && m.start == before.start) else { continue };
             let ns = begin.saturating_sub(before.start).cast_signed();
+            misplaced_ns += ns.unsigned_abs();
             let unowned = ns.min(slice.unowned.cast_signed());
             let unowned_id = u64::from(abi::TASKS_ID_UNOWNED);
             for (id, ns) in [(before.assumed, ns), (unowned_id, -unowned), (slice.to, unowned - ns)] {
@@ -324,6 +326,7 @@ impl Precise {
                 no_memory: self.accountant.control.read(0, offset_of!(abi::tasks_control, no_memory)),
                 ended_unseen: self.unseen,
                 overruns: u64::from(state.all && begin > 0),
+                misplaced_ns,
             },
         };
         self.pending = later;

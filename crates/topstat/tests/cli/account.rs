@@ -168,7 +168,11 @@ fn interval(each: Each, number: u64, lossy: bool) -> Interval {
             tasks.push(started(old, Task { tgid: 300, ..task(302, 1, "writer", half(1)) }));
         }
     }
-    let lost = if lossy { AccountLost { no_memory: 3, ended_unseen: 2, overruns: 1 } } else { AccountLost::default() };
+    let lost = if lossy {
+        AccountLost { no_memory: 3, ended_unseen: 2, overruns: 1, misplaced_ns: 4 }
+    } else {
+        AccountLost::default()
+    };
     let ran_ns: u64 = tasks.iter().map(|task| task.own.run_ns).sum();
     let (unowned_ns, unseen_ns) = if lossy { (5_000_011, 123_457) } else { (0, 0) };
     let cpu = |cpu, tasks_ns: u64, unowned_ns: u64| {

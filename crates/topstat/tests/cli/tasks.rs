@@ -205,7 +205,7 @@ fn interrupts_are_left_alone_where_nobody_wants_them() {
 fn what_was_lost_is_shown() {
     let mut fake = Fake { lossy: true, ..Fake::default() };
     let text = written("", &mut fake);
-    assert!(text.contains("lost: 3 no_memory, 2 ended_unseen, 1 overruns"), "{text}");
+    assert!(text.contains("lost: 3 no_memory, 2 ended_unseen, 1 overruns, 4 misplaced_ns"), "{text}");
     assert!(text.contains("unowned ") && text.contains("unseen "), "{text}");
     assert!(!written("", &mut Fake::default()).contains("lost"));
 }

@@ -65,6 +65,7 @@ impl Csv {
             (lost.no_memory, "lost no_memory"),
             (lost.ended_unseen, "lost ended_unseen"),
             (lost.overruns, "lost overruns"),
+            (lost.misplaced_ns, "lost misplaced_ns"),
         ];
         for (count, name) in lost.into_iter().filter(|(count, _)| *count > 0) {
             record(&mut records, &time, name, &count.to_string(), None)?;

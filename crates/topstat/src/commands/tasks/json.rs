@@ -92,6 +92,7 @@ struct LostView {
     no_memory: u64,
     ended_unseen: u64,
     overruns: u64,
+    misplaced_ns: u64,
 }
 
 #[derive(Serialize)]

@@ -125,6 +125,7 @@ impl Text {
             (interval.lost.no_memory, "no_memory"),
             (interval.lost.ended_unseen, "ended_unseen"),
             (interval.lost.overruns, "overruns"),
+            (interval.lost.misplaced_ns, "misplaced_ns"),
         ];
         let mut before = "  lost: ";
         for (count, name) in lost.into_iter().filter(|(count, _)| *count > 0) {
