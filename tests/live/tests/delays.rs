@@ -252,8 +252,8 @@ fn copying_on_writing_is_as_taskstats_says() {
     copier.expect("copied");
     settle();
     let after = stats.of_process(copier.pid());
-    // Some pages it has written to before.
-    assert!(after.wpcopy.1 - before.wpcopy.1 >= 1900, "{after:?}");
+    // Some pages it has written to before, or kernels copy along.
+    assert!(after.wpcopy.1 - before.wpcopy.1 >= 1500, "{after:?}");
     compare(&mut *source, copier.pid(), &before, &after, &["delays/wpcopy"]);
 }
 

@@ -305,7 +305,7 @@ fn no_exit_is_missed() {
     let (mut seen, mut intervals) = (0, 0);
     let begun = Instant::now();
     let pids = forkers.each_ref().map(Role::pid);
-    while seen < exits && begun.elapsed() < Duration::from_secs(100) {
+    while seen + untraced(exits) < exits && begun.elapsed() < Duration::from_secs(100) {
         std::thread::sleep(Duration::from_millis(300));
         let interval = interval(&mut reader);
         seen += interval.tasks.iter().filter(|t| t.ended_ns.is_some() && pids.contains(&t.ppid)).count();
@@ -313,7 +313,13 @@ fn no_exit_is_missed() {
     }
     let rate = exits as f64 / begun.elapsed().as_secs_f64();
     note(format!("{seen} of {exits} exits seen in {intervals} intervals, {rate:.0} a second"));
-    assert_eq!(seen, exits);
+    assert!(seen + untraced(exits) >= exits && seen <= exits, "{seen} of {exits}");
+}
+
+/// Exits that may be missed. Linux 7.3 was seen to leave out the last switch of one task in a thousand, in a guest: its
+/// time is then in the row of tasks without an account.
+fn untraced(exits: usize) -> usize {
+    if pace::slowdown() > 1 { exits / 200 } else { 0 }
 }
 
 /// Looks every now and then while something goes on; every interval adds up.
@@ -422,11 +428,8 @@ fn all_adds_up_in_a_fork_storm() {
         "{all} exits, {rate:.0} a second, all seen in {intervals} intervals; of {wall} ns {unseen} are nobody's, {unowned} \
          of tasks without an account ({no_memory} of them)"
     ));
-    // Linux 7.3 was seen to leave out the last switch of one task in a thousand, in a guest: its time is then in the row of
-    // tasks without an account, and its exit is not seen.
-    let untraced = if pace::slowdown() > 1 { all / 200 } else { 0 };
     let missed: usize = made.iter().zip(seen).map(|(made, seen)| made.abs_diff(seen)).sum();
-    assert!(missed <= untraced, "seen {seen:?} of the exits that each made, {made:?}");
+    assert!(missed <= untraced(all), "seen {seen:?} of the exits that each made, {made:?}");
     assert!(unseen as f64 <= wall as f64 * SUM, "{unseen} ns of {wall} are nobody's");
     assert!(unowned as f64 <= wall as f64 * UNTRACED, "{unowned} ns of {wall} are of tasks without an account");
     if rate < pace::rate(STORM) {
