@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use topstat_vm::kernel::Series;
 
 use super::cases::{CASES, Case, find};
-use super::guest::{Measured, Selection};
+use super::guest::{MANY_SPEAK, Measured, Selection};
 use crate::stats::spread;
 
 /// All boots of one kernel.
@@ -70,7 +70,12 @@ pub fn apart(columns: &[Column], every_second: bool) -> Option<Apart> {
 pub fn render(columns: &[Column], what: &Selection) -> String {
     let mut text = String::from("## icount: instructions that a 64-byte request and its response take more\n\n");
     let (boots, turns) = (columns.first().map_or(0, |column| column.boots.len()), what.turns);
-    let _ = writeln!(text, "(median of {turns} turns of {} ms in each of {boots} boots)\n", what.turn_ms);
+    let _ = writeln!(
+        text,
+        "(median of {turns} turns of {} ms in each of {boots} boots, of {} with several connections)\n",
+        what.turn_ms,
+        turns * MANY_SPEAK
+    );
     let _ = write!(text, "| attached |");
     for column in columns {
         for connections in &what.connections {
