@@ -117,6 +117,20 @@ pub struct AccountLost {
     pub misplaced_ns: u64,
 }
 
+impl AccountLost {
+    /// What is not zero, by its name.
+    pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let Self { no_memory, ended_unseen, overruns, misplaced_ns } = *self;
+        let all = [
+            ("no_memory", no_memory),
+            ("ended_unseen", ended_unseen),
+            ("overruns", overruns),
+            ("misplaced_ns", misplaced_ns),
+        ];
+        all.into_iter().filter(|(_, count)| *count > 0)
+    }
+}
+
 /// Sums of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {

@@ -60,15 +60,8 @@ impl Csv {
             numbers(&mut records, &line.amount, line.total_ns)?;
             self.end(&mut records, None)?;
         }
-        let lost = &shot.interval.lost;
-        let lost = [
-            (lost.no_memory, "lost no_memory"),
-            (lost.ended_unseen, "lost ended_unseen"),
-            (lost.overruns, "lost overruns"),
-            (lost.misplaced_ns, "lost misplaced_ns"),
-        ];
-        for (count, name) in lost.into_iter().filter(|(count, _)| *count > 0) {
-            record(&mut records, &time, name, &count.to_string(), None)?;
+        for (name, count) in shot.interval.lost.named() {
+            record(&mut records, &time, &format!("lost {name}"), &count.to_string(), None)?;
             for _ in 0..1 + PREFIXES.len() * USAGE.len() {
                 records.write_field("")?;
             }

@@ -121,14 +121,8 @@ impl Text {
         if exact > 0 {
             self.put(format_args!("  user and sys of {exact} exact"));
         }
-        let lost = [
-            (interval.lost.no_memory, "no_memory"),
-            (interval.lost.ended_unseen, "ended_unseen"),
-            (interval.lost.overruns, "overruns"),
-            (interval.lost.misplaced_ns, "misplaced_ns"),
-        ];
         let mut before = "  lost: ";
-        for (count, name) in lost.into_iter().filter(|(count, _)| *count > 0) {
+        for (name, count) in interval.lost.named() {
             self.put(format_args!("{before}{count} {name}"));
             before = ", ";
         }
