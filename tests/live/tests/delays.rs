@@ -21,6 +21,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case!(reads_from_a_disk_are_as_taskstats_says, Root, Delays, BlockDevice),
         case!(a_process_has_what_its_threads_waited, Root, Delays, BlockDevice),
+        case!(what_a_thread_waited_at_its_end_is_its_process_s, Root, Delays, BlockDevice),
         case!(who_waits_most_comes_first, Root, Delays, BlockDevice),
         case!(what_has_ended_is_in_the_total, Root, Delays, BlockDevice),
         case!(pressed_for_memory_is_as_taskstats_says, Root, Delays, BlockDevice, MemoryLimit),
@@ -155,6 +156,42 @@ fn a_process_has_what_its_threads_waited() {
         "the total is {} ns, the threads waited {waited} ns",
         snapshot.total
     );
+}
+
+/// Threads that end as soon as they have what they waited for: when they leave their CPU they may have been reaped.
+fn what_a_thread_waited_at_its_end_is_its_process_s() {
+    /// So many turns are compared. Not all can be: one impossible wait, of whomever, and a turn proves nothing.
+    const COMPARED: usize = 20;
+    const TURNS: usize = 600;
+    let _accounting = Accounting::set(true);
+    let (file, stats) = (OnDisk::new(16), Taskstats::connect().expect("taskstats"));
+    let mut reader = Role::start("disk-reader", &[file.path(), "2"]);
+    reader.expect("ready");
+    let pid = reader.pid();
+    settle();
+    let mut source = load(&endless());
+    let mut look = || {
+        let snapshot = snapshot(&mut *source, "delays/blkio");
+        (stats.of_process(pid).blkio.0, sum_of(&snapshot, "pid", pid), impossible(&snapshot))
+    };
+    let (mut before, mut turns, mut compared, mut ns) = (look(), 0, 0, 0);
+    while compared < COMPARED {
+        assert!(turns < TURNS, "no more than {compared} turns of {turns} without impossible waits");
+        turns += 1;
+        reader.tell("1");
+        reader.expect("read");
+        settle();
+        let after = look();
+        let (truth, found) = (after.0 - before.0, after.1 - before.1);
+        if after.2 == before.2 {
+            assert_eq!(found, truth, "in turn {turns}");
+            compared += 1;
+            ns += truth;
+        }
+        before = after;
+    }
+    note(format!("{compared} turns of {turns} without impossible waits: {ns} ns, as taskstats says"));
+    assert!(ns > 0, "nobody waited");
 }
 
 fn who_waits_most_comes_first() {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The state of the tables of delays, and how what a task has waited for is pushed to them: when it
- * leaves a CPU, and when a snapshot is taken. The kernel adds to a task's account when the wait is
- * over: for a device before the task is woken, and else by the task itself.
+ * leaves a CPU, when it ends, and when a snapshot is taken. The kernel adds to a task's account when
+ * the wait is over: for a device before the task is woken, and else by the task itself.
  */
 #ifndef TOPSTAT_DELAYS_CHARGE_H
 #define TOPSTAT_DELAYS_CHARGE_H

@@ -3,7 +3,8 @@
  * The observer of what processes wait for: sample delays.
  *
  * The kernel keeps an account for every task (struct task_delay_info, what taskstats tells). What
- * was added to it is pushed when the task leaves a CPU. Objects are made before a task first runs.
+ * was added to it is pushed when the task leaves a CPU, and when it ends. Objects are made before
+ * a task first runs.
  */
 #include "charge.bpf.h"
 #include "../bpf/gate.bpf.h"
@@ -81,6 +82,8 @@ int BPF_PROG(delays_exit, struct task_struct *task)
 	u64 id;
 	u32 i;
 
+	/* It leaves its CPU a last time when it may have been reaped, and has no process any more. */
+	delays_charge(task);
 	if (!leader)
 		return 0;
 	o = bpf_task_storage_get(&objects, leader, NULL, 0);
