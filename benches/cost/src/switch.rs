@@ -46,6 +46,14 @@ const CPU: &Names = &[("tasks", "cpu")];
 const TASKS: &Names = &[("tasks", "cpu"), ("tasks", "cpu_total"), ("tasks", "switches"), ("tasks", "waits")];
 const ALL: &Names =
     &[("tasks", "cpu"), ("tasks", "cpu_total"), ("tasks", "switches"), ("tasks", "waits"), ("cgroups", "cpu")];
+const DELAYS: &Names = &[
+    ("delays", "blkio"),
+    ("delays", "swapin"),
+    ("delays", "reclaim"),
+    ("delays", "thrashing"),
+    ("delays", "compact"),
+    ("delays", "wpcopy"),
+];
 
 fn infos(names: &Names) -> Vec<&'static TableInfo> {
     names.iter().filter_map(|(sample, table)| find(sample, table)).collect()
@@ -86,6 +94,34 @@ fn account(interrupts: bool) -> Result<Watching> {
     Ok(Box::new(Accountant::load(&AccountOptions { interrupts })?))
 }
 
+/// The kernel's delay accounting, on until this is dropped: for tasks that are started meanwhile.
+struct Accounting(String);
+
+impl Accounting {
+    const SWITCH: &str = "/proc/sys/kernel/task_delayacct";
+
+    fn on() -> Result<Self> {
+        let before = std::fs::read_to_string(Self::SWITCH).context(Self::SWITCH)?;
+        std::fs::write(Self::SWITCH, "1").context(Self::SWITCH)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Accounting {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::write(Self::SWITCH, &self.0) {
+            eprintln!("cannot write {} to {}: {e}", self.0.trim(), Self::SWITCH);
+        }
+    }
+}
+
+/// Of tasks that have an account, and have waited at some time: most of a host where it is on. The kernel's own cost of
+/// keeping accounts is not in the switch.
+fn delays() -> Result<Watching> {
+    let accounting = Accounting::on()?;
+    Ok(Box::new((tables(DELAYS)?, accounting)))
+}
+
 const WAYS: &[Way] = &[
     ("nothing", || Ok(Box::new(()))),
     ("an empty program", || Ok(Box::new(Empty::load()?))),
@@ -95,7 +131,10 @@ const WAYS: &[Way] = &[
     ("all tables of tasks", || tables(TASKS)),
     ("all tables of tasks and cgroups", || tables(ALL)),
     ("the same, pinned as the daemon has them", || pinned(ALL)),
+    DELAYS_WAY,
 ];
+/// The last one: a kernel may have no delay accounting.
+const DELAYS_WAY: Way = ("all tables of delays", delays);
 
 fn cpu_ns() -> f64 {
     let now = clock_gettime(ClockId::ProcessCPUTime);
@@ -117,7 +156,7 @@ fn over_empty(way: &Way, trips: u32) -> Result<f64> {
         // What a gate goes on into counts as a part of the gate, and not as a run of its own.
         (runs > runs_before).then(|| (ns - ns_before) as f64 / (runs - runs_before) as f64)
     };
-    let way = ["precise_switch", "top_switch_enter", "top_switch"].into_iter().find_map(mean);
+    let way = ["precise_switch", "top_switch_enter", "top_switch", "delays_switch"].into_iter().find_map(mean);
     way.zip(mean("bench_empty")).map(|(way, empty)| way - empty).context("the kernel has not timed the programs")
 }
 
@@ -132,10 +171,27 @@ fn switches() -> Result<u64> {
     Ok(sum)
 }
 
+/// Has the calling thread wait for something that delay accounting counts: for a page to be copied on writing.
+fn wait_for_a_copy() -> Result<()> {
+    let program = std::fs::File::open("/proc/self/exe")?;
+    // SAFETY: a private mapping, which nobody else sees.
+    let mut page = unsafe { memmap2::MmapOptions::new().len(1).map_copy(&program)? };
+    let byte = std::hint::black_box(page[0]);
+    page[0] = std::hint::black_box(!byte);
+    Ok(())
+}
+
 /// CPU time to a switch, in ns, of two threads on one CPU that wake each other: whoever else runs there does not count.
+/// Both begin here, so that they are what the way makes of new threads.
 fn turn(trips: u32) -> Result<f64> {
+    thread::spawn(move || turn_here(trips)).join().map_err(|_| anyhow::anyhow!("a thread has failed"))?
+}
+
+fn turn_here(trips: u32) -> Result<f64> {
     let (mut here, mut there) = UnixStream::pair()?;
-    let echo = thread::spawn(move || -> std::io::Result<()> {
+    wait_for_a_copy()?;
+    let echo = thread::spawn(move || -> Result<()> {
+        wait_for_a_copy()?;
         let mut byte = [0];
         while there.read(&mut byte)? > 0 {
             there.write_all(&byte)?;
@@ -177,21 +233,26 @@ pub fn run(options: &Options) -> Result<()> {
     if options.pipe > 0 && !with_pipe {
         println!("(perf is not installed: perf bench sched pipe is left out)\n");
     }
-    let mut ns = vec![Vec::new(); WAYS.len()];
-    let mut us = vec![Vec::new(); WAYS.len()];
-    let mut timed = vec![Vec::new(); WAYS.len()];
+    let mut ways = WAYS;
+    if !Path::new(Accounting::SWITCH).exists() {
+        println!("(this kernel has no delay accounting: {} are left out)\n", DELAYS_WAY.0);
+        ways = &WAYS[..WAYS.len() - 1];
+    }
+    let mut ns = vec![Vec::new(); ways.len()];
+    let mut us = vec![Vec::new(); ways.len()];
+    let mut timed = vec![Vec::new(); ways.len()];
     let all = rustix::thread::sched_getaffinity(None)?;
     let mut one = CpuSet::new();
     one.set((0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu)).context("no CPU to run on")?);
     for round in 0..options.rounds {
-        for i in 0..WAYS.len() {
+        for i in 0..ways.len() {
             // Another one first in each round.
-            let i = (i + round) % WAYS.len();
+            let i = (i + round) % ways.len();
             sched_setaffinity(None, &one)?;
             if i > 1 {
-                timed[i].push(over_empty(&WAYS[i], options.trips)?);
+                timed[i].push(over_empty(&ways[i], options.trips)?);
             }
-            let watching = WAYS[i].1()?;
+            let watching = ways[i].1()?;
             let took = turn(options.trips);
             sched_setaffinity(None, &all)?;
             ns[i].push(took?);
@@ -214,7 +275,7 @@ pub fn run(options: &Options) -> Result<()> {
         let each: Vec<f64> = rounds.iter().zip(than).map(|(r, t)| f(*r, *t)).collect();
         spread(&each)
     };
-    for (i, (label, _)) in WAYS.iter().enumerate() {
+    for (i, (label, _)) in ways.iter().enumerate() {
         let taken = spread(&ns[i]);
         let over = between(&ns[i], &ns[1], |r, t| r - t);
         let by_kernel = spread(&timed[i]);

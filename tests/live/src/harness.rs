@@ -40,7 +40,12 @@ pub enum Need {
     Throttle,
     /// systemd-analyze, which knows what units may say.
     SystemdAnalyze,
+    /// A CPU that may be taken offline: the host is the tests' own.
+    SpareCpu,
 }
+
+/// Says that CPUs of this host may be taken offline, as scripts/vm-suite does in guests.
+const SPARE_CPU: &str = "TOPSTAT_LIVE_SPARE_CPU";
 
 impl Need {
     /// Why it is not met.
@@ -62,6 +67,10 @@ impl Need {
                 let asked = std::process::Command::new("systemd-analyze").arg("--version").output();
                 asked.err().map(|e| format!("needs systemd-analyze: {e}"))
             }
+            Need::SpareCpu if std::env::var_os(SPARE_CPU).is_none_or(|said| said != "1") => {
+                Some(format!("takes a CPU from all who run here: {SPARE_CPU}=1 allows it"))
+            }
+            Need::SpareCpu => None,
         }
     }
 }

@@ -11,6 +11,7 @@ mod delay_roles;
 mod delays;
 mod exact;
 mod networks;
+mod offline;
 mod owners;
 mod pins;
 mod pins_faults;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         ("pins", pins::cases()),
         ("pins_faults", pins_faults::cases()),
         ("storm", storm::cases()),
+        ("offline", offline::cases()),
         ("tasks_cli", tasks_cli::cases()),
         ("tasks", tasks::cases()),
         ("crowd", crowd::cases()),

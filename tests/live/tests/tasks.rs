@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use topstat_live::{Case, Role, case, harness, note, pace};
+use topstat_live::{Case, Offline, Role, case, harness, note, pace, two_cpus};
 use topstat_load::{Config, Limits, Load, Plan};
 use topstat_samples::tasks::{AccountOptions, Accountant, Each, Interval, Precise, Task, Usage};
 
@@ -34,6 +34,7 @@ pub fn cases() -> Vec<Case> {
         case!(kernel_threads_are_in_the_kernel, Root),
         case!(user_and_system_of_the_chosen_are_exact, Root),
         case!(a_thousand_sleepers_cost_nothing, Root),
+        case!(it_adds_up_while_a_cpu_goes_and_comes, Root, SpareCpu),
     ]
 }
 
@@ -671,4 +672,45 @@ fn a_thousand_sleepers_cost_nothing() {
     }
     note(format!("a snapshot takes {with:?} with a thousand sleepers, {without:?} without"));
     assert!(with < Duration::from_millis(1), "{with:?}");
+}
+
+fn it_adds_up_while_a_cpu_goes_and_comes() {
+    const CYCLES: u32 = 10;
+    let Some((_, goes)) = two_cpus() else { return note("there is one CPU, and it stays") };
+    let mut reader = account();
+    let mut burner = Role::start("burner", &["offline"]);
+    burner.expect("ready");
+    let mut next = |what: &str| {
+        burner.tell("300");
+        burner.hear();
+        let interval = interval(&mut reader);
+        let cpus: Vec<_> = interval.cpus.iter().map(|cpu| (cpu.cpu, cpu.wall_ns, cpu.idle_ns)).collect();
+        note(format!("{what}: {} ns; of each CPU how long it was there, and idle: {cpus:?}", interval.wall_ns()));
+        interval
+    };
+    next("before");
+    let offline = Offline::take(goes);
+    next("while it goes");
+    let away = next("while it is away");
+    // That all adds up is checked in each interval; here that nobody is said to run there.
+    if let Some(cpu) = away.cpus.iter().find(|cpu| cpu.cpu as usize == goes) {
+        assert_eq!((cpu.tasks_ns, cpu.unowned_ns), (0, 0), "{cpu:?}");
+    }
+    drop(offline);
+    next("while it comes");
+    let back = next("when it is back");
+    let cpu = back.cpus.iter().find(|cpu| cpu.cpu as usize == goes).expect("the CPU that is back");
+    assert_eq!(cpu.wall_ns, back.wall_ns());
+    burner.finish();
+    // And at all moments of going and coming: each interval adds up, and so does each CPU.
+    let goer = std::thread::spawn(move || (0..CYCLES).for_each(|_| drop(Offline::take(goes))));
+    let mut intervals = 0;
+    while !goer.is_finished() {
+        interval(&mut reader);
+        intervals += 1;
+    }
+    goer.join().expect("a CPU that goes and comes");
+    interval(&mut reader);
+    note(format!("{intervals} intervals while it went and came {CYCLES} times"));
+    assert!(intervals > CYCLES);
 }

@@ -136,8 +136,11 @@ struct sched_info {
 struct sighand_struct;
 
 struct rq {
+	struct task_struct *curr;
 	u64 clock;
 	u64 prev_steal_time_rq;
+	int cpu;
+	int online;
 } CORE;
 
 struct cfs_rq {

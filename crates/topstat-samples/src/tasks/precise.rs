@@ -281,7 +281,11 @@ impl Precise {
         let mut moved = vec![Moved::default(); state.cpus.len()];
         let mut misplaced_ns = 0;
         for ((cpu, now), before) in moved.iter_mut().zip(&state.cpus).zip(&self.cpus) {
-            let Some(slice) = now.moved.iter().find(|m| before.assumed != 0 && m.start == before.start) else { continue };
+            let across = |m: &&abi::tasks_moved| before.assumed != 0 && m.start == before.start;
+            let Some(slice) = now.moved.iter().find(across) else { continue };
+            if slice.to == before.assumed && slice.unowned == 0 {
+                continue;
+            }
             let ns = begin.saturating_sub(before.start).cast_signed();
             misplaced_ns += ns.unsigned_abs();
             let unowned = ns.min(slice.unowned.cast_signed());

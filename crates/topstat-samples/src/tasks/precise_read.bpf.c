@@ -113,6 +113,30 @@ static __always_inline int precise_is_on(u64 thread, u64 id, u32 cpu)
 }
 
 /*
+ * Whether a CPU is offline that a thread was last seen to come onto. It goes there by a switch to idle
+ * that the kernel does not trace: a tracepoint is passed over where the CPU counts as offline already.
+ * When it comes back it switches from idle, so that the slice is moved (struct tasks_moved). The last
+ * thread is the CPU's own, which stops it, and it leads to the CPU's run queue.
+ */
+static __always_inline int precise_is_offline(u64 thread, u64 id, u32 cpu)
+{
+	struct task_struct *task = NULL, *curr;
+	int online = 1, pid, of;
+	struct rq *rq;
+
+	if (!bpf_core_field_exists(task->se.cfs_rq->rq->online) || !precise_is_on(thread, id, cpu))
+		return 0;
+	ts_peek(&task, sizeof(task), thread + offsetof(struct tasks_thread, task));
+	rq = BPF_CORE_READ(task, se.cfs_rq, rq);
+	if (ts_likely(bpf_core_read(&online, sizeof(online), &rq->online) || online))
+		return 0;
+	if (bpf_core_read(&of, sizeof(of), &rq->cpu) || of != (int)cpu)
+		return 0;
+	bpf_core_read(&curr, sizeof(curr), &rq->curr);
+	return !bpf_core_read(&pid, sizeof(pid), &curr->pid) && !pid;
+}
+
+/*
  * One CPU at the instant. A slot that is written meanwhile is read again: what it says must be
  * of one moment, and all that came before the instant must be in it (A3).
  */
@@ -122,7 +146,7 @@ __noinline int precise_cpu(u32 cpu)
 	struct tasks_cpu_row *row = bpf_map_lookup_elem(&cpu_rows, &cpu);
 	struct tasks_cpu *c = bpf_map_lookup_elem(&slots, &cpu);
 	u64 T, seq, before;
-	u32 i;
+	u32 i, offline, last;
 
 	if (!s || !row || !c)
 		return TASKS_FAULT;
@@ -137,14 +161,21 @@ __noinline int precise_cpu(u32 cpu)
 		row->thread = row->id = row->assumed = 0;
 		row->start = c->start;
 		__builtin_memcpy(row->moved, c->moved, sizeof(row->moved));
+		offline = c->running == TASKS_RUNS_THREAD && precise_is_offline(c->thread, c->id, cpu);
+		if (ts_unlikely(offline)) {
+			last = ts_bound(c->moves, TASKS_MOVED - 1);
+			row->moved[last].start = c->start;
+			row->moved[last].unowned = 0;
+			row->moved[last].to = TASKS_ID_IDLE;
+		}
 		before = c->start < T ? T - c->start : 0;
 		if (c->kept_at == T) {
 			row->own = c->kept;
 		} else {
 			row->own = c->own;
 			if (c->start < T)
-				row->assumed = c->id;
-			if (c->running == TASKS_RUNS_IDLE) {
+				row->assumed = offline ? TASKS_ID_IDLE : c->id;
+			if (offline || c->running == TASKS_RUNS_IDLE) {
 				row->own.idle += before;
 				row->own.idle_irq += c->own.irq - c->start_irq;
 				row->own.idle_softirq += c->own.softirq - c->start_softirq;
@@ -152,7 +183,7 @@ __noinline int precise_cpu(u32 cpu)
 				row->own.unowned += before;
 			}
 		}
-		if (c->running == TASKS_RUNS_THREAD && c->start < T) {
+		if (!offline && c->running == TASKS_RUNS_THREAD && c->start < T) {
 			row->thread = c->thread;
 			row->id = c->id;
 			/* If it has left as it should, the slot is another one by now. */
