@@ -20,6 +20,7 @@ pub fn play(role: &str, arguments: &[String]) -> bool {
         "crowd" => crowd(argument(0).parse().expect("how many")),
         "short" => short(),
         "team" => team(),
+        "relay" => relay(),
         "caller" => caller(),
         _ => return false,
     }
@@ -268,6 +269,19 @@ fn team() {
                 thread.spawn_scoped(scope, move || burn(ms)).expect("start a thread");
             }
         });
+        say(format!("used {}", ns_of(ClockId::ProcessCPUTime)));
+    }
+}
+
+/// Threads, one after the other: as many as it is told, each uses so much and ends. Says what it has used so far.
+fn relay() {
+    say("ready");
+    while let Some(line) = told() {
+        let (threads, each) = line.split_once(' ').expect("how many threads, and milliseconds");
+        let each = ms(each);
+        for _ in 0..threads.parse().expect("how many") {
+            std::thread::spawn(move || burn(each)).join().expect("a thread");
+        }
         say(format!("used {}", ns_of(ClockId::ProcessCPUTime)));
     }
 }

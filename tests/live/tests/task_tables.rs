@@ -15,6 +15,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_spinner_is_as_large_as_the_kernel_says, Root),
         case!(total_is_time_times_cpus, Root),
         case!(waits_and_switches_are_the_kernel_s, Root),
+        case!(what_threads_ran_that_have_ended_is_their_process_s, Root),
         case!(threads_where_asked_for, Root),
         case!(a_group_has_what_its_tasks_use, Root, CgroupV2),
         case!(groups_come_and_go, Root, CgroupV2),
@@ -118,6 +119,33 @@ fn switches(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("status");
     let numbers = text.lines().filter(|l| l.contains("ctxt_switches"));
     numbers.filter_map(|l| l.split_whitespace().nth(1)?.parse::<u64>().ok()).sum()
+}
+
+/// Mostly they leave their CPU for the first time when they end, and may have been reaped by then.
+fn what_threads_ran_that_have_ended_is_their_process_s() {
+    const THREADS: u64 = 200;
+    /// What ending takes of the CPU after the last look at the thread, on a usual host.
+    const END_NS: f64 = 30_000.0;
+    let mut relay = Role::start("relay", &[]);
+    relay.expect("ready");
+    let used = |relay: &mut Role, threads: u64| -> u64 {
+        relay.tell(&format!("{threads} 2"));
+        relay.hear().strip_prefix("used ").and_then(|ns| ns.parse().ok()).expect("what it has used")
+    };
+    let before = used(&mut relay, 1);
+    settle();
+    let options = Options { period_ms: ENDLESS_MS, ..Options::default() };
+    let mut source = load(&["tasks/cpu", "tasks/cpu_total"], &options);
+    let threads = pace::work(THREADS, 50);
+    let truth = used(&mut relay, threads) - before;
+    let allowed = truth as f64 * STEAL + END_NS * f64::from(pace::slowdown()) * threads as f64;
+    settle();
+    for path in ["tasks/cpu", "tasks/cpu_total"] {
+        let found = of(&snapshot(&mut *source, path), relay.pid());
+        note(format!("{path}: found {found} ns, truth {truth} ns"));
+        assert!((found as f64 - truth as f64).abs() <= allowed, "{path}: {found} ns, but it was {truth} ns");
+    }
+    relay.finish();
 }
 
 fn threads_where_asked_for() {

@@ -71,7 +71,8 @@ int BPF_PROG(delays_exec, struct task_struct *task)
 }
 
 /* A process ends with the last of its threads: its object leaves all tables, its pushes stay in
- * the totals. */
+ * the totals. A thread leaves its CPU a last time when it may have been reaped, and has no process
+ * any more: what it has waited until now is pushed now. */
 TS_GATE("tp_btf/sched_process_exit", delays_exit)
 
 SEC("tp_btf/sched_process_exit")
@@ -82,7 +83,6 @@ int BPF_PROG(delays_exit, struct task_struct *task)
 	u64 id;
 	u32 i;
 
-	/* It leaves its CPU a last time when it may have been reaped, and has no process any more. */
 	delays_charge(task);
 	if (!leader)
 		return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What a task has used of a CPU is pushed: when it leaves it, and when a snapshot is taken. */
+/* What a task has used of a CPU is pushed: when it leaves it, when it ends, and when a snapshot is taken. */
 #ifndef TOPSTAT_TASKS_CHARGE_H
 #define TOPSTAT_TASKS_CHARGE_H
 

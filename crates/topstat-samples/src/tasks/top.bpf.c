@@ -2,9 +2,9 @@
 /*
  * The observer of tasks: samples tasks and cgroups.
  *
- * It pushes when a task leaves a CPU: nanoseconds that it was on it (by the clock, so that all
- * add up to time times CPUs, with idle), that it had waited for it (by the kernel's account), and
- * one switch. Objects are made before a task first runs.
+ * It pushes when a task leaves a CPU, and when it ends: nanoseconds that it was on it (by the clock,
+ * so that all add up to time times CPUs, with idle), that it had waited for it (by the kernel's
+ * account), and one switch. Objects are made before a task first runs.
  */
 #include "charge.bpf.h"
 #include "../bpf/gate.bpf.h"
@@ -75,7 +75,8 @@ int BPF_PROG(top_exec, struct task_struct *task)
 }
 
 /* A process ends with the last of its threads: its object leaves all tables, its pushes stay in
- * the totals. */
+ * the totals. A thread leaves its CPU a last time when it may have been reaped, and has no process
+ * any more: what it has used until now is pushed now. */
 TS_GATE("tp_btf/sched_process_exit", top_exit)
 
 SEC("tp_btf/sched_process_exit")
@@ -85,6 +86,7 @@ int BPF_PROG(top_exit, struct task_struct *task)
 	struct tasks_object *o;
 	u64 id;
 
+	top_charge_running(bpf_get_smp_processor_id());
 	if (!leader)
 		return 0;
 	o = bpf_task_storage_get(&objects, leader, NULL, 0);
