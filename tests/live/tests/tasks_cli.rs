@@ -118,10 +118,6 @@ impl Drop for Name {
     }
 }
 
-/// In an emulated guest the clock that the kernel's accounts go by is only as good as a CPU's last tick: 2.5 ms too much of
-/// 35 were seen.
-const TICK_IN_GUESTS_NS: i128 = 4_000_000;
-
 /// What the kernel says of a child that has ended: the CPU time in ns, and how long it was there for its parent.
 #[expect(clippy::zombie_processes, reason = "wait4(2) waits for it, and says what it used")]
 fn blink(name: &Name) -> (u32, i128, i128) {
@@ -156,7 +152,6 @@ fn what_lived_shortly_is_seen_with_its_parent_and_its_time() {
     let (run_ns, elapsed_ns) = (number(&task["own"]["run_ns"]), number(&task["elapsed_ns"]));
     assert!(elapsed_ns <= lived_ns && run_ns <= elapsed_ns, "lived {lived_ns}: {task}");
     // The kernel stops its clock for the parent at the exit, before the last switch; and leaves out interrupts.
-    let unsure_ns = if pace::slowdown() > 1 { TICK_IN_GUESTS_NS } else { 0 };
-    assert!(run_ns >= used_ns * 95 / 100 - unsure_ns, "{used_ns} ns by wait4(2): {task}");
+    assert!(run_ns >= used_ns * 95 / 100 - i128::from(pace::tick_ns()), "{used_ns} ns by wait4(2): {task}");
     note(format!("lived {elapsed_ns} ns, ran {run_ns} ns; by wait4(2) {used_ns} ns"));
 }
