@@ -40,12 +40,32 @@ pub enum Need {
     Throttle,
     /// systemd-analyze, which knows what units may say.
     SystemdAnalyze,
+    /// Two CPUs that the test may use.
+    TwoCpus,
     /// A CPU that may be taken offline: the host is the tests' own.
     SpareCpu,
+    /// That processes may be made real-time ones.
+    RealTime,
+    /// That the next pid can be chosen.
+    NextPid,
+    /// make(1) and a C compiler.
+    Compiler,
 }
 
 /// Says that CPUs of this host may be taken offline, as scripts/vm-suite does in guests.
 const SPARE_CPU: &str = "TOPSTAT_LIVE_SPARE_CPU";
+
+/// Where the next pid is said, less one.
+pub const NEXT_PID: &str = "/proc/sys/kernel/ns_last_pid";
+
+/// Makes the calling thread a real-time one, which takes its CPU from all others that are not, until it waits.
+pub fn real_time() -> std::io::Result<()> {
+    // SAFETY: the structure is plain, and lives as long as the call.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &libc::sched_param { sched_priority: 10 }) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
 
 impl Need {
     /// Why it is not met.
@@ -67,10 +87,27 @@ impl Need {
                 let asked = std::process::Command::new("systemd-analyze").arg("--version").output();
                 asked.err().map(|e| format!("needs systemd-analyze: {e}"))
             }
+            Need::TwoCpus => crate::two_cpus().is_none().then(|| "needs two CPUs".to_owned()),
             Need::SpareCpu if std::env::var_os(SPARE_CPU).is_none_or(|said| said != "1") => {
                 Some(format!("takes a CPU from all who run here: {SPARE_CPU}=1 allows it"))
             }
-            Need::SpareCpu => None,
+            Need::SpareCpu => Need::TwoCpus.missing(),
+            Need::RealTime => std::thread::spawn(real_time)
+                .join()
+                .expect("a thread that becomes a real-time one")
+                .err()
+                .map(|e| format!("needs real-time processes: {e}")),
+            Need::NextPid => {
+                let found = std::fs::metadata(NEXT_PID).err();
+                found.map(|e| format!("needs a kernel with CONFIG_CHECKPOINT_RESTORE: {NEXT_PID}: {e}"))
+            }
+            Need::Compiler => {
+                let there = |tool: &str| {
+                    let asked = std::process::Command::new(tool).arg("--version").output();
+                    asked.is_ok_and(|output| output.status.success())
+                };
+                (!there("make") || !there("cc")).then(|| "needs make and cc".to_owned())
+            }
         }
     }
 }

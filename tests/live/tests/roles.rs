@@ -213,11 +213,7 @@ fn spinner(cpu: &str, ms: &str) {
     let mut cpus = rustix::thread::CpuSet::new();
     cpus.set(cpu.parse().expect("a CPU"));
     rustix::thread::sched_setaffinity(None, &cpus).expect("stay on the CPU");
-    // SAFETY: the structure is plain, and lives as long as the call.
-    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &libc::sched_param { sched_priority: 10 }) };
-    if done != 0 {
-        return say(format!("refused {}", std::io::Error::last_os_error()));
-    }
+    topstat_live::harness::real_time().expect("become a real-time process");
     say("spinning");
     let begun = std::time::Instant::now();
     while begun.elapsed().as_millis() < ms.parse().expect("a time") {
