@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Boots real guests and checks that what happens in them is seen. Where guests cannot be run, says so and ends.
+//! Boots real guests and checks that what happens in them is seen. These tests are run when they are asked for, by `make
+//! vm-test`: where guests can't be run they fail, and say why.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -17,9 +18,6 @@ use topstat_vm::{EXIT_GUEST, EXIT_SKIPPED, Unavailable, debug, deps};
 /// Long enough for any command here, short enough to wait for one that hangs.
 const LIMIT: Duration = Duration::from_secs(8);
 
-/// Where guests are required to run, a skipped test is a failure.
-const REQUIRE: &str = "TOPSTAT_VM_REQUIRE";
-
 fn topstat_vm(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_topstat-vm"));
     command.args(arguments);
@@ -30,13 +28,12 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Runs shell command lines on one kernel, and returns what came of them and what they printed; nothing where no guest
-/// can be run.
-fn run(lines: &[&str], out: Option<&Path>) -> Option<(Session, Vec<String>)> {
+/// Runs shell command lines on one kernel, and returns what came of them and what they printed.
+fn run(lines: &[&str], out: Option<&Path>) -> (Session, Vec<String>) {
     run_on(lines, out, Tier::Stock)
 }
 
-fn run_on(lines: &[&str], out: Option<&Path>, tier: Tier) -> Option<(Session, Vec<String>)> {
+fn run_on(lines: &[&str], out: Option<&Path>, tier: Tier) -> (Session, Vec<String>) {
     let run = || -> anyhow::Result<(Session, Vec<String>)> {
         let tools = deps::tools()?;
         let cache = Cache::from_env();
@@ -66,14 +63,7 @@ fn run_on(lines: &[&str], out: Option<&Path>, tier: Tier) -> Option<(Session, Ve
         })?;
         Ok((session, printed))
     };
-    match run() {
-        Ok(ran) => Some(ran),
-        Err(error) if error.downcast_ref::<Unavailable>().is_some() && std::env::var_os(REQUIRE).is_none() => {
-            eprintln!("SKIPPED, no guest was run: {error:#}");
-            None
-        }
-        Err(error) => panic!("{error:#}"),
-    }
+    run().unwrap_or_else(|error| panic!("{error:#}"))
 }
 
 #[test]
@@ -97,9 +87,7 @@ fn what_happens_in_a_guest_is_seen() {
         "echo begun; sleep 1000",
         "true",
     ];
-    let Some((session, printed)) = run(&lines, Some(out.path())) else {
-        return;
-    };
+    let (session, printed) = run(&lines, Some(out.path()));
     let outcomes: Vec<&Outcome> = session.judged.iter().map(|judged| &judged.outcome).collect();
     let panic = "Kernel panic - not syncing: sysrq triggered crash".to_owned();
     let expected = [
@@ -130,9 +118,7 @@ fn the_debug_kernel_finds_what_others_do_not() {
     let provoke = |what| format!("echo {what} > /sys/kernel/debug/provoke-crash/DIRECT");
     let lines = [provoke("READ_AFTER_FREE"), provoke("SPINLOCKUP"), "true".to_owned()];
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    let Some((session, _)) = run_on(&lines, None, Tier::Debug) else {
-        return;
-    };
+    let (session, _) = run_on(&lines, None, Tier::Debug);
     let said = |index: usize| {
         let reports = session.judged[index].reports.iter();
         reports.map(|report| report.text.as_str()).collect::<String>()
@@ -148,10 +134,6 @@ fn the_debug_kernel_finds_what_others_do_not() {
 fn output_and_exit_code_are_the_commands_own() {
     let output = topstat_vm(&["run", "--kernel", "6.1", "--", "sh", "-c", "echo out; echo err >&2; pwd; exit 3"]);
     let output = { output }.output().unwrap();
-    if output.status.code() == Some(EXIT_SKIPPED) && stderr(&output).contains("no guest was run") {
-        eprintln!("{}", stderr(&output));
-        return;
-    }
     let here = std::env::current_dir().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("out\n{}\n", here.display()));
