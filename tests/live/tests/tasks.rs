@@ -559,7 +559,9 @@ fn a_thread_without_an_account_is_unowned() {
     let interval = interval(&mut reader);
     assert!(of(&interval, spinner.pid()).own.is_zero());
     let unowned = interval.totals().cpus.unowned_ns;
-    assert!((300_000_000..330_000_000).contains(&unowned), "{unowned} ns are of tasks without an account");
+    // With the interrupts that came in between: in an emulated guest they take a fifth of it.
+    let most = if pace::slowdown() > 1 { 450_000_000 } else { 330_000_000 };
+    assert!((300_000_000..most).contains(&unowned), "{unowned} ns are of tasks without an account");
 }
 
 fn a_pid_used_again_is_another_task() {
