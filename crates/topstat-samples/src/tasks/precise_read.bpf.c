@@ -145,8 +145,8 @@ __noinline int precise_cpu(u32 cpu)
 	struct tasks_section *s = precise_section();
 	struct tasks_cpu_row *row = bpf_map_lookup_elem(&cpu_rows, &cpu);
 	struct tasks_cpu *c = bpf_map_lookup_elem(&slots, &cpu);
-	u64 T, seq, before;
-	u32 i, offline, last;
+	u64 T, seq, before, id;
+	u32 i, running, last;
 
 	if (!s || !row || !c)
 		return TASKS_FAULT;
@@ -161,8 +161,11 @@ __noinline int precise_cpu(u32 cpu)
 		row->thread = row->id = row->assumed = 0;
 		row->start = c->start;
 		__builtin_memcpy(row->moved, c->moved, sizeof(row->moved));
-		offline = c->running == TASKS_RUNS_THREAD && precise_is_offline(c->thread, c->id, cpu);
-		if (ts_unlikely(offline)) {
+		running = c->running;
+		id = c->id;
+		if (running == TASKS_RUNS_THREAD && precise_is_offline(c->thread, id, cpu)) {
+			running = TASKS_RUNS_IDLE;
+			id = TASKS_ID_IDLE;
 			last = ts_bound(c->moves, TASKS_MOVED - 1);
 			row->moved[last].start = c->start;
 			row->moved[last].unowned = 0;
@@ -174,18 +177,18 @@ __noinline int precise_cpu(u32 cpu)
 		} else {
 			row->own = c->own;
 			if (c->start < T)
-				row->assumed = offline ? TASKS_ID_IDLE : c->id;
-			if (offline || c->running == TASKS_RUNS_IDLE) {
+				row->assumed = id;
+			if (running == TASKS_RUNS_IDLE) {
 				row->own.idle += before;
 				row->own.idle_irq += c->own.irq - c->start_irq;
 				row->own.idle_softirq += c->own.softirq - c->start_softirq;
-			} else if (c->running == TASKS_RUNS_UNOWNED) {
+			} else if (running == TASKS_RUNS_UNOWNED) {
 				row->own.unowned += before;
 			}
 		}
-		if (!offline && c->running == TASKS_RUNS_THREAD && c->start < T) {
+		if (running == TASKS_RUNS_THREAD && c->start < T) {
 			row->thread = c->thread;
-			row->id = c->id;
+			row->id = id;
 			/* If it has left as it should, the slot is another one by now. */
 			if (!precise_is_on(row->thread, row->id, cpu)) {
 				row->own.unowned += before;
