@@ -11,10 +11,11 @@ const C_FLAGS: [&str; 2] = ["-Iinclude", "-std=gnu11"];
 fn main() {
     println!("cargo:rerun-if-changed=include");
     println!("cargo:rerun-if-changed=src/shim.c");
+    println!("cargo:rerun-if-changed=src/interleaved.c");
     println!("cargo:rerun-if-changed=src/shim.h");
 
     let mut build = cc::Build::new();
-    build.file("src/shim.c").opt_level(2).warnings(true).extra_warnings(true);
+    build.files(["src/shim.c", "src/interleaved.c"]).opt_level(2).warnings(true).extra_warnings(true);
     for flag in C_FLAGS {
         build.flag(flag);
     }

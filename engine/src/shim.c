@@ -20,9 +20,9 @@ void topstat_window_begin(struct ts_window *w, const struct ts_tick *tick)
 	ts_window_begin(w, tick);
 }
 
-void topstat_window_add(struct ts_window *w, u32 part, u64 amount, u32 fraction)
+void topstat_window_add(struct ts_window *w, const struct ts_tick *tick, u32 part, u64 amount)
 {
-	ts_window_add(w, part, amount, fraction);
+	ts_window_add(w, tick, part, amount);
 }
 
 void topstat_window_begin_since(struct ts_window *w, const struct ts_tick *tick, const struct ts_config *c,
@@ -41,9 +41,9 @@ u64 topstat_spread_early(const struct ts_tick *tick, u64 since, u64 now, u64 amo
 	return ts_spread_early(tick, since, now, amount);
 }
 
-u64 topstat_window_now(struct ts_window *w, u32 fraction)
+u64 topstat_window_now(struct ts_window *w, const struct ts_tick *tick)
 {
-	return ts_window_now(w, fraction);
+	return ts_window_now(w, tick);
 }
 
 u64 topstat_table_size(u32 entries)

@@ -17,12 +17,17 @@ void topstat_set_precise(u64 ns);
 
 int topstat_window_eval(const struct ts_window *w, const struct ts_tick *tick, struct ts_value *v);
 void topstat_window_begin(struct ts_window *w, const struct ts_tick *tick);
-void topstat_window_add(struct ts_window *w, u32 part, u64 amount, u32 fraction);
+void topstat_window_add(struct ts_window *w, const struct ts_tick *tick, u32 part, u64 amount);
 void topstat_window_begin_since(struct ts_window *w, const struct ts_tick *tick, const struct ts_config *c,
 				u64 since);
 void topstat_window_spread(struct ts_window *w, const struct ts_tick *tick, u64 since, u64 amount, u32 part);
 u64 topstat_spread_early(const struct ts_tick *tick, u64 since, u64 now, u64 amount);
-u64 topstat_window_now(struct ts_window *w, u32 fraction);
+u64 topstat_window_now(struct ts_window *w, const struct ts_tick *tick);
+
+/* Of interleaved.c. */
+u64 topstat_interleaved_push(struct ts_window *w, const struct ts_tick *tick, const struct ts_config *c, u64 since,
+			     u64 amount, u32 part);
+int topstat_interleaved_value(u64 window, const struct ts_tick *tick, struct ts_value *v);
 
 u64 topstat_table_size(u32 entries);
 void topstat_table_init(struct ts_table *t, u32 entries, u32 where);

@@ -13,7 +13,11 @@
  *   ts_release(p)          give it back; ordered after all that was done under it
  *   ts_read(x), ts_write(x, v)
  *                          a load or store that the compiler neither repeats
- *                          nor tears
+ *                          nor tears; for all that another CPU or an interrupt
+ *                          may access meanwhile
+ *   ts_wmb()               stores before it are seen, by all CPUs, before those after
+ *                          it. It pairs with ts_rmb(), or with a dependency
+ *   ts_rmb()               loads before it are done before those after it
  *   ts_bound(i, mask)      i & mask, in a form the eBPF verifier believes
  *   ts_times(i, size)      i * size, with `size` constant when the program is loaded,
  *                          likewise
@@ -46,7 +50,16 @@
 
 #define ts_read(x) (*(volatile typeof(x) *)&(x))
 #define ts_write(x, v) (*(volatile typeof(x) *)&(x) = (v))
-#define ts_barrier() asm volatile("" ::: "memory")
+/*
+ * eBPF had no fences before 6.15 (880442305a39, "bpf: Introduce load-acquire and store-release
+ * instructions"), and compilers of that time have none either. Architectures whose CPUs keep loads
+ * in order, and stores, need none: there, it is the compiler that must not reorder.
+ */
+#if !defined(__TARGET_ARCH_x86) && !defined(__TARGET_ARCH_s390)
+#error "topstat's eBPF needs an architecture that keeps the order of loads and of stores: x86 or s390"
+#endif
+#define ts_wmb() asm volatile("" ::: "memory")
+#define ts_rmb() asm volatile("" ::: "memory")
 #define ts_add(p, v) ((void)__sync_fetch_and_add((p), (v)))
 
 #if defined(TS_NO_FETCHING_ATOMICS)
@@ -81,7 +94,7 @@ TS_INLINE int ts_claim(u64 *p)
 
 TS_INLINE void ts_release(u64 *p)
 {
-	ts_barrier();
+	ts_wmb();
 	ts_write(*p, 0);
 }
 
@@ -126,7 +139,8 @@ TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 
 #define ts_read(x) READ_ONCE(x)
 #define ts_write(x, v) WRITE_ONCE(x, v)
-#define ts_barrier() barrier()
+#define ts_wmb() smp_wmb()
+#define ts_rmb() smp_rmb()
 #define ts_add(p, v) atomic64_add((v), (atomic64_t *)(p))
 #define ts_cas(p, old, new_value) (cmpxchg64((p), (old), (new_value)) == (old))
 #define ts_claim(p) (xchg((p), 1ULL) == 0)
@@ -153,13 +167,20 @@ typedef int64_t s64;
 #define TS_NOINLINE static __attribute__((noinline, unused))
 #define TS_APART TS_NOINLINE
 
-#define ts_read(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
-#define ts_write(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELAXED)
-#define ts_barrier() __atomic_signal_fence(__ATOMIC_SEQ_CST)
-#define ts_add(p, v) ((void)__atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST))
+/* Called before each access to memory that others access meanwhile: tests switch to another CPU there. */
+#ifndef TS_STEP
+#define TS_STEP() ((void)0)
+#endif
+
+#define ts_read(x) ({ TS_STEP(); __atomic_load_n(&(x), __ATOMIC_RELAXED); })
+#define ts_write(x, v) ({ TS_STEP(); __atomic_store_n(&(x), (v), __ATOMIC_RELAXED); })
+#define ts_wmb() __atomic_thread_fence(__ATOMIC_RELEASE)
+#define ts_rmb() __atomic_thread_fence(__ATOMIC_ACQUIRE)
+#define ts_add(p, v) ({ TS_STEP(); (void)__atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST); })
 
 TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)
 {
+	TS_STEP();
 	return __atomic_compare_exchange_n(p, &old, new_value, 0,
 					   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
@@ -174,10 +195,15 @@ TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)
 extern __thread u64 ts_precise_now;
 #define ts_precise() ts_precise_now
 
-/* Objects of a test live in memory that stays mapped. */
+/* Objects of a test live in memory that stays mapped. All of them are words, copied one by one. */
 TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 {
-	memcpy(dst, (const void *)(uintptr_t)addr, n);
+	const u64 *from = (const u64 *)(uintptr_t)addr;
+	u64 *to = dst;
+	u32 i;
+
+	for (i = 0; i < n / sizeof(u64); i++)
+		to[i] = ts_read(from[i]);
 	return 0;
 }
 

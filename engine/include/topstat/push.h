@@ -47,7 +47,7 @@ TS_INLINE void ts_bank_roll(struct ts_bank *bank, u64 stride, struct ts_config *
 		ts_miss_begin(t, tick);
 		ts_window_begin(&t->total, tick);
 	}
-	ts_barrier();
+	ts_wmb();
 	bank->generation = generation;
 	/* A finer clock has always moved. */
 	bank->now = precise ? ~0ULL : now;
@@ -112,7 +112,7 @@ TS_INLINE u64 ts_quiet_until(u64 before, const struct ts_tick *tick, const struc
 /* Count to the total alone. */
 TS_INLINE void ts_push_total(struct ts_table *t, const struct ts_tick *tick, u32 part, u64 amount)
 {
-	ts_window_add(&t->total, part, amount, tick->fraction);
+	ts_window_add(&t->total, tick, part, amount);
 }
 
 /* Push to a dynamic table before ts_quiet_until(). The total's slide has begun; the
@@ -120,10 +120,10 @@ TS_INLINE void ts_push_total(struct ts_table *t, const struct ts_tick *tick, u32
 TS_INLINE void ts_push_quiet(struct ts_table *t, const struct ts_tick *tick, struct ts_window *w, u32 part,
 			     u64 amount)
 {
-	ts_window_add(&t->total, part, amount, tick->fraction);
-	if (ts_unlikely(w->slide != tick->slide))
+	ts_window_add(&t->total, tick, part, amount);
+	if (ts_unlikely(ts_read(w->slide) != tick->slide))
 		ts_window_begin(w, tick);
-	ts_window_add(w, part, amount, tick->fraction);
+	ts_window_add(w, tick, part, amount);
 }
 
 /* Push to a static table before ts_quiet_until(). */
@@ -139,11 +139,11 @@ TS_INLINE u64 ts_push(struct ts_table *t, const struct ts_tick *tick, const stru
 {
 	u64 value;
 
-	ts_window_add(&t->total, part, amount, tick->fraction);
-	if (ts_unlikely(w->slide != tick->slide))
+	ts_window_add(&t->total, tick, part, amount);
+	if (ts_unlikely(ts_read(w->slide) != tick->slide))
 		ts_window_begin(w, tick);
-	ts_window_add(w, part, amount, tick->fraction);
-	value = ts_window_now(w, tick->fraction);
+	ts_window_add(w, tick, part, amount);
+	value = ts_window_now(w, tick);
 	if (!ts_due(&w->ordered, c, tick->now))
 		return value;
 	if (ts_likely(claimed))

@@ -12,8 +12,8 @@
  * what had been used when each slide began, to the marks since then: as if it had been pushed
  * evenly all the while, which keeps W1 … W4.
  *
- * Concurrency: as for a push. The sum grows before the marks do, so what is read in between is
- * too high, never too low.
+ * Concurrency: W6 … W9 of window.h. Where another CPU is writing to the window just then, all of the
+ * amount counts as pushed now: for so long as it was used, it ages later than it should.
  */
 #ifndef TOPSTAT_SPREAD_H
 #define TOPSTAT_SPREAD_H
@@ -24,33 +24,23 @@
  * 2^(64 - 17): nanoseconds of a day. */
 #define TS_SPREAD_SHIFT 16
 
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define TS_LOW_BYTE 0
-#else
-#define TS_LOW_BYTE 7
-#endif
-
-/* The fraction in a mark: a byte of its own, so that others may add to the rest. */
-TS_INLINE void ts_mark_fraction(u64 *mark, u8 fraction)
-{
-	ts_write(((u8 *)mark)[TS_LOW_BYTE], fraction);
-}
-
 /*
  * Add what was used evenly from `since` to the beginning of the tick's slide (both in ticks), and
  * on. The caller has begun the slide.
  */
 TS_NOINLINE int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u64 since, u64 amount, u32 part)
 {
-	u64 length, over, rate, back, share, recent = 0, oldest = 0, spread;
+	u64 length, over, rate, back, share, fading, recent = 0, oldest = 0;
 	struct ts_mark *mark;
-	u32 i;
+	u32 i, first, spread;
 
 	if (!w || !tick || since >= tick->start)
 		return 0;
 	length = tick->end - tick->start;
 	over = tick->start - since;
 	ts_add(&w->sum[part & 1], amount);
+	if (!ts_cas(&w->done, tick->slide, TS_WRITING))
+		return 0;
 	rate = (amount << TS_SPREAD_SHIFT) / over;
 	ts_mark_fraction(&ts_window_mark(w, tick, 0)->sum[0], 0);
 	for (i = 0; i <= TS_SLIDES; i++) {
@@ -58,7 +48,8 @@ TS_NOINLINE int ts_window_spread(struct ts_window *w, const struct ts_tick *tick
 		if (back >= over)
 			break;
 		share = amount - (rate * back >> TS_SPREAD_SHIFT);
-		ts_add(&ts_window_mark(w, tick, i)->sum[part & 1], share << 8);
+		mark = ts_window_mark(w, tick, i);
+		ts_write(mark->sum[part & 1], mark->sum[part & 1] + (share << 8));
 		if (i == TS_SLIDES - 1)
 			recent = share;
 		if (i == TS_SLIDES) {
@@ -71,16 +62,20 @@ TS_NOINLINE int ts_window_spread(struct ts_window *w, const struct ts_tick *tick
 		if (back + length < over)
 			ts_mark_fraction(&mark->sum[0], 0);
 	}
-	if (!recent)
-		return 0;
-	mark = ts_window_mark(w, tick, TS_SLIDES);
-	w->fading += recent - oldest;
-	w->fading_first = mark->sum[0] & 255;
-	w->fading_last = TS_FRACTIONS - 1;
-	spread = TS_FRACTIONS - w->fading_first;
-	w->fading_step = ((w->fading << 8) + spread - 1) / spread;
-	ts_barrier();
-	ts_add(&w->base, recent);
+	if (recent) {
+		mark = ts_window_mark(w, tick, TS_SLIDES);
+		first = mark->sum[0] & 255;
+		spread = TS_FRACTIONS - first;
+		fading = w->fading + recent - oldest;
+		ts_write(w->fading, fading);
+		ts_write(w->fading_first, first);
+		ts_write(w->fading_last, TS_FRACTIONS - 1);
+		ts_write(w->fading_step, ((fading << 8) + spread - 1) / spread);
+		ts_wmb(); /* W8: pairs with ts_window_now() */
+		ts_write(w->base, w->base + recent);
+	}
+	ts_wmb(); /* W9: pairs with ts_window_peek() */
+	ts_write(w->done, tick->slide);
 	return 0;
 }
 
@@ -90,6 +85,8 @@ TS_INLINE void ts_window_begin_since(struct ts_window *w, const struct ts_tick *
 				     u64 since)
 {
 	ts_window_begin(w, tick);
+	if (ts_read(w->slide) != tick->slide)
+		return;
 	since = since > tick->start ? since - tick->start : 0;
 	ts_mark_fraction(&ts_window_mark(w, tick, 0)->sum[0], since * ts_read(c->fraction) >> 48);
 }

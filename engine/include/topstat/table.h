@@ -504,17 +504,19 @@ TS_INLINE int ts_evaluate(struct ts_table *t, const struct ts_tick *tick, u32 sl
 {
 	struct ts_entry *e = ts_entry(t, slot, ts_view_mask(view));
 	u64 id;
-	long err;
+	int copy;
 
 	v->value = v->part[0] = v->part[1] = 0;
 	if (ts_view_type(view) == TS_STATIC)
-		err = ts_peek(w, sizeof(struct ts_count), e->obj + ts_view_window(view));
+		copy = ts_peek(w, sizeof(struct ts_count), e->obj + ts_view_window(view)) ? TS_COPY_GONE : TS_COPY_OK;
 	else
-		err = ts_peek(w, sizeof(struct ts_window), e->obj + ts_view_window(view));
+		copy = ts_window_peek(w, e->obj + ts_view_window(view));
 	/* The id after the copy: if it is the same object now, it was then. */
-	id = err ? 0 : ts_id_now(e->obj, view);
+	id = copy == TS_COPY_GONE ? 0 : ts_id_now(e->obj, view);
 	if (!id || id != e->id)
 		return TS_LOOK_GONE;
+	if (copy == TS_COPY_BUSY)
+		return TS_LOOK_BUSY;
 	if (ts_view_type(view) == TS_STATIC) {
 		v->part[0] = w->sum[0];
 		v->part[1] = w->sum[1];

@@ -25,14 +25,23 @@
  *   W3  there is no timer: a window that is not pushed ages when it is read;
  *   W4  pushes are never lost: the sum is the only thing a push must add to, and
  *       marks only say how much of it is old;
- *   W5  the value is exact below 2^55 in a period; the sum is 64 bit.
+ *   W5  the value is exact below 2^TS_VALUE_BITS in a period; the sum is 64 bit.
  *
- * Concurrency: the sum is added to atomically. The first push of a slide, on
- * whatever CPU, writes the marks (whoever wins the swap of `slide`). A push of the
- * old slide that is still under way on another CPU then counts to the new one. In
- * the few instructions between `slide` and `done` the marks are being written: a
- * push takes what it finds (its value may be too high, never too low), a reader
- * that wants to be exact tries again.
+ * Concurrency: all CPUs push to one window, and none waits. What is found may be too high for a
+ * moment, never too low (T4 and T5 of table.h rest on it):
+ *
+ *   W6  The sum is added to atomically, and before anything says that part of it is old. Readers
+ *       read the sum last.
+ *   W7  Marks, `slide`, `fading…` and `base` are written only by the CPU that has swapped `done`
+ *       from the slide to TS_WRITING; it writes `done` when all is in place. The push of a CPU
+ *       that can't swap counts as if it had come a moment earlier or later.
+ *   W8  With a `base` that is out of date, all that may have faded still counts. So `base` is written
+ *       after the fading fields, and read before them.
+ *   W9  A reader that wants to be exact reads `slide`, `done` and `base` before and after the marks,
+ *       and tries again if they differ or `done` is not `slide`.
+ *
+ * While the writer of W7 is kept from running (a virtual CPU, a thread that was preempted) the window
+ * does not age, and readers are told so by W9.
  */
 #ifndef TOPSTAT_WINDOW_H
 #define TOPSTAT_WINDOW_H
@@ -51,6 +60,16 @@
 #define TS_EPOCH_SHIFT 48
 /* Positions inside a slide are 8 bit fractions. */
 #define TS_FRACTIONS 256
+/* A value has at most so many bits: sums in marks have 56, and one tells a difference below 0. */
+#define TS_VALUE_BITS 55
+/* `done` while a CPU writes to the window (W7). No slide has this number. */
+#define TS_WRITING (~0ULL)
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define TS_LOW_BYTE 0
+#else
+#define TS_LOW_BYTE 7
+#endif
 
 /* A table's clock: in which slide a moment lies, and where inside it. */
 struct ts_tick {
@@ -131,19 +150,22 @@ TS_INLINE u64 ts_mark_diff(u64 a, u64 b)
 	return ((a & ~255ULL) - (b & ~255ULL)) >> 8;
 }
 
+/* The fraction in a mark: a byte of its own, so that others may add to the rest. */
+TS_INLINE void ts_mark_fraction(u64 *mark, u8 fraction)
+{
+	ts_write(((u8 *)mark)[TS_LOW_BYTE], fraction);
+}
+
 /*
  * Begin the tick's slide in the window: write the marks of all slides since the latest push.
- * Once per slide and window; at most TS_MARKS steps.
- *
- * The sums, and the place of the last push, are read before the swap of `slide`: until
- * then no push of the new slide can have been added, so none of them is ever taken for
- * an older one.
+ * Once per slide and window; at most TS_MARKS steps. Nothing is done where another CPU is ahead, or
+ * is writing just now (W7).
  */
 TS_APART int ts_window_begin_in(struct ts_window_room *room, const struct ts_tick *tick)
 {
-	u64 gap = TS_MARKS, slide, recent0, recent1, fading, old, sum0, sum1;
+	u64 gap = TS_MARKS, slide, young0, young1, fading, old, sum0, sum1;
 	struct ts_mark *mark, *oldest;
-	u32 i, spread, last;
+	u32 i, spread, first, last;
 	struct ts_window *w;
 
 	if (!room || !tick)
@@ -151,43 +173,52 @@ TS_APART int ts_window_begin_in(struct ts_window_room *room, const struct ts_tic
 	w = &room->window;
 	slide = tick->slide;
 	old = ts_read(w->slide);
-	sum0 = ts_read(w->sum[0]) << 8;
-	sum1 = ts_read(w->sum[1]) << 8;
-	last = ts_read(w->last);
 	if (old && ts_same_epoch(old, slide)) {
 		if (slide <= old) /* another CPU's clock is ahead of ours */
 			return 0;
 		gap = slide - old;
 	}
-	if (!ts_cas(&w->slide, old, slide))
+	/*
+	 * Pushes of CPUs that can't swap `done` come after the swap: they are not in these, and so count to
+	 * the new slide. Only if the one before it has just ended can they count to that.
+	 */
+	sum0 = ts_read(w->sum[0]) << 8;
+	sum1 = ts_read(w->sum[1]) << 8;
+	if (!ts_cas(&w->done, old, TS_WRITING))
 		return 0;
-	if (gap < TS_MARKS) {
-		mark = ts_window_mark(w, tick, gap);
-		mark->sum[1] = (mark->sum[1] & ~255ULL) | last;
+	if (gap == 1) { /* somebody may have changed its marks (spread.h), and the sum before them (W6) */
+		sum0 = ts_read(w->sum[0]) << 8;
+		sum1 = ts_read(w->sum[1]) << 8;
 	}
+	last = ts_read(w->last);
+	ts_write(w->slide, slide);
+	if (gap < TS_MARKS)
+		ts_mark_fraction(&ts_window_mark(w, tick, gap)->sum[1], last);
 	for (i = 0; i < TS_MARKS; i++) {
 		if (i >= gap)
 			break;
 		mark = ts_window_mark(w, tick, i);
-		mark->sum[0] = sum0 | (i ? 0 : tick->fraction & 255);
-		mark->sum[1] = sum1;
+		ts_write(mark->sum[0], sum0 | (i ? 0 : tick->fraction & 255));
+		ts_write(mark->sum[1], sum1);
 	}
 	mark = ts_window_mark(w, tick, TS_SLIDES - 1);
 	oldest = ts_window_mark(w, tick, TS_SLIDES);
-	recent0 = ts_mark_diff(sum0, mark->sum[0]);
-	recent1 = ts_mark_diff(sum1, mark->sum[1]);
-	fading = ts_mark_diff(mark->sum[0], oldest->sum[0]) +
-		 ts_mark_diff(mark->sum[1], oldest->sum[1]);
-	w->base = (sum0 >> 8) + (sum1 >> 8) - recent0 - recent1;
-	w->fading = fading;
+	young0 = mark->sum[0];
+	young1 = mark->sum[1];
+	fading = ts_mark_diff(young0, oldest->sum[0]) + ts_mark_diff(young1, oldest->sum[1]);
+	ts_write(w->fading, fading);
 	if (fading) {
-		w->fading_first = oldest->sum[0] & 255;
-		w->fading_last = oldest->sum[1] & 255;
-		spread = w->fading_last + 1 - w->fading_first;
+		first = oldest->sum[0] & 255;
+		last = oldest->sum[1] & 255;
+		spread = last + 1 - first;
 		spread = spread ? spread : 1;
-		w->fading_step = ((fading << 8) + spread - 1) / spread;
+		ts_write(w->fading_first, first);
+		ts_write(w->fading_last, last);
+		ts_write(w->fading_step, ((fading << 8) + spread - 1) / spread);
 	}
-	ts_barrier();
+	ts_wmb(); /* W8: pairs with ts_window_now() */
+	ts_write(w->base, (young0 >> 8) + (young1 >> 8));
+	ts_wmb(); /* W9: pairs with ts_window_peek() */
 	ts_write(w->done, slide);
 	return 0;
 }
@@ -197,27 +228,68 @@ TS_INLINE void ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
 	ts_window_begin_in((struct ts_window_room *)w, tick);
 }
 
-/* Add to the window; the caller has begun the slide. */
-TS_INLINE void ts_window_add(struct ts_window *w, u32 part, u64 amount, u32 fraction)
+/* Add to the window; the caller has begun the slide, or tried to (W7). */
+TS_INLINE void ts_window_add(struct ts_window *w, const struct ts_tick *tick, u32 part, u64 amount)
 {
 	ts_add(&w->sum[part & 1], amount);
-	w->last = fraction;
+	ts_write(w->last, ts_likely(ts_read(w->slide) == tick->slide) ? tick->fraction : TS_FRACTIONS - 1);
 }
 
-/* The value right after a push in the slide that the window is in, from what
- * ts_window_begin() prepared. By rounding it may be 1 above ts_window_eval(), never
- * below: T5 bounds by it what is evaluated later. */
-TS_INLINE u64 ts_window_now(struct ts_window *w, u32 fraction)
+/* The value right after a push, from what ts_window_begin() prepared. By rounding it may be 1 above
+ * ts_window_eval(), never below: T5 bounds by it what is evaluated later. */
+TS_INLINE u64 ts_window_now(struct ts_window *w, const struct ts_tick *tick)
 {
+	u64 base = ts_read(w->base), fading, step, recent;
+	u32 first, last, fraction;
+
+	ts_rmb(); /* W8: pairs with ts_window_begin() and ts_window_spread() */
+	fading = ts_read(w->fading);
+	first = ts_read(w->fading_first);
+	last = ts_read(w->fading_last);
+	step = ts_read(w->fading_step);
+	ts_rmb();
+	/* Where the window is in another slide than the tick, nothing is taken to have faded of that. */
+	fraction = ts_likely(ts_read(w->slide) == tick->slide) ? tick->fraction : 0;
+	ts_rmb(); /* W6 */
 	/* Below 2^56 the sum in a mark is the sum itself; beyond, the difference
 	 * modulo 2^56 still is. */
-	u64 recent = ((w->sum[0] + w->sum[1] - w->base) << 8) >> 8;
-
-	if (!w->fading || fraction > w->fading_last)
+	recent = ((ts_read(w->sum[0]) + ts_read(w->sum[1]) - base) << 8) >> 8;
+	if (!fading || fraction > last)
 		return recent;
-	if (fraction <= w->fading_first)
-		return recent + w->fading;
-	return recent + ((w->fading_step * (w->fading_last + 1 - fraction) + 128) >> 8);
+	if (fraction <= first)
+		return recent + fading;
+	return recent + ((step * (last + 1 - fraction) + 128) >> 8);
+}
+
+/* What a copy of a window is compared by (W9): the beginning of struct ts_window. */
+struct ts_window_head {
+	u64 sum[TS_PARTS];
+	u64 slide;
+	u64 done;
+	u64 base;
+};
+
+enum ts_copy {
+	TS_COPY_OK = 0,
+	TS_COPY_GONE = 1, /* there is no such memory */
+	TS_COPY_BUSY = 2, /* it was written meanwhile: copy it again */
+};
+
+/* Copy the window at an address that may be stale, as W9 demands. */
+TS_INLINE int ts_window_peek(struct ts_window *w, u64 addr)
+{
+	struct ts_window_head head = {};
+
+	if (ts_peek(w, sizeof(*w), addr))
+		return TS_COPY_GONE;
+	ts_rmb(); /* pairs with ts_window_begin() and ts_window_spread() */
+	if (ts_peek(&head, sizeof(head), addr))
+		return TS_COPY_GONE;
+	if (head.slide != w->slide || head.done != w->done || head.base != w->base)
+		return TS_COPY_BUSY;
+	w->sum[0] = head.sum[0]; /* W6 */
+	w->sum[1] = head.sum[1];
+	return TS_COPY_OK;
 }
 
 /* The share of a fading slide's sum that is still inside the period (W1, W2), to the
@@ -238,7 +310,7 @@ TS_INLINE u64 ts_fade(u64 sum, u32 fraction, u32 first, u32 last)
  */
 TS_INLINE int ts_window_eval(struct ts_window *w, const struct ts_tick *tick, struct ts_value *v)
 {
-	u64 at = w->slide, slide = tick->slide, fading, fading_all = 0;
+	u64 at = w->slide, slide = tick->slide, recent, fading, fading_all = 0;
 	struct ts_mark *mark, *oldest;
 	u32 part, first, last;
 
@@ -263,8 +335,11 @@ TS_INLINE int ts_window_eval(struct ts_window *w, const struct ts_tick *tick, st
 		u64 since = slide - (TS_SLIDES - 1) > at ? sum : mark->sum[part];
 
 		fading = ts_mark_diff(since, oldest->sum[part]);
+		recent = ts_mark_diff(sum, since);
+		if ((fading | recent) >> TS_VALUE_BITS) /* of two moments, a slide apart (W9) */
+			return 1;
 		fading_all += fading;
-		v->value += ts_mark_diff(sum, since);
+		v->value += recent;
 		if (!part)
 			v->part[0] = v->value + ts_fade(fading, tick->fraction, first, last);
 	}

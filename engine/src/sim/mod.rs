@@ -7,9 +7,11 @@
 //! counts and orders is the engine's own code; here is only what an observer does around it.
 
 mod check;
+mod interleave;
 mod memory;
 mod snapshot;
 
+pub use interleave::{Work, interleave};
 pub use memory::{Object, TABLES};
 pub use snapshot::{Row, Snapshot};
 

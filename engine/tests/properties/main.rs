@@ -4,6 +4,7 @@
 mod bytes;
 mod driver;
 mod engine;
+mod interleaved;
 mod model;
 mod ops;
 mod spread;

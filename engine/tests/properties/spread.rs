@@ -43,8 +43,8 @@ impl Runner {
             if early > 0 {
                 topstat_window_spread(w, &tick, since, early, 0);
             }
-            topstat_window_add(w, 0, amount - early, tick.fraction);
-            topstat_window_now(w, tick.fraction)
+            topstat_window_add(w, &tick, 0, amount - early);
+            topstat_window_now(w, &tick)
         }
     }
 

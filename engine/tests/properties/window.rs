@@ -42,8 +42,8 @@ impl Flow {
             if w.slide != tick.slide {
                 topstat_window_begin(w, &tick);
             }
-            topstat_window_add(w, part as u32, amount, tick.fraction);
-            topstat_window_now(w, tick.fraction)
+            topstat_window_add(w, &tick, part as u32, amount);
+            topstat_window_now(w, &tick)
         }
     }
 

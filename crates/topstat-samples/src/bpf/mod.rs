@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::Read as _;
 use std::mem::size_of;
 use std::os::fd::AsFd;
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, Once};
 
 use libbpf_rs::{
@@ -230,15 +231,18 @@ impl Shared {
         unsafe { self.memory.as_mut_ptr().add(entry * self.stride + offset).cast() }
     }
 
-    /// Copies a value out. Another CPU may be writing it: words are whole, the value as such
-    /// need not be of one moment.
+    /// Copies a value out, before any that is read later. Another CPU may be writing it: words are whole, the value as
+    /// such need not be of one moment.
     pub fn read<T: Plain>(&self, entry: usize, offset: usize) -> T {
         // SAFETY: inside the mapping and plain; volatile, since the kernel writes it too.
-        unsafe { self.at::<T>(entry, offset).read_volatile() }
+        let value = unsafe { self.at::<T>(entry, offset).read_volatile() };
+        fence(Ordering::Acquire); // pairs with ts_wmb()
+        value
     }
 
-    /// Writes a value.
+    /// Writes a value, after all that was written or read before.
     pub fn write<T: Plain>(&self, entry: usize, offset: usize, value: T) {
+        fence(Ordering::Release);
         // SAFETY: inside the mapping and plain; volatile, since the kernel reads it too.
         unsafe { self.at::<T>(entry, offset).write_volatile(value) }
     }

@@ -127,9 +127,9 @@ static __always_inline void ranked_order_again(u64 self, u64 id)
 		ts_peek(&t->scratch, sizeof(struct ts_count), self + ts_view_window(view));
 		value.value = t->scratch.sum[0] + t->scratch.sum[1];
 	} else {
-		ts_peek(&t->scratch, sizeof(struct ts_window), self + ts_view_window(view));
-		if (ts_window_eval(&t->scratch, tick, &value))
-			value.value = ts_window_now(&t->scratch, tick->fraction);
+		if (ts_window_peek(&t->scratch, self + ts_view_window(view)) ||
+		    ts_window_eval(&t->scratch, tick, &value))
+			value.value = ts_window_now(&t->scratch, tick);
 	}
 	if (value.value)
 		ts_order_slow(t, tick, self, id, value.value, view);

@@ -37,7 +37,7 @@ static __always_inline void delays_begin(struct task_struct *task, u64 now_jiffi
 		return; /* without memory, its pushes are counted as lost */
 	o->task = (u64)task;
 	o->self = (u64)o;
-	ts_barrier();
+	ts_wmb();
 	ts_write(o->id, process_id(task));
 	ts_add(&census[0].begun, 1);
 }

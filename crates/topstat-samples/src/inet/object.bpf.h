@@ -41,7 +41,7 @@ static __always_inline int inet_object_init(struct inet_object *o, struct bpf_so
 	}
 	inet_resent_begin(o, sk, self);
 	o->sock = (u64)sk;
-	ts_barrier();
+	ts_wmb();
 	ts_write(o->self, (u64)o);
 	return 1;
 }

@@ -32,3 +32,5 @@ unsafe impl Plain for ts_section {}
 unsafe impl Plain for ts_config {}
 // SAFETY: as above.
 unsafe impl Plain for ts_window {}
+// SAFETY: as above.
+unsafe impl Plain for ts_window_head {}

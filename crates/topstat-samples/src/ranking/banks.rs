@@ -7,7 +7,7 @@ use libbpf_rs::MapHandle;
 use topstat_engine::window_value;
 use topstat_model::TableType;
 
-use super::abi::{TS_BANK_TABLES, TS_MARKS, ts_bank, ts_entry, ts_table, ts_tick, ts_window};
+use super::abi::{TS_BANK_TABLES, TS_MARKS, ts_bank, ts_entry, ts_table, ts_tick, ts_window, ts_window_head};
 use crate::Error;
 use crate::bpf::Shared;
 
@@ -92,18 +92,20 @@ impl Banks {
         let offset = table_offset(self.entries, table) + offset_of!(ts_table, total);
         let bank = self.bank(cpu, sample);
         for _ in 0..BUSY_TRIES {
-            let window: ts_window = self.memory.read(bank, offset);
+            let mut window: ts_window = self.memory.read(bank, offset);
             if kind == TableType::Static {
                 return Some(window.sum[0] + window.sum[1]);
             }
-            let again: ts_window = self.memory.read(bank, offset);
-            if window.slide != again.slide || window.done != again.done {
+            // The sums last, and marks of one moment: W6 and W9 in the engine's window.h.
+            let head: ts_window_head = self.memory.read(bank, offset);
+            if (head.slide, head.done, head.base) != (window.slide, window.done, window.base) {
                 continue;
             }
-            if let Some(value) = window_value(&again, tick) {
+            window.sum = head.sum;
+            if let Some(value) = window_value(&window, tick) {
                 return Some(value.value);
             }
-            if again.slide == again.done {
+            if window.slide == window.done {
                 return None;
             }
         }

@@ -45,7 +45,7 @@ static __always_inline void top_charge_total(struct ts_bank *bank, u32 table, co
 		ts_window_begin_since(idle, tick, c, top_since(a, tick, c));
 	if (early)
 		ts_window_spread(idle, tick, top_since(a, tick, c), early, 0);
-	ts_window_add(idle, 0, a->used_ns - early, tick->fraction);
+	ts_window_add(idle, tick, 0, a->used_ns - early);
 }
 
 /* Time on a CPU. The part that was used before this slide goes first: total before object (P1). */

@@ -20,7 +20,7 @@ static __always_inline void precise_enter(struct tasks_cpu *c)
 
 static __always_inline void precise_leave(struct tasks_cpu *c)
 {
-	ts_barrier();
+	ts_wmb();
 	ts_write(c->seq, c->seq + 1);
 }
 
@@ -60,7 +60,7 @@ static __always_inline void precise_begin(struct task_struct *task)
 		t->in = TASKS_IN_KERNEL; /* which it leaves by a system call's end */
 	}
 	precise_kernel(&t->base, task);
-	ts_barrier();
+	ts_wmb();
 	ts_write(t->id, precise_id(task));
 }
 
@@ -155,7 +155,7 @@ static __noinline int precise_keep_cpu(struct tasks_cpu *c, u64 T)
 		c->kept.idle += before;
 	else if (c->running == TASKS_RUNS_UNOWNED)
 		c->kept.unowned += before;
-	ts_barrier();
+	ts_wmb();
 	ts_write(c->kept_at, T);
 	return 0;
 }

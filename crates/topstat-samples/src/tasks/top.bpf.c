@@ -34,7 +34,7 @@ static __always_inline void top_begin(struct task_struct *task)
 	if (w)
 		delay = w->seen;
 	o->waited_seen = delay;
-	ts_barrier();
+	ts_wmb();
 	ts_write(o->id, process_id(task));
 	ts_add(&census.objects[TASKS_TASKS].begun, 1);
 }
