@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Snapshots of ranked tables, and how they are written.
+//! Snapshots of ranked tables, intervals of the account of CPU time, and how they are written.
 //!
 //! A [`Snapshot`] is what one read of a table found: the rows at the top, what all other objects add up to, the total,
 //! and whatever is not as it should be (lost counts, rows whose place is not proven, CPUs that did not answer). A sample
@@ -12,6 +12,8 @@
 //! | [`stat::write`] | the `stat` file of the file tree | control characters are escaped |
 //! | [`dump::write`] | its `dump` file, for debugging | control characters are escaped |
 //! | [`text::write`] | eyes, on a terminal or in a pipe | no: numbers may be rounded, texts shortened |
+//!
+//! An [`interval::Interval`] is what all tasks used of the CPUs between two instants; see there.
 //!
 //! This crate knows nothing of libbpf, sockets, the kernel or the terminal it is written to.
 //!
@@ -26,6 +28,7 @@ mod check;
 pub mod csv;
 pub mod dump;
 mod field;
+pub mod interval;
 pub mod json;
 mod snapshot;
 pub mod stat;

@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use topstat_samples::tasks::{AccountOptions, Accountant, Each};
+use topstat_model::interval::Each;
+use topstat_samples::tasks::{AccountOptions, Accountant};
 
 fn main() -> Result<(), topstat_samples::Error> {
     let argument = |n: usize, or: u64| std::env::args().nth(n).and_then(|a| a.parse().ok()).unwrap_or(or);

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
+use topstat_model::interval::{Each, Interval, Task};
 use topstat_samples::pinned::{self, Adopted, Pins};
-use topstat_samples::tasks::{AccountOptions, Accountant, Each, Interval, Precise, Task};
+use topstat_samples::tasks::{AccountOptions, Accountant, Precise};
 use topstat_samples::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo};
 
 /// Makes sources of snapshots.

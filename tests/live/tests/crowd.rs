@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use topstat::{Exit, Kernel, SystemConsole};
 use topstat_live::watch::{endless, table};
 use topstat_live::{Case, Role, case, note, pace};
-use topstat_samples::tasks::{Interval, Precise};
+use topstat_model::interval::{Each, Interval};
+use topstat_samples::tasks::Precise;
 
 use crate::tasks::{account, interval};
 
@@ -77,7 +78,7 @@ fn refresh(reader: &mut Precise) -> (Duration, usize) {
         .map(|_| {
             std::thread::sleep(Duration::from_millis(20));
             let begun = Instant::now();
-            let interval = reader.interval(topstat_samples::tasks::Each::Process).unwrap_or_else(|e| panic!("{e}"));
+            let interval = reader.interval(Each::Process).unwrap_or_else(|e| panic!("{e}"));
             (begun.elapsed(), interval.tasks.len())
         })
         .collect();

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What stands in a column, and what rows are sorted by.
 
-use topstat_samples::tasks::Usage;
+use super::Usage;
 
 /// What a row counts: of the task itself, and of those of its children that ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
+    /// Of the task itself.
     pub own: Usage,
+    /// Of its children that ended, and theirs.
     pub children: Usage,
 }
 
 impl Amount {
+    /// Adds another's.
     pub fn add(&mut self, more: &Self) {
         self.own += more.own;
         self.children += more.children;
@@ -26,28 +29,42 @@ impl Amount {
 /// `Irq` and `Softirq` are shown, or `Kernel`; and so for the children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Column {
+    /// In user space.
     User,
     /// In the kernel, without interrupts.
     Sys,
     /// In the kernel, with the interrupts that came.
     Kernel,
+    /// Interrupts.
     Irq,
+    /// Softirqs.
     Softirq,
+    /// Taken by the hypervisor.
     Ste,
+    /// As `User`, of children.
     Cuser,
+    /// As `Sys`, of children.
     Csys,
+    /// As `Kernel`, of children.
     Ckernel,
+    /// As `Irq`, of children.
     Cirq,
+    /// As `Softirq`, of children.
     Csoftirq,
+    /// As `Ste`, of children.
     Cste,
+    /// All time on a CPU.
     Total,
+    /// As a virtual CPU: contained in `User`.
     Guest,
+    /// Runnable, but waiting for a CPU.
     Wait,
     /// A count; all others are nanoseconds.
     Switches,
 }
 
 impl Column {
+    /// As it stands above the column.
     pub fn title(self) -> &'static str {
         match self {
             Self::User => "user",
@@ -67,6 +84,7 @@ impl Column {
         }
     }
 
+    /// What stands in it.
     pub fn of(self, amount: &Amount) -> u64 {
         let Amount { own, children } = amount;
         let kernel = |usage: &Usage| usage.system_ns + usage.irq_ns + usage.softirq_ns;

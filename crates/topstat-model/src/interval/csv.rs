@@ -5,14 +5,11 @@
 use std::borrow::Cow;
 use std::io;
 
-use topstat_model::csv::text;
-use topstat_model::rfc3339;
-use topstat_samples::tasks::{Task, Usage};
-
+use super::Usage;
 use super::column::Amount;
-use super::picture::Picture;
-use super::shot::Shot;
-use crate::backend::Account;
+use super::picture::{Picture, Row};
+use crate::csv::text;
+use crate::time::rfc3339;
 
 const TASK: [&str; 11] =
     ["time", "row", "tasks", "pid", "tgid", "ppid", "comm", "kernel", "elapsed_ns", "ended_ns", "exact"];
@@ -29,12 +26,17 @@ pub struct Csv {
 }
 
 impl Csv {
+    /// With a column of command lines, or without.
     pub fn new(command_lines: bool) -> Self {
         Self { command_lines, begun: false }
     }
 
-    pub fn write(&mut self, shot: &Shot, picture: &Picture, account: &mut dyn Account) -> io::Result<Vec<u8>> {
-        let mut records = csv::Writer::from_writer(Vec::new());
+    /// The records of an interval.
+    ///
+    /// # Errors
+    /// None that are known: what is written to is memory.
+    pub fn write(&mut self, picture: &Picture) -> io::Result<Vec<u8>> {
+        let mut records = ::csv::Writer::from_writer(Vec::new());
         if !std::mem::replace(&mut self.begun, true) {
             for name in TASK.into_iter().chain([TOTAL]) {
                 records.write_field(name)?;
@@ -44,14 +46,12 @@ impl Csv {
             }
             self.end(&mut records, Some(COMMAND_LINE))?;
         }
-        let time = rfc3339(shot.interval.time);
+        let time = rfc3339(picture.interval.time);
         for row in &picture.rows {
-            let (task, amount) = (row.task, picture.amount(row.task));
-            record(&mut records, &time, "task", "1", Some((shot, task)))?;
+            let amount = picture.amount(row.task);
+            record(&mut records, &time, "task", "1", Some((picture, row)))?;
             numbers(&mut records, &amount, amount.total_ns().cast_signed())?;
-            // The pid of who has ended may already be another's.
-            let line = (self.command_lines && task.ended_ns.is_none()).then(|| account.command_line(task)).flatten();
-            let line = line.map(|arguments| arguments.join(" "));
+            let line = row.command_line.as_ref().map(|arguments| arguments.join(" "));
             self.end(&mut records, line.as_deref().map(text).as_deref())?;
         }
         for line in picture.lines().chain([&picture.sum()]) {
@@ -60,7 +60,7 @@ impl Csv {
             numbers(&mut records, &line.amount, line.total_ns)?;
             self.end(&mut records, None)?;
         }
-        for (name, count) in shot.interval.lost.named() {
+        for (name, count) in picture.interval.lost.named() {
             record(&mut records, &time, &format!("lost {name}"), &count.to_string(), None)?;
             for _ in 0..1 + PREFIXES.len() * USAGE.len() {
                 records.write_field("")?;
@@ -70,7 +70,7 @@ impl Csv {
         records.into_inner().map_err(|error| error.into_error())
     }
 
-    fn end(&self, records: &mut csv::Writer<Vec<u8>>, command_line: Option<&str>) -> io::Result<()> {
+    fn end(&self, records: &mut ::csv::Writer<Vec<u8>>, command_line: Option<&str>) -> io::Result<()> {
         if self.command_lines {
             records.write_field(command_line.unwrap_or(""))?;
         }
@@ -80,21 +80,21 @@ impl Csv {
 
 /// The fields of [`TASK`].
 fn record(
-    records: &mut csv::Writer<Vec<u8>>,
+    records: &mut ::csv::Writer<Vec<u8>>,
     time: &str,
     row: &str,
     tasks: &str,
-    task: Option<(&Shot, &Task)>,
+    row_of: Option<(&Picture, &Row)>,
 ) -> io::Result<()> {
-    let fields: [Cow<'_, str>; 8] = match task {
+    let fields: [Cow<'_, str>; 8] = match row_of.map(|(picture, row)| (picture, row.task)) {
         None => Default::default(),
-        Some((shot, task)) => [
+        Some((picture, task)) => [
             task.pid.to_string().into(),
             task.tgid.to_string().into(),
             task.ppid.to_string().into(),
             text(&task.comm),
             u8::from(task.kernel).to_string().into(),
-            shot.elapsed_ns(task).to_string().into(),
+            picture.elapsed_ns(task).to_string().into(),
             task.ended_ns.map_or(Cow::Borrowed(""), |ns| ns.to_string().into()),
             u8::from(task.exact).to_string().into(),
         ],
@@ -106,7 +106,7 @@ fn record(
 }
 
 /// The total, and the fields of [`USAGE`] for each of [`PREFIXES`].
-fn numbers(records: &mut csv::Writer<Vec<u8>>, amount: &Amount, total_ns: i64) -> io::Result<()> {
+fn numbers(records: &mut ::csv::Writer<Vec<u8>>, amount: &Amount, total_ns: i64) -> io::Result<()> {
     records.write_field(total_ns.to_string())?;
     for Usage { run_ns: _, user_ns, system_ns, irq_ns, softirq_ns, steal_ns, guest_ns, wait_ns, switches } in
         [amount.own, amount.children]

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which tasks to show. What is hidden is added to `other`.
 
-use topstat_samples::tasks::Task;
-
-use super::args::TasksArgs;
+use super::Task;
 
 /// The most bytes of a name that the kernel keeps: TASK_COMM_LEN of linux/sched.h without its zero.
 const NAME_BYTES: usize = 15;
@@ -16,11 +14,13 @@ pub struct Filter {
 }
 
 impl Filter {
-    pub fn new(args: &TasksArgs) -> Self {
+    /// Any of these processes or threads, and any of these names. Where there are none of a kind, all match.
+    pub fn new(pids: &[u32], names: &[String]) -> Self {
         let cut = |name: &String| name.as_bytes()[..name.len().min(NAME_BYTES)].to_vec();
-        Self { pids: args.pid.clone(), names: args.comm.iter().map(cut).collect() }
+        Self { pids: pids.to_vec(), names: names.iter().map(cut).collect() }
     }
 
+    /// Whether the task is shown.
     pub fn matches(&self, task: &Task) -> bool {
         let pid = self.pids.is_empty() || self.pids.contains(&task.tgid) || self.pids.contains(&task.pid);
         pid && (self.names.is_empty() || self.names.iter().any(|name| is_name(name, &task.comm)))

@@ -3,13 +3,11 @@
 
 use std::io;
 
+use super::picture::{Picture, Row};
+use super::{AccountLost, Cpu, Each, Usage};
+use crate::json;
+use crate::time::rfc3339;
 use serde::Serialize;
-use topstat_model::{json, rfc3339};
-use topstat_samples::tasks::{AccountLost, Cpu, Each, Task, Usage};
-
-use super::picture::Picture;
-use super::shot::Shot;
-use crate::backend::Account;
 
 #[derive(Serialize)]
 struct Document<'a> {
@@ -20,7 +18,7 @@ struct Document<'a> {
     each: &'static str,
     #[serde(serialize_with = "cpus")]
     cpus: &'a [Cpu],
-    tasks: Vec<TaskView<'a>>,
+    tasks: Vec<TaskView>,
     other: OtherView,
     totals: TotalsView,
     #[serde(with = "LostView")]
@@ -28,12 +26,12 @@ struct Document<'a> {
 }
 
 #[derive(Serialize)]
-struct TaskView<'a> {
+struct TaskView {
     id: u64,
     pid: u32,
     tgid: u32,
     ppid: u32,
-    comm: &'a str,
+    comm: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     cmdline: Option<Option<Vec<String>>>,
     kernel: bool,
@@ -117,40 +115,29 @@ fn cpus<S: serde::Serializer>(cpus: &[Cpu], serializer: S) -> Result<S::Ok, S::E
     serializer.collect_seq(cpus.iter().map(View))
 }
 
-/// The interval as a line of JSON.
-pub fn write(
-    shot: &Shot,
-    picture: &Picture,
-    command_lines: bool,
-    account: &mut dyn Account,
-    written: &mut Vec<u8>,
-) -> io::Result<()> {
-    let interval = &shot.interval;
+/// Appends the interval as a line of JSON, with the command lines of tasks or without.
+///
+/// # Errors
+/// None that are known: what is written to is memory.
+pub fn write(picture: &Picture, command_lines: bool, written: &mut Vec<u8>) -> io::Result<()> {
+    let interval = picture.interval;
     let totals = interval.totals();
-    let mut view = |task: &'_ Task| {
-        let cmdline = command_lines.then(|| task.ended_ns.is_none().then(|| account.command_line(task)).flatten());
-        (cmdline, shot.elapsed_ns(task))
+    let task = |row: &Row<'_>| TaskView {
+        id: row.task.id,
+        pid: row.task.pid,
+        tgid: row.task.tgid,
+        ppid: row.task.ppid,
+        comm: row.task.comm.clone(),
+        cmdline: command_lines.then(|| row.command_line.clone()),
+        kernel: row.task.kernel,
+        start_ns: row.task.start_ns,
+        elapsed_ns: picture.elapsed_ns(row.task),
+        ended_ns: row.task.ended_ns,
+        moved_to: row.task.moved_to,
+        exact: row.task.exact,
+        own: row.task.own,
+        children: row.task.children,
     };
-    let tasks = picture.rows.iter().map(|row| {
-        let task = row.task;
-        let (cmdline, elapsed_ns) = view(task);
-        TaskView {
-            id: task.id,
-            pid: task.pid,
-            tgid: task.tgid,
-            ppid: task.ppid,
-            comm: &task.comm,
-            cmdline,
-            kernel: task.kernel,
-            start_ns: task.start_ns,
-            elapsed_ns,
-            ended_ns: task.ended_ns,
-            moved_to: task.moved_to,
-            exact: task.exact,
-            own: task.own,
-            children: task.children,
-        }
-    });
     let document = Document {
         time: rfc3339(interval.time),
         begin_ns: interval.begin_ns,
@@ -161,7 +148,7 @@ pub fn write(
             Each::Thread => "thread",
         },
         cpus: &interval.cpus,
-        tasks: tasks.collect(),
+        tasks: picture.rows.iter().map(task).collect(),
         other: OtherView { tasks: picture.other().tasks, own: picture.other().amount.own },
         totals: TotalsView {
             wall_ns: totals.wall_ns,

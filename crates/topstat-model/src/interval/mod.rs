@@ -1,9 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What all tasks have used between two instants: the data model of the precise account.
+//! What all tasks have used between two instants: the precise account, what is shown of it ([`Picture`]), and how that
+//! is written.
+//!
+//! Whoever keeps the account fills in an [`Interval`]. A [`Picture`] is the rows of it that are shown, in their order, and
+//! lines for all that is in none of them; so what is shown adds up, too. [`Text`], [`Csv`] and [`json()`] write it.
+
+mod column;
+mod csv;
+mod filter;
+mod json;
+mod picture;
+mod text;
+mod tree;
+mod usage;
 
 use std::time::SystemTime;
 
-use super::usage::Usage;
+pub use column::{Amount, Column};
+pub use csv::Csv;
+pub use filter::Filter;
+pub use json::write as json;
+pub use picture::{Branch, By, Choice, Kind, Line, Order, Picture, Row, RowsOf};
+pub use text::{Style, Text};
+pub use tree::add_ancestors;
+pub use usage::Usage;
 
 /// One entry for each process, or for each thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +56,7 @@ pub struct Task {
     pub ended_ns: Option<u64>,
     /// What it used itself in the interval.
     pub own: Usage,
-    /// User and system of `own` are exact, for it was chosen (see [`super::Accountant::choose`]).
+    /// User and system of `own` are exact, for it was chosen by who loaded the account.
     pub exact: bool,
     /// What those used in the interval that ended in it: children, their children that had ended before them, and so
     /// on. They are in the list themselves as well, with [`Task::moved_to`].
@@ -88,7 +108,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    pub(super) fn add(&mut self, cpu: &Cpu) {
+    fn add(&mut self, cpu: &Cpu) {
         self.cpu += 1;
         self.wall_ns += cpu.wall_ns;
         self.tasks_ns += cpu.tasks_ns;

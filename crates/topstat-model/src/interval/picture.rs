@@ -3,18 +3,70 @@
 
 use std::cmp::Ordering;
 
-use topstat_samples::tasks::{Interval, Task, Usage};
+use super::column::{Amount, Column};
+use super::filter::Filter;
+use super::{Each, Interval, Task, Usage, tree};
 
-use super::column::Amount;
-use super::plan::{By, Choice, Order, RowsOf};
-use super::tree;
+/// Which rows there are, and in which order.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// Processes or threads.
+    pub each: Each,
+    /// Who has a row.
+    pub of: RowsOf,
+    /// Tasks below their parents.
+    pub tree: bool,
+    /// Which comes first.
+    pub order: Order,
+    /// What is hidden is added to `other`.
+    pub filter: Filter,
+    /// The most rows to show.
+    pub rows: Option<u32>,
+}
+
+/// Who has a row, and what it counts. Either way each nanosecond is counted once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowsOf {
+    /// Those that ended are within their parents: rows count what tasks and their ended children used.
+    Parents,
+    /// All, and rows count what tasks used themselves.
+    All,
+    /// The same, but sorted by what they and their ended children used: for formats that show both.
+    AllWithChildren,
+}
+
+/// What rows are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// What decides.
+    pub by: By,
+    /// The other way round.
+    pub reverse: bool,
+}
+
+/// See [`Order`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The largest first.
+    Column(Column),
+    /// The lowest first.
+    Pid,
+    /// The oldest first.
+    Start,
+    /// By its bytes.
+    Name,
+}
 
 /// A task.
 #[derive(Clone, Debug)]
 pub struct Row<'a> {
+    /// Who it is, and what it used.
     pub task: &'a Task,
     /// Where it is in the tree.
     pub branch: Option<Branch>,
+    /// Its arguments, where they are wanted and it has any: whoever shows it fills them in. Of a task that has ended
+    /// nobody knows them: its pid may already be another's.
+    pub command_line: Option<Vec<String>>,
 }
 
 /// A place in the tree.
@@ -46,15 +98,18 @@ pub enum Kind {
 /// A line below the rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
+    /// What it is.
     pub kind: Kind,
     /// How many tasks it stands for.
     pub tasks: usize,
+    /// What of it can be told apart.
     pub amount: Amount,
     /// What it adds to the sum: may be below 0 where something was lost.
     pub total_ns: i64,
 }
 
 impl Kind {
+    /// As it is written: `other`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Other => "other",
@@ -87,7 +142,12 @@ impl Line {
 /// What is shown of an interval.
 #[derive(Clone, Debug)]
 pub struct Picture<'a> {
+    /// What it is a picture of.
+    pub interval: &'a Interval,
+    /// How far the clock of [`Task::start_ns`] was ahead of the interval's.
+    suspended_ns: u64,
     of: RowsOf,
+    /// The first in the order chosen.
     pub rows: Vec<Row<'a>>,
     /// Tasks without a row.
     other: Line,
@@ -96,10 +156,12 @@ pub struct Picture<'a> {
 }
 
 impl<'a> Picture<'a> {
-    /// At most so many rows of the interval: the first in the order chosen.
-    pub fn new(interval: &'a Interval, choice: &Choice) -> Self {
+    /// At most so many rows of the interval: the first in the order chosen. `suspended_ns`: how long the host has been
+    /// suspended since it was started, for tasks' age goes on meanwhile and the interval's clock does not.
+    pub fn new(interval: &'a Interval, suspended_ns: u64, choice: &Choice) -> Self {
         let limit = choice.rows.map_or(usize::MAX, |rows| rows as usize);
-        let mut picture = Self { of: choice.of, rows: vec![], other: Line::new(Kind::Other), rest: rest(interval) };
+        let (other, rest) = (Line::new(Kind::Other), rest(interval));
+        let mut picture = Self { interval, suspended_ns, of: choice.of, rows: vec![], other, rest };
         let tasks = interval.tasks.iter().filter(|task| has_row(choice, task));
         if choice.tree {
             let (rows, hidden) = tree::arrange(tasks.collect(), choice);
@@ -110,7 +172,7 @@ impl<'a> Picture<'a> {
         } else {
             for task in tasks {
                 if choice.filter.matches(task) {
-                    picture.rows.push(Row { task, branch: None });
+                    picture.rows.push(Row { task, branch: None, command_line: None });
                 } else {
                     picture.hide(task);
                 }
@@ -133,6 +195,12 @@ impl<'a> Picture<'a> {
     /// What a task's row counts.
     pub fn amount(&self, task: &Task) -> Amount {
         counted(self.of, task)
+    }
+
+    /// How long ago it was started, when the interval ended; or how long it lived.
+    pub fn elapsed_ns(&self, task: &Task) -> u64 {
+        let end_ns = task.ended_ns.unwrap_or(self.interval.end_ns);
+        (end_ns + self.suspended_ns).saturating_sub(task.start_ns)
     }
 
     /// Moves all rows but so many to `other`.

@@ -4,15 +4,11 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use topstat_model::rfc3339;
-use topstat_model::typeset::{Keep, escape, shrink, width};
-use topstat_samples::tasks::{Each, Task};
-
+use super::Each;
 use super::column::{Amount, Column};
-use super::picture::{Kind, Line, Picture, Row};
-use super::plan::{Choice, RowsOf, Style};
-use super::shot::Shot;
-use crate::backend::Account;
+use super::picture::{Choice, Kind, Line, Picture, Row, RowsOf};
+use crate::time::rfc3339;
+use crate::typeset::{Keep, escape, shrink, width};
 
 const GAP: &str = "  ";
 const BOLD: &str = "\x1b[1m";
@@ -23,6 +19,17 @@ const NARROWEST: usize = 8;
 
 /// Lines that are neither rows nor those below: the title, and the names of the columns.
 const HEAD: usize = 2;
+
+/// What text looks like.
+#[derive(Clone, Debug)]
+pub struct Style {
+    /// Bold and dim.
+    pub color: bool,
+    /// The columns between the pid and the name.
+    pub columns: Vec<Column>,
+    /// Command lines instead of names.
+    pub command_lines: bool,
+}
 
 /// Writes intervals, with room that is used again.
 pub struct Text {
@@ -47,14 +54,15 @@ struct Widths {
 }
 
 impl Text {
-    pub fn new(choice: &Choice, style: &Style) -> Self {
+    /// For what is chosen of intervals.
+    pub fn new(choice: &Choice, style: Style) -> Self {
         Self {
             written: String::new(),
-            color: style.output.color,
-            columns: style.columns.clone(),
-            command_lines: style.command_lines,
             threads: choice.each == Each::Thread,
             ppid: choice.of != RowsOf::Parents && !choice.tree || style.columns.contains(&Column::Wait),
+            color: style.color,
+            columns: style.columns,
+            command_lines: style.command_lines,
             tree: choice.tree,
         }
     }
@@ -72,19 +80,19 @@ impl Text {
     }
 
     /// The interval as text, so many cells wide if there is an end to lines.
-    pub fn write(&mut self, shot: &Shot, picture: &Picture, cells: Option<usize>, account: &mut dyn Account) -> &str {
+    pub fn write(&mut self, picture: &Picture, cells: Option<usize>) -> &str {
         self.written.clear();
         let sum = picture.sum();
-        let widths = self.widths(shot, picture, &sum, cells);
-        self.line(BOLD, |text| text.title(shot));
+        let widths = self.widths(picture, &sum, cells);
+        self.line(BOLD, |text| text.title(picture));
         self.line(BOLD, |text| text.titles(&widths));
         for row in &picture.rows {
             let amount = picture.amount(row.task);
-            self.line("", |text| text.row(shot, row, &amount, &widths, account));
+            self.line("", |text| text.row(picture, row, &amount, &widths));
         }
         for line in picture.lines().chain([&sum]) {
             let style = if line.kind == Kind::Sum { BOLD } else { DIM };
-            self.line(style, |text| text.below(shot, line, &widths));
+            self.line(style, |text| text.below(picture, line, &widths));
         }
         &self.written
     }
@@ -106,8 +114,8 @@ impl Text {
     }
 
     /// What was read, and all that qualifies it.
-    fn title(&mut self, shot: &Shot) {
-        let interval = &shot.interval;
+    fn title(&mut self, picture: &Picture) {
+        let interval = picture.interval;
         let seconds = interval.wall_ns() as f64 / 1e9;
         let cpus = interval.cpus.len();
         // Ancestors that slept are no part of it.
@@ -146,10 +154,10 @@ impl Text {
         self.put(format_args!("{GAP}{:>elap$}{GAP}name", "elap"));
     }
 
-    fn row(&mut self, shot: &Shot, row: &Row, amount: &Amount, widths: &Widths, account: &mut dyn Account) {
+    fn row(&mut self, picture: &Picture, row: &Row, amount: &Amount, widths: &Widths) {
         let Widths { pid, ppid, elap, .. } = *widths;
         let task = row.task;
-        let wall_ns = shot.interval.wall_ns();
+        let wall_ns = picture.interval.wall_ns();
         self.put(format_args!("{:>pid$}", task.pid));
         if self.threads {
             self.put(format_args!("{GAP}{:>pid$}", task.tgid));
@@ -163,13 +171,13 @@ impl Text {
         for at in 0..self.columns.len() {
             self.cell(self.columns[at], amount, wall_ns, widths.columns[at]);
         }
-        self.put(format_args!("{GAP}{:>elap$}{GAP}", Elapsed(shot.elapsed_ns(task))));
-        self.name(row, widths, account);
+        self.put(format_args!("{GAP}{:>elap$}{GAP}", Elapsed(picture.elapsed_ns(task))));
+        self.name(row, widths);
     }
 
-    fn name(&mut self, row: &Row, widths: &Widths, account: &mut dyn Account) {
+    fn name(&mut self, row: &Row, widths: &Widths) {
         let lead = row.branch.as_ref().map_or("", |branch| &branch.lead);
-        let name = self.command(row.task, account);
+        let name = self.command(row);
         let name = escape(&name);
         let ended = if row.task.ended_ns.is_some() { " (ended)" } else { "" };
         self.written.push_str(lead);
@@ -180,22 +188,18 @@ impl Text {
     }
 
     /// The name, or the command line where it is wanted. Who has none is in brackets, as in ps(1).
-    fn command<'a>(&self, task: &'a Task, account: &mut dyn Account) -> Cow<'a, str> {
-        match (self.command_lines, task.ended_ns) {
-            (false, _) => Cow::Borrowed(&task.comm),
-            // Its pid may already be another's.
-            (true, Some(_)) => format!("[{}]", task.comm).into(),
-            (true, None) => match account.command_line(task) {
-                Some(arguments) => arguments.join(" ").into(),
-                None => format!("[{}]", task.comm).into(),
-            },
+    fn command<'a>(&self, row: &'a Row) -> Cow<'a, str> {
+        match (self.command_lines, &row.command_line) {
+            (false, _) => Cow::Borrowed(&row.task.comm),
+            (true, Some(arguments)) => arguments.join(" ").into(),
+            (true, None) => format!("[{}]", row.task.comm).into(),
         }
     }
 
     /// A line that is no task's.
-    fn below(&mut self, shot: &Shot, line: &Line, widths: &Widths) {
+    fn below(&mut self, picture: &Picture, line: &Line, widths: &Widths) {
         let Widths { pid, ppid, tree, elap, .. } = *widths;
-        let wall_ns = shot.interval.wall_ns();
+        let wall_ns = picture.interval.wall_ns();
         self.put(format_args!("{:>pid$}", line.kind.name()));
         if self.threads {
             self.put(format_args!("{GAP}{:pid$}", ""));
@@ -242,8 +246,8 @@ impl Text {
         self.put(format_args!("{GAP}{sign}{whole:>width$}.{hundredths:02}"));
     }
 
-    fn widths(&self, shot: &Shot, picture: &Picture, sum: &Line, cells: Option<usize>) -> Widths {
-        let wall_ns = shot.interval.wall_ns();
+    fn widths(&self, picture: &Picture, sum: &Line, cells: Option<usize>) -> Widths {
+        let wall_ns = picture.interval.wall_ns();
         let tasks = || picture.rows.iter().map(|row| row.task);
         let label = picture.lines().chain([sum]).map(|line| line.kind.name().len()).max().unwrap_or(0);
         let pid = tasks().map(|task| task.pid.max(if self.threads { task.tgid } else { 0 })).max().unwrap_or(0);
@@ -271,7 +275,7 @@ impl Text {
             ppid: digits(ppid.into()).max(4),
             tree: of_percent(trees.max().unwrap_or(0).cast_signed()).max(4),
             columns: self.columns.iter().map(width).collect(),
-            elap: tasks().map(|task| Elapsed(shot.elapsed_ns(task)).width()).max().unwrap_or(0).max(4),
+            elap: tasks().map(|task| Elapsed(picture.elapsed_ns(task)).width()).max().unwrap_or(0).max(4),
             name: None,
         };
         let optional = [(self.threads, widths.pid), (self.ppid, widths.ppid), (self.tree, widths.tree)];

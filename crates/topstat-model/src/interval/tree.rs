@@ -3,19 +3,16 @@
 
 use std::collections::HashSet;
 
-use topstat_samples::tasks::{Interval, Task};
-
 use super::column::Amount;
-use super::picture::{Branch, Row, compare, key};
-use super::plan::{Choice, RowsOf};
-use crate::backend::Account;
+use super::picture::{Branch, Choice, Row, RowsOf, compare, key};
+use super::{Interval, Task};
 
 /// How deep a tree is drawn; what is deeper is drawn at this depth. Nobody could see more, and the work for a chain of
 /// processes would grow with the square of its length.
 const DEEPEST: usize = 32;
 
-/// Adds the ancestors of the tasks that have a row: those that slept are not in an interval.
-pub fn add_ancestors(interval: &mut Interval, choice: &Choice, account: &mut dyn Account) {
+/// Adds the ancestors of the tasks that have a row: those that slept are not in an interval. They are looked up by pid.
+pub fn add_ancestors(interval: &mut Interval, choice: &Choice, mut look_up: impl FnMut(u32) -> Option<Task>) {
     let is_row = |task: &&Task| choice.of != RowsOf::Parents || task.counts();
     let rows = || interval.tasks.iter().filter(is_row);
     let mut known: HashSet<u32> = rows().filter(|task| task.pid == task.tgid).map(|task| task.pid).collect();
@@ -24,7 +21,7 @@ pub fn add_ancestors(interval: &mut Interval, choice: &Choice, account: &mut dyn
         if pid == 0 || !known.insert(pid) {
             continue;
         }
-        if let Some(ancestor) = account.look_up(pid) {
+        if let Some(ancestor) = look_up(pid) {
             wanted.push(ancestor.ppid);
             interval.tasks.push(ancestor);
         }
@@ -76,7 +73,8 @@ pub fn arrange<'a>(tasks: Vec<&'a Task>, choice: &Choice) -> (Vec<Row<'a>>, Vec<
             let deeper = if depth < DEEPEST { format!("{below}{bar}") } else { below.clone() };
             stack.push((child, format!("{below}{corner}"), deeper, depth + 1));
         }
-        rows.push(Row { task: tasks[at], branch: Some(Branch { lead, amount: sums[at] }) });
+        let branch = Some(Branch { lead, amount: sums[at] });
+        rows.push(Row { task: tasks[at], branch, command_line: None });
     }
     (rows, hidden)
 }
@@ -131,11 +129,7 @@ fn walk(tasks: &[&Task]) -> (Vec<Option<usize>>, Vec<usize>) {
 
 #[cfg(test)]
 mod tests {
-    use topstat_samples::tasks::{Each, Usage};
-
-    use super::super::column::Column;
-    use super::super::filter::Filter;
-    use super::super::plan::{By, Order};
+    use super::super::{By, Column, Each, Filter, Order, Usage};
     use super::*;
 
     fn task(id: u64, pid: u32, ppid: u32, start_ns: u64) -> Task {

@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use super::abi;
-use super::interval::{Each, Task};
+use topstat_model::interval::{Each, Task, Usage};
+
+use super::{abi, usage};
 use crate::process::name;
-use super::usage::Usage;
 
 /// What a reader has seen of the threads that have run.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl Known {
         let used_in_user = user_ns.zip(self.user_ns.or(all)).map(|(now, then)| now.saturating_sub(then));
         let mut times = *times;
         times.own.run = times.own.run.saturating_add_signed(self.credit_ns);
-        self.usage.advance(&times, flags & abi::TASKS_KERNEL != 0, used_in_user);
+        usage::advance(&mut self.usage, &times, flags & abi::TASKS_KERNEL != 0, used_in_user);
         self.user_ns = user_ns;
         (self.usage.since(&before), used_in_user.is_some())
     }

@@ -8,7 +8,6 @@ mod accountant;
 #[cfg(feature = "bench")]
 pub mod bench;
 mod check;
-mod interval;
 mod ledger;
 mod observer;
 mod precise;
@@ -23,9 +22,7 @@ use libbpf_rs::{Link, Object};
 use topstat_model::{Column, Field};
 
 pub use accountant::{AccountOptions, Accountant};
-pub use interval::{AccountLost, Cpu, Each, Interval, Task, Totals};
 pub use precise::Precise;
-pub use usage::Usage;
 
 use crate::cgroup::Paths;
 use crate::hooks::{Hook, Observer};

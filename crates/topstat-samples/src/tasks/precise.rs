@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use libbpf_rs::{Object, ProgramInput};
+use topstat_model::interval::{AccountLost, Cpu, Each, Interval};
 
 use super::abi::{self, SectionHead};
 use super::accountant::Accountant;
-use super::interval::{AccountLost, Cpu, Each, Interval};
 use super::ledger::Ledger;
 use crate::Error;
 use crate::bpf::{self, Plain, Shared};

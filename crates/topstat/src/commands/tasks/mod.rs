@@ -2,15 +2,8 @@
 //! `topstat tasks`: the CPU time of all tasks, which adds up to 100% of each CPU, again and again.
 
 pub mod args;
-mod column;
-mod csv;
-mod filter;
-mod json;
-mod picture;
 mod plan;
 mod shot;
-mod text;
-mod tree;
 mod view;
 
 use std::time::Duration;

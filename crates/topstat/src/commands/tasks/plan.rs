@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `tasks` is to do: numbers in range, defaults decided.
 
-use topstat_samples::tasks::{AccountOptions, Each};
+use topstat_model::interval::{self, By, Choice, Column, Each, Filter, Order, RowsOf};
+use topstat_samples::tasks::AccountOptions;
 
 use super::args::{SortKey, TasksArgs};
-use super::column::Column;
-use super::filter::Filter;
 use crate::args::{ColorWhen, TopFormat};
 use crate::console::Facts;
 use crate::error::Error;
@@ -24,54 +23,12 @@ pub struct Plan {
     pub style: Style,
 }
 
-/// Which rows there are, and in which order.
-#[derive(Clone, Debug)]
-pub struct Choice {
-    pub each: Each,
-    pub of: RowsOf,
-    pub tree: bool,
-    pub order: Order,
-    pub filter: Filter,
-    /// The most rows to show.
-    pub rows: Option<u32>,
-}
-
-/// Who has a row, and what it counts. Either way each nanosecond is counted once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowsOf {
-    /// Those that ended are within their parents: rows count what tasks and their ended children used.
-    Parents,
-    /// All, and rows count what tasks used themselves.
-    All,
-    /// The same, but sorted by what they and their ended children used: for formats that show both.
-    AllWithChildren,
-}
-
-/// What rows are sorted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
-    pub by: By,
-    pub reverse: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// The largest first.
-    Column(Column),
-    Pid,
-    /// The oldest first.
-    Start,
-    Name,
-}
-
 /// How intervals are written.
 #[derive(Clone, Debug)]
 pub struct Style {
     pub output: Output,
-    /// Those of text.
-    pub columns: Vec<Column>,
-    /// Command lines, too.
-    pub command_lines: bool,
+    /// What text looks like; of it, the other formats have command lines or not.
+    pub text: interval::Style,
 }
 
 impl Plan {
@@ -86,6 +43,7 @@ impl Plan {
         if args.wide && !text {
             return Err(Error::Usage("--wide is for text: JSON and CSV have all columns".to_owned()));
         }
+        let output = Output::new((args.interval, args.count), args.output, color, facts);
         Ok(Self {
             options: AccountOptions { interrupts: !args.no_interrupts },
             exact: args.exact.clone(),
@@ -98,13 +56,16 @@ impl Plan {
                 },
                 tree: args.tree,
                 order: Order { by: by(args.sort, args.wide), reverse: args.reverse },
-                filter: Filter::new(args),
+                filter: Filter::new(&args.pid, &args.comm),
                 rows: args.rows,
             },
             style: Style {
-                output: Output::new((args.interval, args.count), args.output, color, facts),
-                columns: Column::shown(args.wide, args.dead),
-                command_lines: args.cmdline,
+                text: interval::Style {
+                    color: output.color,
+                    columns: Column::shown(args.wide, args.dead),
+                    command_lines: args.cmdline,
+                },
+                output,
             },
         })
     }

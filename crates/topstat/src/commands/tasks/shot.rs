@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An interval, and what else is needed to show it.
 
-use topstat_samples::tasks::{Interval, Task};
+use topstat_model::interval::{Choice, Interval, Picture, add_ancestors};
 
-use super::plan::Choice;
-use super::tree;
 use crate::backend::Account;
 use crate::error::Error;
 
 /// An interval to be shown, once or more.
 #[derive(Debug)]
 pub struct Shot {
-    pub interval: Interval,
+    interval: Interval,
     suspended_ns: u64,
 }
 
@@ -21,14 +19,20 @@ impl Shot {
         let mut interval = account.interval(choice.each)?;
         let suspended_ns = account.suspended_ns();
         if choice.tree {
-            tree::add_ancestors(&mut interval, choice, account);
+            add_ancestors(&mut interval, choice, |pid| account.look_up(pid));
         }
         Ok(Self { interval, suspended_ns })
     }
 
-    /// How long ago it was started, when the interval ended; or how long it lived.
-    pub fn elapsed_ns(&self, task: &Task) -> u64 {
-        let end_ns = task.ended_ns.unwrap_or(self.interval.end_ns);
-        (end_ns + self.suspended_ns).saturating_sub(task.start_ns)
+    /// What of it is shown.
+    pub fn picture(&self, choice: &Choice) -> Picture<'_> {
+        Picture::new(&self.interval, self.suspended_ns, choice)
+    }
+}
+
+/// Looks up the command lines of the tasks that are shown and live.
+pub fn add_command_lines(picture: &mut Picture, account: &mut dyn Account) {
+    for row in picture.rows.iter_mut().filter(|row| row.task.ended_ns.is_none()) {
+        row.command_line = account.command_line(row.task);
     }
 }

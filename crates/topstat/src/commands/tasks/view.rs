@@ -3,12 +3,10 @@
 
 use std::io;
 
-use super::csv::Csv;
-use super::json;
-use super::picture::Picture;
-use super::plan::{Choice, Style};
-use super::shot::Shot;
-use super::text::Text;
+use topstat_model::interval::{self, Choice, Csv, Picture, Text};
+
+use super::plan::Style;
+use super::shot::{Shot, add_command_lines};
 use crate::args::TopFormat;
 use crate::backend::Account;
 use crate::console::{Console, Size};
@@ -33,8 +31,8 @@ pub struct View {
 impl View {
     pub fn new(choice: Choice, style: Style) -> Self {
         Self {
-            text: Text::new(&choice, &style),
-            csv: Csv::new(style.command_lines),
+            text: Text::new(&choice, style.text.clone()),
+            csv: Csv::new(style.text.command_lines),
             choice,
             style,
             last: None,
@@ -50,11 +48,14 @@ impl View {
             return self.redraw(account, console);
         }
         let begun = std::mem::replace(&mut self.begun, true);
-        let picture = Picture::new(&shot.interval, &self.choice);
+        let mut picture = shot.picture(&self.choice);
+        if self.style.output.format != TopFormat::Text {
+            self.complete(&mut picture, account);
+        }
         match self.style.output.format {
             TopFormat::Text => {
                 let size = self.style.output.terminal.then(|| console.size().unwrap_or(USUAL));
-                let text = self.text(&shot, picture, size, account);
+                let text = self.text(picture, size, account);
                 match begun {
                     true => console.write(format!("\n{text}").as_bytes()),
                     false => console.write(text.as_bytes()),
@@ -62,10 +63,10 @@ impl View {
             }
             TopFormat::Json => {
                 let mut line = Vec::new();
-                json::write(&shot, &picture, self.style.command_lines, account, &mut line)?;
+                interval::json(&picture, self.style.text.command_lines, &mut line)?;
                 console.write(&line)
             }
-            TopFormat::Csv => console.write(&self.csv.write(&shot, &picture, account)?),
+            TopFormat::Csv => console.write(&self.csv.write(&picture)?),
         }
     }
 
@@ -73,9 +74,8 @@ impl View {
     pub fn redraw(&mut self, account: &mut dyn Account, console: &mut dyn Console) -> io::Result<()> {
         let Some(shot) = self.last.take() else { return Ok(()) };
         let size = console.size().unwrap_or(USUAL);
-        let picture = Picture::new(&shot.interval, &self.choice);
         let first = !self.entered;
-        let text = self.text(&shot, picture, Some(size), account);
+        let text = self.text(shot.picture(&self.choice), Some(size), account);
         let frame = frame::frame(text.as_bytes(), usize::from(size.rows), first);
         self.entered = true;
         self.last = Some(shot);
@@ -83,14 +83,22 @@ impl View {
     }
 
     /// Text for a terminal of this size, or for a pipe.
-    fn text(&mut self, shot: &Shot, mut picture: Picture, size: Option<Size>, account: &mut dyn Account) -> &str {
+    fn text(&mut self, mut picture: Picture, size: Option<Size>, account: &mut dyn Account) -> &str {
         // Who asks for more than fits gets it where nothing is drawn in place.
         if let Some(size) = size
             && (self.style.output.in_place || self.choice.rows.is_none())
         {
             picture.truncate(Text::fitting(&picture, usize::from(size.rows)));
         }
-        self.text.write(shot, &picture, size.map(|size| usize::from(size.columns)), account)
+        self.complete(&mut picture, account);
+        self.text.write(&picture, size.map(|size| usize::from(size.columns)))
+    }
+
+    /// Adds what is only known of rows that are shown, if it is wanted.
+    fn complete(&self, picture: &mut Picture, account: &mut dyn Account) {
+        if self.style.text.command_lines {
+            add_command_lines(picture, account);
+        }
     }
 
     /// Gives the terminal back as it was. It can be entered again.
