@@ -72,7 +72,7 @@ lint-setup:
 	@scripts/setup build lint
 
 .PHONY: bench
-bench: ## Measure what topstat costs, for the README; wants root and a quiet machine
+bench: ## Measure what topstat costs, for docs/benchmarks.md; wants root and a quiet machine
 	@scripts/setup build test bench vm
 	$(CARGO) build --release --locked -p topstat -p topstat-bench $(CARGOFLAGS)
 	@set -e; for what in $(BENCH); do $(AS_ROOT) $(TARGET)/release/topstat-bench $$what $(BENCHFLAGS); echo; done

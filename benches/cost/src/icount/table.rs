@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The result of counting, as a table for the README.
+//! The result of counting, as a table for docs/benchmarks.md.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
