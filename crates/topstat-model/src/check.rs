@@ -171,6 +171,7 @@ mod tests {
             proven: 0,
             filter: None,
             lost: Lost::default(),
+            lost_now: Lost::default(),
             settings: Settings { enabled: true, owner: "s".into(), owner_enabled: true, topstat_enabled: true },
             columns: vec![],
             parts: vec![],

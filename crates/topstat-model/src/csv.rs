@@ -48,7 +48,7 @@ pub fn write(snapshot: &Snapshot, options: CsvOptions, out: &mut (impl Write + ?
     }
     records.summary("other", snapshot.other, &[])?;
     records.summary("total", snapshot.total, &[])?;
-    for (name, count) in snapshot.lost.nonzero() {
+    for (name, count) in snapshot.lost_now.nonzero() {
         records.summary(&format!("lost {name}"), count, &[])?;
     }
     if !snapshot.is_proven() {

@@ -4,7 +4,7 @@
 //! ```json
 //! {"time":"2026-11-21T08:00:00.000Z","sample":"tcp_v4","table":"conns_pps","type":"dynamic","unit":"packets",
 //!  "period_ms":1000,"delay_ms":0,"top":128,"objects":5000,"total":123456,"other":122466,"proven":1,
-//!  "lost":{"contended":0,"no_memory":0},
+//!  "lost":{"contended":7,"no_memory":0},"lost_now":{"contended":0,"no_memory":0},
 //!  "rows":[{"rank":1,"value":990,"object":{"sip":"10.0.0.1","sport":80},"rx":490,"tx":500,"cpus":[0,3]}],
 //!  "cpu_totals":{"0":60000,"3":63456}}
 //! ```
@@ -89,6 +89,7 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     filter: Option<FilterView<'a>>,
     lost: LostView<'a>,
+    lost_now: LostView<'a>,
     rows: Vec<RowView<'a>>,
     cpu_totals: CpuTotals<'a>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -112,6 +113,7 @@ impl<'a> From<&'a Snapshot> for Document<'a> {
             proven: snapshot.proven,
             filter: snapshot.filter.as_ref().map(FilterView::from),
             lost: LostView(&snapshot.lost),
+            lost_now: LostView(&snapshot.lost_now),
             rows: snapshot.rows.iter().map(|row| RowView { snapshot, row }).collect(),
             cpu_totals: CpuTotals(&snapshot.cpus),
             stale_cpus: snapshot.stale_cpus().collect(),

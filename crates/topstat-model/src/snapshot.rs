@@ -94,6 +94,17 @@ impl Lost {
             .chain(self.further.iter().map(|(name, count)| (name.as_ref(), *count)))
     }
 
+    /// What was lost after `before`: no counter runs backwards, unless the table was made anew in between.
+    #[must_use]
+    pub fn since(&self, before: &Self) -> Self {
+        let earlier = |name: &str| before.counters().find(|(other, _)| *other == name).map_or(0, |(_, count)| count);
+        Self {
+            contended: self.contended.saturating_sub(before.contended),
+            no_memory: self.no_memory.saturating_sub(before.no_memory),
+            further: self.further.iter().map(|(name, n)| (name.clone(), n.saturating_sub(earlier(name)))).collect(),
+        }
+    }
+
     /// The counters that are not zero.
     pub fn nonzero(&self) -> impl Iterator<Item = (&str, u64)> {
         self.counters().filter(|(_, count)| *count > 0)
@@ -165,8 +176,11 @@ pub struct Snapshot {
     pub proven: u32,
     /// Set once rows were hidden by [`Snapshot::retain`].
     pub filter: Option<Filter>,
-    /// What went missing.
+    /// What went missing since the table was made.
     pub lost: Lost,
+    /// What of it went missing since whoever took this snapshot took the one before, which is what a person is shown:
+    /// a storm of yesterday says nothing of these rows.
+    pub lost_now: Lost,
     /// The switches, and who owns the table.
     pub settings: Settings,
     /// What describes an object.
@@ -254,5 +268,23 @@ impl Snapshot {
     /// The number of rows. A table keeps far fewer than 2^32.
     pub(crate) fn row_count(&self) -> u32 {
         u32::try_from(self.rows.len()).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lost;
+
+    #[test]
+    fn what_was_lost_since_is_told_by_name() {
+        let lost = |contended, further: &[(&'static str, u64)]| Lost {
+            contended,
+            no_memory: 2,
+            further: further.iter().map(|(name, count)| ((*name).into(), *count)).collect(),
+        };
+        let now = lost(7, &[("crowded", 5), ("skipped", 1)]).since(&lost(4, &[("skipped", 1)]));
+        assert_eq!(now, Lost { no_memory: 0, ..lost(3, &[("crowded", 5), ("skipped", 0)]) });
+        // A table that was made anew begins at 0.
+        assert_eq!(lost(1, &[]).since(&lost(4, &[])).contended, 0);
     }
 }

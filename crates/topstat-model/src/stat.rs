@@ -111,7 +111,7 @@ fn sums(snapshot: &Snapshot, text: &mut String) -> fmt::Result {
     text.push('\n');
     line(text, "total", snapshot.total)?;
     line(text, "other", snapshot.other)?;
-    for (name, count) in snapshot.lost.nonzero() {
+    for (name, count) in snapshot.lost_now.nonzero() {
         line(text, &format!("lost {name}"), count)?;
     }
     if !snapshot.is_proven() {

@@ -133,7 +133,7 @@ fn title(snapshot: &Snapshot) -> Vec<String> {
     if !snapshot.settings.counts() {
         parts.push(format!("not counting: {} disabled", disabled(snapshot)));
     }
-    let lost: Vec<_> = snapshot.lost.nonzero().map(|(name, count)| format!("{count} {name}")).collect();
+    let lost: Vec<_> = snapshot.lost_now.nonzero().map(|(name, count)| format!("{count} {name}")).collect();
     if !lost.is_empty() {
         parts.push(format!("lost: {}", lost.join(", ")));
     }

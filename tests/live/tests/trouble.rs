@@ -122,6 +122,11 @@ fn no_memory_for_objects() {
         if foreign == 0 {
             assert_eq!((total, other, view.snapshot.lost.no_memory), (counted, counted, packets), "{path}");
         }
+        // It was lost since the snapshot before, and not again since this one.
+        assert!(view.snapshot.lost_now.no_memory >= packets, "{path}: {}", view.summary());
+        let later = watch.peek(path).snapshot;
+        assert!(later.lost.no_memory >= packets, "{path}: what was lost is forgotten");
+        assert!(later.lost_now.no_memory < packets, "{path}: {:?} is told again", later.lost_now);
         note(view.summary());
     }
 }

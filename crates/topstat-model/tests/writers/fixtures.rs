@@ -58,6 +58,7 @@ pub fn empty() -> Snapshot {
         proven: 0,
         filter: None,
         lost: Lost::default(),
+        lost_now: Lost::default(),
         settings: Settings { enabled: true, owner: "tcp_v4".into(), owner_enabled: true, topstat_enabled: true },
         columns: connection_columns(),
         parts: vec!["rx".into(), "tx".into()],
@@ -155,8 +156,9 @@ pub fn troubled() -> Snapshot {
     snapshot.period_ms = 5000;
     snapshot.delay_ms = 100;
     snapshot.proven = 2;
-    snapshot.lost.contended = 3;
-    snapshot.lost.further.push(("ring_full".into(), 12));
+    snapshot.lost_now.contended = 3;
+    snapshot.lost_now.further.push(("ring_full".into(), 12));
+    snapshot.lost = Lost { contended: 40, no_memory: 5, ..snapshot.lost_now.clone() };
     snapshot.settings.owner_enabled = false;
     snapshot.cpus[2].stale = true;
     snapshot

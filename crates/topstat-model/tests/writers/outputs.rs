@@ -45,7 +45,7 @@ fn json_is_as_designed() {
     let designed = concat!(
         r#"{"time":"2026-11-21T08:00:00.000Z","sample":"tcp_v4","table":"conns_pps","type":"dynamic","#,
         r#""unit":"packets","period_ms":1000,"delay_ms":0,"top":128,"objects":5000,"total":123456,"#,
-        r#""other":122466,"proven":1,"lost":{"contended":0,"no_memory":0},"#,
+        r#""other":122466,"proven":1,"lost":{"contended":0,"no_memory":0},"lost_now":{"contended":0,"no_memory":0},"#,
         r#""rows":[{"rank":1,"value":990,"object":{"sip":"10.0.0.1","sport":80,"dip":"10.0.0.2","#,
         r#""dport":4242,"pid":77,"comm":"nginx","cgroup":"/system.slice/nginx.service","#,
         r#""netns":4026531840},"rx":490,"tx":500,"cpus":[0,3]}],"cpu_totals":{"0":60000,"3":63456}}"#,

@@ -14,13 +14,14 @@ mod settings;
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::mem::size_of;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Object, OpenObject};
-use topstat_model::{Column, Field};
+use topstat_model::{Column, Field, Lost};
 
 pub use abi::Row;
 pub use banks::{Banks, bank_size};
@@ -245,6 +246,13 @@ pub fn possible_cpus() -> Result<u32, Error> {
     Ok(u32::try_from(cpus).unwrap_or(u32::MAX))
 }
 
+/// What snapshots have told to be lost, by sample and number of the table.
+struct Told {
+    /// Nobody else has loaded what is read, so nothing was lost before.
+    is_ours: bool,
+    by_table: Mutex<HashMap<(u32, u32), Lost>>,
+}
+
 /// A family's state: its maps, and whatever has to be kept for its programs to stay attached.
 pub struct Ranking<F: Ranked> {
     maps: Maps,
@@ -255,6 +263,7 @@ pub struct Ranking<F: Ranked> {
     threads: bool,
     programs: Vec<Program>,
     skipped: Skipped,
+    told: Told,
     _attached: Box<dyn Any + Send + Sync>,
     family: PhantomData<F>,
 }
@@ -280,12 +289,34 @@ impl<F: Ranked> Ranking<F> {
         }
         maps.check::<F>(shape.entries_mask + 1)?;
         let banks = Banks::new(&maps.banks, banks::<F>(), shape.entries_mask + 1)?;
-        let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, F::SAMPLE_BANKS, shared);
         let census = Shared::new(&maps.census)?;
         let (top, threads) = (shape.top, maps.threads::<F>());
         let skipped = Skipped::by(&programs, F::HOOKS);
+        let told = Told { is_ours: shared.is_none(), by_table: Mutex::default() };
+        let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, F::SAMPLE_BANKS, shared);
         let _attached = Box::new(attached);
-        Ok(Self { maps, banks, census, settings, top, threads, programs, skipped, _attached, family: PhantomData })
+        Ok(Self {
+            maps,
+            banks,
+            census,
+            settings,
+            top,
+            threads,
+            programs,
+            skipped,
+            told,
+            _attached,
+            family: PhantomData,
+        })
+    }
+
+    /// What of this, which is lost of a table since it was made, was not told by the snapshot before. The first one of
+    /// what others have loaded can't know that.
+    fn lost_now(&self, sample: u32, table: u32, lost: &Lost) -> Lost {
+        let mut told = self.told.by_table.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = told.insert((sample, table), lost.clone());
+        let first = || if self.told.is_ours { Lost::default() } else { lost.clone() };
+        lost.since(&before.unwrap_or_else(first))
     }
 
     /// The maps.

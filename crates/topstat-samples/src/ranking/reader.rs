@@ -212,6 +212,7 @@ impl<F: Ranked> Reader<F> {
         let proven = proven(&merged, rows.len(), sections, table.settings.order_ms());
         let cpus =
             sections.iter().zip(&totals).map(|(s, total)| self.cpu_section(table.sample, s, *total, scale)).collect();
+        let lost = self.lost(table, sections);
         let mut snapshot = Snapshot {
             time,
             sample: info.sample.to_owned(),
@@ -227,7 +228,8 @@ impl<F: Ranked> Reader<F> {
             other: 0,
             proven,
             filter: None,
-            lost: self.lost(table, sections),
+            lost_now: self.state.lost_now(table.sample, table.number, &lost),
+            lost,
             settings: header(table),
             columns: F::columns(table.sample),
             parts: parts::<F>(),

@@ -298,6 +298,7 @@ impl Source for FakeSource {
             proven: rows.len() as u32,
             filter: None,
             lost: Lost::default(),
+            lost_now: Lost::default(),
             settings: Settings {
                 enabled: true,
                 owner: table.sample.into(),
