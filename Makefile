@@ -23,7 +23,8 @@ KERNEL ?=
 CMD ?=
 # Loading eBPF programs takes root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
-SHELL_SCRIPTS := .ci/run $(wildcard scripts/* tests/vm/guest/*.sh)
+# By their first line: most have no ending.
+SHELL_SCRIPTS = $(shell grep -rlE --exclude-dir=target --exclude-dir=.git '^\#!.*\b(ba)?sh$$' .)
 
 # A toolchain of rustup's, where a shell that did not log in does not find it.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -56,16 +57,19 @@ test: ## Install what is missing and run every test; as root also those that nee
 	@scripts/test
 
 .PHONY: lint
-lint: lint-format lint-rust lint-shell ## Check the formatting, and what clippy and shellcheck have to say
+lint: lint-format lint-rust lint-shell lint-lints ## Check the formatting, and what clippy and shellcheck have to say
 
-.PHONY: lint-format lint-rust lint-shell
-lint-format lint-rust lint-shell: lint-setup
+.PHONY: lint-format lint-rust lint-shell lint-lints
+lint-format lint-rust lint-shell lint-lints: lint-setup
+# All files, not what cargo knows of: `cargo fmt` does not see the modules that a build script names.
 lint-format:
-	$(CARGO) fmt --all --check
+	@find . -name target -prune -o -name '*.rs' -print0 | xargs -0 rustfmt --check
 lint-rust:
 	$(CARGO) clippy --workspace --all-targets --locked $(CARGOFLAGS) -- -D warnings
 lint-shell:
-	shellcheck $(SHELL_SCRIPTS)
+	@shellcheck $(SHELL_SCRIPTS)
+lint-lints:
+	@tests/lint/sees-every-file
 
 .PHONY: lint-setup
 lint-setup:

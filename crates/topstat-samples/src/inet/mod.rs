@@ -20,8 +20,8 @@ use topstat_model::{Column, Field};
 use crate::cgroup::Paths;
 use crate::hooks::{Hook, Observer};
 use crate::ranking::Ranked;
-use fallbacks::Flavour;
 use crate::{Check, Error, Options, SampleInfo};
+use fallbacks::Flavour;
 
 /// The family of the socket samples.
 pub static FAMILY: Inet = Inet;

@@ -57,8 +57,28 @@ const fn without_last(tables: &'static [TableInfo]) -> &'static [TableInfo] {
 }
 
 pub static SAMPLES: &[SampleInfo] = &[
-    SampleInfo { name: "tcp_v4", about: "TCP connections with an IPv4 peer", tables: connections!("tcp_v4"), threads: false },
-    SampleInfo { name: "tcp_v6", about: "TCP connections with an IPv6 peer", tables: connections!("tcp_v6"), threads: false },
-    SampleInfo { name: "udp_v4", about: "IPv4 UDP sockets", tables: without_last(connections!("udp_v4")), threads: false },
-    SampleInfo { name: "udp_v6", about: "IPv6 UDP sockets (dual-stack ones too)", tables: without_last(connections!("udp_v6")), threads: false },
+    SampleInfo {
+        name: "tcp_v4",
+        about: "TCP connections with an IPv4 peer",
+        tables: connections!("tcp_v4"),
+        threads: false,
+    },
+    SampleInfo {
+        name: "tcp_v6",
+        about: "TCP connections with an IPv6 peer",
+        tables: connections!("tcp_v6"),
+        threads: false,
+    },
+    SampleInfo {
+        name: "udp_v4",
+        about: "IPv4 UDP sockets",
+        tables: without_last(connections!("udp_v4")),
+        threads: false,
+    },
+    SampleInfo {
+        name: "udp_v6",
+        about: "IPv6 UDP sockets (dual-stack ones too)",
+        tables: without_last(connections!("udp_v6")),
+        threads: false,
+    },
 ];

@@ -118,7 +118,8 @@ impl Accountant {
         let control = Shared::new(&bpf::map(&object, ".data.control")?)?;
         let dead = Shared::new(&bpf::map(&object, "dead")?)?;
         let slots = Shared::new(&bpf::map(&object, "slots")?)?;
-        let mut accountant = Self { object, control, dead, slots, constants, _links: Vec::new(), calls: Mutex::default() };
+        let mut accountant =
+            Self { object, control, dead, slots, constants, _links: Vec::new(), calls: Mutex::default() };
         accountant.attach(options)?;
         accountant.adopt()?;
         accountant.start();
@@ -156,7 +157,11 @@ impl Accountant {
     /// When more are chosen than there is room for, or the kernel refuses.
     pub fn choose(&self, pids: &[u32]) -> Result<(), Error> {
         if pids.len() > abi::TASKS_CHOSEN as usize {
-            return Err(Error::Option(format!("cannot choose {} processes: at most {}", pids.len(), abi::TASKS_CHOSEN)));
+            return Err(Error::Option(format!(
+                "cannot choose {} processes: at most {}",
+                pids.len(),
+                abi::TASKS_CHOSEN
+            )));
         }
         let failed = |e: &dyn std::fmt::Display| kernel("choose processes", &e.to_string());
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);

@@ -57,12 +57,7 @@ fn split() -> Check {
         Some(true) => (Outcome::Ok, "exact: the kernel accounts for every entry"),
         _ => (Outcome::Ok, "sampled: the ratio is the kernel's ticks', scaled to the exact time of the task"),
     };
-    Check {
-        name: "user and system of tasks".to_owned(),
-        outcome,
-        found: found.to_owned(),
-        advice: String::new(),
-    }
+    Check { name: "user and system of tasks".to_owned(), outcome, found: found.to_owned(), advice: String::new() }
 }
 
 fn interrupts() -> Check {

@@ -25,7 +25,8 @@ pub static HOOKS: &[Hook] = &[NEW, EXEC, EXIT, RMDIR, SWITCH];
 pub fn open(top: u32, threads: bool, cpus: u32) -> Result<OpenObject, Error> {
     let mut object = bpf::open("top", OBJECT)?;
     let shape = shape::<Tasks>(top)?;
-    let constants = abi::tasks_top_constants { shape, by_thread: threads.into(), v1_controller: process::v1_controller() };
+    let constants =
+        abi::tasks_top_constants { shape, by_thread: threads.into(), v1_controller: process::v1_controller() };
     bpf::set_constants(&mut object, ".rodata.constants", &constants)?;
     bpf::resize(&mut object, "banks", bank_size(shape.entries_mask + 1), cpus * abi::TASKS_SAMPLES)?;
     bpf::resize(&mut object, "runners", size_of::<abi::tasks_runner>(), cpus)?;

@@ -271,7 +271,9 @@ impl Precise {
     fn take(&self, rows: &mut Vec<abi::tasks_row>) {
         let count = self.head().rows.min(abi::TASKS_ROWS) as usize;
         let first = offset_of!(abi::tasks_section, row);
-        rows.extend((0..count).map(|i| self.section.read::<abi::tasks_row>(0, first + i * size_of::<abi::tasks_row>())));
+        rows.extend(
+            (0..count).map(|i| self.section.read::<abi::tasks_row>(0, first + i * size_of::<abi::tasks_row>())),
+        );
     }
 
     /// From the state at this instant, and that at the one before, to what happened in between.
