@@ -43,21 +43,27 @@ fn without_privilege() {
 
 fn options_out_of_range() {
     let before = Ids::own();
-    for options in [
-        Options { top: 0, ..Options::default() },
-        Options { top: 1025, ..Options::default() },
-        Options { top: u32::MAX, ..Options::default() },
-        Options { period_ms: 0, ..Options::default() },
-        Options { period_ms: 3_600_001, ..Options::default() },
-        Options { delay_ms: 3_600_001, ..Options::default() },
-    ] {
+    let rows = |top: u32| (Options { top, ..Options::default() }, format!("{top} rows"), "1 to 1024 rows");
+    let period = |period_ms| {
+        let options = Options { period_ms, ..Options::default() };
+        (options, format!("period of {period_ms} ms"), "1 to 3600000 ms")
+    };
+    let delay = |delay_ms| {
+        let options = Options { delay_ms, ..Options::default() };
+        (options, format!("delay of {delay_ms} ms"), "0 to 3600000 ms")
+    };
+    for (options, what, allowed) in
+        [rows(0), rows(1025), rows(u32::MAX), period(0), period(3_600_001), delay(3_600_001)]
+    {
         let error = match topstat_samples::load(&[table(PPS)], &options) {
             Ok(_) => panic!("{options:?} was taken"),
             Err(e) => e.to_string(),
         };
-        note(format!("{options:?}: {error}"));
+        assert!(error.contains(&what), "{options:?}: what is wrong is not named: {error}");
+        assert!(error.contains(allowed), "{options:?}: what is allowed is not said: {error}");
     }
-    assert!(topstat_samples::load(&[], &Options::default()).is_err());
+    let error = topstat_samples::load(&[], &Options::default()).err().expect("nothing can be loaded").to_string();
+    assert!(error.contains("no table"), "{error}");
     assert!(eventually(Duration::from_secs(2), || Ids::own() == before), "{:?}", Ids::own());
 }
 
@@ -245,7 +251,7 @@ fn tables_that_are_not_loaded() {
     let (a, b) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
     a.send_to(&[1; 100], b.local_addr().unwrap()).unwrap();
     match watch.source().snapshot(table(UDP)) {
-        Err(e) => note(format!("{e}")),
+        Err(e) => assert!(e.to_string().contains(UDP), "the table is not named: {e}"),
         Ok(snapshot) => assert_eq!((snapshot.rows.len(), snapshot.total), (0, 0), "the table is off"),
     }
 }
