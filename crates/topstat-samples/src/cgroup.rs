@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The cgroup hierarchies: where to attach, and which path belongs to an id.
+//! The cgroup hierarchies: where to attach, and which path belongs to an id. Which container a path is of: `container.rs`.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -167,32 +167,5 @@ impl Paths {
         }
         let v1 = self.v1.as_mut().filter(|_| v1_id != 0).and_then(|h| h.path(v1_id));
         v1.or(v2)
-    }
-}
-
-/// The id of the container that a cgroup's path names: 64 hexadecimal digits, as Docker,
-/// containerd, CRI-O and Podman have it.
-pub fn container(path: &str) -> Option<&str> {
-    const DIGITS: usize = 64;
-    path.split(|c: char| !c.is_ascii_hexdigit()).rev().find(|run| run.len() == DIGITS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::container;
-
-    #[test]
-    fn containers_are_found_in_the_paths_of_all_runtimes() {
-        let id = "3b5e1c9f0a2d4c6e8f7a9b0c1d2e3f405162738495a6b7c8d9e0f1a2b3c4d5e6";
-        for path in [
-            format!("/docker/{id}"),
-            format!("/system.slice/docker-{id}.scope"),
-            format!("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{id}.scope"),
-            format!("/machine.slice/libpod-{id}.scope/container"),
-        ] {
-            assert_eq!(container(&path), Some(id), "{path}");
-        }
-        assert_eq!(container("/system.slice/nginx.service"), None);
-        assert_eq!(container(&format!("/x/{id}0")), None);
     }
 }

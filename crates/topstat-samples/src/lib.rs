@@ -10,6 +10,7 @@ mod bpf;
 mod catalogue;
 mod cgroup;
 mod check;
+mod container;
 pub mod cost;
 mod error;
 mod families;

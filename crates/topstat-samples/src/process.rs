@@ -5,7 +5,8 @@
 use libbpf_rs::{Link, Object};
 use topstat_model::{Column, ColumnKind, Field};
 
-use crate::cgroup::{self, Paths, V1Controller, container};
+use crate::cgroup::{self, Paths, V1Controller};
+use crate::container::container;
 use crate::{Error, bpf};
 use abi::process_who;
 
