@@ -24,13 +24,22 @@ pub enum NoLock {
     #[error("a daemon runs already{}; stop it first, or talk to it (topstat top, get, set)", with_pid(.0))]
     Running(Option<u32>),
     /// The file can't be had.
-    #[error("cannot lock {}: {source}", .path.display())]
+    #[error("cannot lock {}: {source}{}", .path.display(), advice(.source))]
     Io {
         /// The file.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
     },
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        // Not even an empty file can be made.
+        io::ErrorKind::StorageFull => "; make room there, or name another file with --pid-file",
+        io::ErrorKind::PermissionDenied => "; run as root, or name another file with --pid-file",
+        _ => "",
+    }
 }
 
 fn with_pid(pid: &Option<u32>) -> String {
@@ -66,8 +75,11 @@ impl Lock {
             if !there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
                 continue;
             }
+            // The lock is what counts; the text is a help, for which a full file system may have no room.
             let written = file.set_len(0).and_then(|()| file.rewind());
-            written.and_then(|()| writeln!(file, "{}", std::process::id())).map_err(failed)?;
+            if let Err(error) = written.and_then(|()| writeln!(file, "{}", std::process::id())) {
+                log::warn!("cannot write the pid to {}: {error}; it is locked all the same", path.display());
+            }
             return Ok(Self { path: path.to_owned(), _file: file });
         }
     }
