@@ -63,6 +63,9 @@ pub(crate) fn explain(error: Error, samples: &str) -> Error {
     if !std::path::Path::new(BTF).exists() {
         return unsupported(&format!("the kernel has no BTF ({BTF} is missing)"), WITH_BTF);
     }
+    if in_user_namespace() {
+        return unsupported(USER_NAMESPACE, OUTSIDE);
+    }
     if missing_capabilities().is_some_and(|m| !m.is_empty()) {
         return unsupported(
             "loading eBPF programs is not permitted",
@@ -81,6 +84,23 @@ const NEEDED: [(&str, u32); 4] = [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_NE
 fn missing_capabilities() -> Option<Vec<&'static str>> {
     let status = procfs::process::Process::myself().and_then(|p| p.status()).ok()?;
     Some(NEEDED.iter().filter(|(_, bit)| status.capeff >> bit & 1 == 0).map(|(name, _)| *name).collect())
+}
+
+/// The inode number of `/proc/self/ns/user` where the user namespace is the host's own: `USER_NS_INIT_INO` of
+/// `linux/nsfs.h`, which the kernel has kept since 3.8.
+const HOSTS_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
+/// What is wrong in another one.
+const USER_NAMESPACE: &str = "this is a user namespace (a container without privileges, or unshare -U): its \
+    capabilities are none outside of it, and eBPF needs the host's";
+/// What to do about it.
+const OUTSIDE: &str =
+    "run topstat on the host itself, as root, or in a container that shares the host's user namespace";
+
+/// Whether this is a user namespace of somebody's own. Where /proc does not tell it passes for the host's: what is
+/// missing is then said by what fails.
+fn in_user_namespace() -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self/ns/user").is_ok_and(|namespace| namespace.ino() != HOSTS_USER_NAMESPACE)
 }
 
 /// Loads every program as for all tables (which attaches it for a moment), and gives how many instructions the verifier
@@ -102,6 +122,7 @@ pub fn check(samples: &[&SampleInfo]) -> Vec<Check> {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     checks.push(Check::ok("kernel", release));
     checks.push(match missing_capabilities() {
+        Some(_) if in_user_namespace() => Check::missing("capabilities", USER_NAMESPACE, OUTSIDE),
         Some(missing) if missing.is_empty() => Check::ok("capabilities", "all that are needed"),
         Some(missing) => {
             Check::missing("capabilities", format!("without {}", missing.join(", ")), "run as root (sudo topstat …)")

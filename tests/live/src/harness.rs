@@ -50,6 +50,8 @@ pub enum Need {
     NextPid,
     /// make(1) and a C compiler.
     Compiler,
+    /// That user namespaces may be made, by unshare(1).
+    UserNamespace,
 }
 
 /// Says that CPUs of this host may be taken offline, as scripts/vm-suite does in guests.
@@ -100,6 +102,11 @@ impl Need {
             Need::NextPid => {
                 let found = std::fs::metadata(NEXT_PID).err();
                 found.map(|e| format!("needs a kernel with CONFIG_CHECKPOINT_RESTORE: {NEXT_PID}: {e}"))
+            }
+            Need::UserNamespace => {
+                let asked = std::process::Command::new("unshare").args(["-Ur", "true"]).output();
+                let made = asked.is_ok_and(|output| output.status.success());
+                (!made).then(|| "needs user namespaces: unshare -Ur".to_owned())
             }
             Need::Compiler => {
                 let there = |tool: &str| {

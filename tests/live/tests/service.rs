@@ -28,6 +28,8 @@ pub fn cases() -> Vec<Case> {
         case!(a_configuration_sets_what_it_names_and_a_reload_what_has_changed, Root, Fuse),
         case!(a_group_may_read_and_nobody_else, Root, Fuse),
         case!(the_log_has_priorities_for_the_journal, Root, Fuse),
+        case!(a_full_file_system_keeps_no_daemon_from_running, Root, Fuse),
+        case!(a_user_namespace_is_no_host, UserNamespace),
     ]
 }
 
@@ -336,4 +338,65 @@ fn the_log_has_priorities_for_the_journal() {
     }
     assert!(log().contains("<6>inet: program inet_ingress ("), "{}", log());
     assert!(log().contains(" at cgroup ingress\n"), "{}", log());
+}
+
+/// The lock is what keeps a second daemon away; for the pid in it there may be no room.
+fn a_full_file_system_keeps_no_daemon_from_running() {
+    let scratch = Scratch::new("full");
+    let run = scratch.path().join("run");
+    fs::create_dir(&run).unwrap();
+    let mounted = Mounted::new(&run, "size=64k,nr_inodes=3");
+    // Full, but for an inode.
+    let filled = fs::write(run.join("full"), vec![0; 1 << 20]);
+    assert_eq!(filled.expect_err("it takes no more").kind(), std::io::ErrorKind::StorageFull);
+    let pid_file = run.join("topstat.pid");
+    let place = || {
+        let mut place = Place::new();
+        place.pid_file.clone_from(&pid_file);
+        Arc::new(place)
+    };
+    let mut daemon = Daemon::start_at(place(), &[]);
+    assert!(daemon.says("cannot write the pid to") && daemon.log().contains("No space left"), "{}", daemon.log());
+    let mut second = Daemon::launch(place(), &[]);
+    assert_eq!(second.wait().code(), Some(1));
+    assert!(second.says("a daemon runs already; stop it first"), "{}", second.log());
+    assert_eq!(daemon.stop().code(), Some(0), "{}", daemon.log());
+    // Where no file can be made at all, it says what to do.
+    fs::write(run.join("last"), "").unwrap();
+    let mut daemon = Daemon::launch(place(), &[]);
+    assert_eq!(daemon.wait().code(), Some(1));
+    assert!(daemon.says("make room there, or name another file with --pid-file"), "{}", daemon.log());
+    drop(mounted);
+}
+
+/// A tmpfs, unmounted when dropped.
+struct Mounted(std::path::PathBuf);
+
+impl Mounted {
+    fn new(at: &Path, options: &str) -> Self {
+        let options = std::ffi::CString::new(options).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("tmpfs", at, "tmpfs", flags, Some(options.as_c_str())).expect("mount a tmpfs");
+        Self(at.to_owned())
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
+    }
+}
+
+/// Who is root in a user namespace only has all capabilities, of which none counts.
+fn a_user_namespace_is_no_host() {
+    let topstat = topstat_live::role::command("topstat");
+    let mut command = std::process::Command::new("unshare");
+    command.arg("-Ur").arg(topstat.get_program()).args(["check", "tcp"]);
+    command.envs(topstat.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let line = said.lines().find(|line| line.contains("  capabilities  ")).expect("a line on capabilities");
+    assert!(line.starts_with("missing ") && line.contains("user namespace") && line.contains("on the host"), "{line}");
+    assert_eq!(output.status.code(), Some(1));
+    note(line.trim_end().to_owned());
 }
