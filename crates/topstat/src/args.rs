@@ -53,8 +53,8 @@ EXAMPLES
   topstat check                                  what this kernel and this user allow
 
 EXIT CODES
-  0  done; also after Ctrl-C or SIGTERM, and where the reader of a pipe has gone
-  1  failed
+  0  done, and all that was printed is whole; also after Ctrl-C or SIGTERM, and after a closed pipe
+  1  failed; also where a signal ended it while nobody read, and the last line is cut off
   2  wrong usage";
 
 #[derive(Debug, Subcommand)]

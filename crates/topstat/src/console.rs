@@ -49,12 +49,14 @@ pub trait Console {
     /// The terminal's size at this moment, where there is a terminal that knows it.
     fn size(&self) -> Option<Size>;
 
-    /// Writes data: all of it, at once.
+    /// Writes data: all of it, at once. What was begun when the program is asked to end is finished, if somebody reads
+    /// it soon.
     ///
     /// # Errors
     ///
-    /// Those of the output. [`io::ErrorKind::BrokenPipe`] where nobody reads it any more, and
-    /// [`io::ErrorKind::Interrupted`] where the program was asked to end while the output did not take it.
+    /// Those of the output. [`io::ErrorKind::BrokenPipe`] where nobody reads it any more; where the program was asked to
+    /// end and the output did not take it, [`io::ErrorKind::Interrupted`] if nothing of this was written (or it was a
+    /// picture for a terminal), and [`io::ErrorKind::TimedOut`] if a part of it was, so that what was printed is cut off.
     fn write(&mut self, data: &[u8]) -> io::Result<()>;
 
     /// Writes a line of diagnostics. Where that fails there is nobody left to tell.

@@ -12,7 +12,7 @@ use crate::daemon::mount::NoTree;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// All is done. A reader that went away and a Ctrl-C during `top` are no failures.
+    /// All is done, and what was printed is whole. A reader that went away and a Ctrl-C during `top` are no failures.
     Done = 0,
     /// Something failed, or a check found something missing.
     Failed = 1,
@@ -71,7 +71,8 @@ impl Error {
             Self::Parse(_) | Self::Usage(_) | Self::Config(_) => Exit::Usage,
             Self::Sample(topstat_samples::Error::Option(_)) => Exit::Usage,
             Self::Output(error) => match error.kind() {
-                // Nobody reads any more, or the user wants the program to end: both are normal ends.
+                // Nobody reads any more, or the user wants the program to end, and what was printed is whole: both
+                // are normal ends. (Where it is cut off, the error is another one.)
                 io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted => Exit::Done,
                 _ => Exit::Failed,
             },

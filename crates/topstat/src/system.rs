@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -20,6 +20,12 @@ use crate::console::{Console, Facts, Size, Wake};
 /// The most that is written at once after a pipe has said that it takes something: what it then takes without waiting.
 /// It is PIPE_BUF of Linux (pipe(7)).
 const CHUNK: usize = 4096;
+
+/// How long the rest of what was begun may take, once the program was asked to end: who reads gets all of it, and who
+/// reads no more keeps nobody waiting.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long a diagnostic may take then, which may go to the same pipe.
+const LAST_NOTE: Duration = Duration::from_millis(200);
 
 /// Standard output and standard error, signals, and the monotonic clock.
 #[derive(Debug, Default)]
@@ -52,12 +58,24 @@ impl SystemConsole {
         Self { out: Out::File(file), signals: None }
     }
 
-    /// Waits until the output takes something, or says that it will not.
-    fn wait_for_output(&self) -> io::Result<()> {
+    /// Waits until the output takes something, or says that it will not. Once the program was asked to end: until
+    /// `deadline`, which then begins, where something was `begun`.
+    fn wait_for_output(&self, begun: bool, deadline: &mut Option<Instant>) -> io::Result<()> {
         loop {
+            let stop = self.is_stopped();
+            let left = (stop && begun).then(|| {
+                let deadline = *deadline.get_or_insert_with(|| Instant::now() + LAST_WORDS);
+                deadline.saturating_duration_since(Instant::now())
+            });
             let mut fds = vec![PollFd::new(&self.out, PollFlags::OUT)];
-            fds.extend(self.signals.iter().map(Signals::poll_fd));
-            match poll(&mut fds, None) {
+            if !stop {
+                fds.extend(self.signals.iter().map(Signals::poll_fd));
+            }
+            let timeout = match left {
+                Some(left) => Some(timespec(left)),
+                None => stop.then(|| timespec(Duration::ZERO)),
+            };
+            match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -65,13 +83,36 @@ impl SystemConsole {
             if !fds[0].revents().is_empty() {
                 return Ok(());
             }
+            match left {
+                // Nothing is printed of it: what was printed is whole.
+                None if stop => return Err(io::ErrorKind::Interrupted.into()),
+                Some(left) if left.is_zero() => return Err(io::Error::new(io::ErrorKind::TimedOut, CutOff)),
+                _ => {}
+            }
             if let Some(signals) = &self.signals {
-                if signals.stop.load(Ordering::SeqCst) {
-                    return Err(io::ErrorKind::Interrupted.into());
-                }
                 signals.drain();
             }
         }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.signals.as_ref().is_some_and(|signals| signals.stop.load(Ordering::SeqCst))
+    }
+}
+
+/// Why what was printed last is not whole.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "nobody has read all of it within {} s after the program was asked to end: what was printed last is cut off",
+    LAST_WORDS.as_secs()
+)]
+struct CutOff;
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        // What is waited for is far below 2^63 s.
+        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
     }
 }
 
@@ -93,10 +134,12 @@ impl Console for SystemConsole {
     }
 
     fn write(&mut self, data: &[u8]) -> io::Result<()> {
-        let mut rest = data;
+        let (mut rest, mut deadline) = (data, None);
+        // A picture that is broken off on a terminal misleads nobody.
+        let terminal = self.out.as_fd().is_terminal();
         while !rest.is_empty() {
             // A blocked write could not be ended by a signal, and what is loaded would stay.
-            self.wait_for_output()?;
+            self.wait_for_output(rest.len() < data.len() && !terminal, &mut deadline)?;
             let chunk = &rest[..rest.len().min(CHUNK)];
             match rustix::io::write(&self.out, chunk) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -109,6 +152,14 @@ impl Console for SystemConsole {
     }
 
     fn note(&mut self, line: &str) {
+        // It may go to where data goes, which takes nothing any more.
+        if self.is_stopped() {
+            let stderr = rustix::stdio::stderr();
+            let mut fds = [PollFd::new(&stderr, PollFlags::OUT)];
+            if !poll(&mut fds, Some(&timespec(LAST_NOTE))).is_ok_and(|ready| ready > 0) {
+                return;
+            }
+        }
         // Nobody is left to tell if that fails.
         let _ = writeln!(io::stderr(), "{line}");
     }
@@ -134,12 +185,7 @@ impl Console for SystemConsole {
             // Without a flag to wait for, poll still tells of a pipe without a reader and of a terminal that is gone.
             let mut fds = vec![PollFd::new(&self.out, PollFlags::empty())];
             fds.extend(self.signals.iter().map(Signals::poll_fd));
-            let timeout = Timespec {
-                // Intervals are far below 2^63 s.
-                tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
-                tv_nsec: left.subsec_nanos().into(),
-            };
-            match poll(&mut fds, Some(&timeout)) {
+            match poll(&mut fds, Some(&timespec(left))) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -216,7 +262,6 @@ impl Signals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn pipe() -> (File, SystemConsole) {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
@@ -249,6 +294,52 @@ mod tests {
         console.write(&data).unwrap();
         drop(console);
         assert!(read.join().unwrap().unwrap() == expected);
+    }
+
+    /// A console whose program was asked to end, and whose pipe takes so many bytes without a reader.
+    fn stopped(room: usize) -> (File, SystemConsole) {
+        let (reader, mut console) = pipe();
+        let (pipe, _) = UnixStream::pair().unwrap();
+        pipe.set_nonblocking(true).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let signals = Signals { stop: Arc::clone(&stop), suspend: Arc::default(), resized: Arc::default(), pipe };
+        let size = rustix::pipe::fcntl_getpipe_size(&console.out).unwrap();
+        console.write(&vec![b'.'; size - room]).unwrap();
+        console.signals = Some(signals);
+        stop.store(true, Ordering::SeqCst);
+        (reader, console)
+    }
+
+    #[test]
+    fn what_is_not_begun_when_it_is_to_end_is_left_out() {
+        let (_reader, mut console) = stopped(0);
+        assert_eq!(console.write(b"whole\n").unwrap_err().kind(), io::ErrorKind::Interrupted);
+    }
+
+    #[test]
+    fn what_is_begun_when_it_is_to_end_is_finished_for_who_reads() {
+        use std::io::Read as _;
+        let (mut reader, mut console) = stopped(CHUNK);
+        let line = [vec![b'x'; 10 * CHUNK], vec![b'\n']].concat();
+        let read = std::thread::spawn(move || {
+            let mut read = Vec::new();
+            reader.read_to_end(&mut read).map(|_| read)
+        });
+        let written = console.write(&line);
+        drop(console);
+        let read = read.join().unwrap().unwrap();
+        // On a host that is so slow that it was cut off, that is what it says.
+        assert_eq!(written.is_ok(), read.ends_with(&line), "{written:?}");
+    }
+
+    #[test]
+    fn what_nobody_reads_to_its_end_is_said_to_be_cut_off() {
+        let (_reader, mut console) = stopped(CHUNK);
+        let began = Instant::now();
+        let error = console.write(&[b'x'; 10 * CHUNK]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(error.to_string().ends_with("what was printed last is cut off"), "{error}");
+        assert!(began.elapsed() >= LAST_WORDS);
     }
 
     #[test]

@@ -175,16 +175,62 @@ fn a_reader_that_goes_away_ends_it_at_once() {
     assert_eq!(notes, "");
 }
 
-#[test]
-fn a_reader_that_reads_nothing_does_not_keep_it_from_ending() {
-    let mut child = Command::new(demo())
+/// The program with its output in a pipe that nobody reads, and that is full; its notes go there as well, or elsewhere.
+fn blocked(notes_too: bool) -> (Child, File) {
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    let notes = if notes_too { Stdio::from(writer.try_clone().unwrap()) } else { Stdio::piped() };
+    let child = Command::new(demo())
         .args(["top", "tcp/conns_pps", "0.01", "--period", "1", "-o", "json"])
-        .stdout(Stdio::piped())
+        .stdout(Stdio::from(writer.try_clone().unwrap()))
+        .stderr(notes)
         .spawn()
         .unwrap();
+    let begin = Instant::now();
     // Two documents are some 50 kB, a pipe holds 64: it is full soon.
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(child.try_wait().unwrap().is_none());
+    while poll(&mut [PollFd::new(&writer, PollFlags::OUT)], Some(&Timespec::default())).unwrap() > 0 {
+        assert!(begin.elapsed() < PATIENCE, "the pipe is not full");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    (child, File::from(reader))
+}
+
+fn notes(child: &mut Child) -> String {
+    let mut notes = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut notes).unwrap();
+    notes
+}
+
+#[test]
+fn a_line_that_nobody_reads_to_its_end_is_no_success() {
+    let (mut child, mut reader) = blocked(false);
     send(&child, Signal::TERM);
-    assert_eq!(wait(&mut child).code(), Some(0));
+    assert_eq!(wait(&mut child).code(), Some(1));
+    let notes = notes(&mut child);
+    assert!(notes.starts_with("topstat: cannot write the output: ") && notes.ends_with("is cut off\n"), "{notes}");
+    let mut printed = String::new();
+    reader.read_to_string(&mut printed).unwrap();
+    assert!(printed.lines().count() > 1 && !printed.ends_with('\n'), "the last line is cut off, and no other");
+    let whole = &printed[..=printed.rfind('\n').unwrap()];
+    assert!(whole.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()));
+}
+
+#[test]
+fn a_success_has_printed_whole_lines() {
+    let (mut child, mut reader) = blocked(false);
+    send(&child, Signal::TERM);
+    let mut printed = String::new();
+    reader.read_to_string(&mut printed).unwrap();
+    let status = wait(&mut child);
+    // A host on which reading it takes too long has it cut off, and says so.
+    assert_eq!(status.success(), printed.ends_with('\n'), "{status}: {}", notes(&mut child));
+    let whole = &printed[..=printed.rfind('\n').unwrap()];
+    assert!(whole.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()));
+}
+
+#[test]
+fn a_reader_that_reads_nothing_does_not_keep_it_from_ending() {
+    // Not even where its last word goes to the same pipe.
+    let (mut child, _reader) = blocked(true);
+    send(&child, Signal::TERM);
+    assert_eq!(wait(&mut child).code(), Some(1));
 }
