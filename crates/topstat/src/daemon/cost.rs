@@ -20,6 +20,11 @@ use super::caps;
 const WINDOW: Duration = Duration::from_secs(1);
 /// Who reads older figures has new ones measured: one second in sixty at most.
 const FRESH: Duration = Duration::from_secs(60);
+/// With a budget: when it is tried again to measure, after that has failed.
+const RETRY: Duration = Duration::from_secs(10);
+/// So many failures in a row, a minute of them, and delays are as users want them: a budget that nobody can check must
+/// not raise them for good.
+const FAILURES_MOST: u32 = 6;
 /// Changes that are remembered.
 const HISTORY: usize = 16;
 
@@ -39,7 +44,7 @@ struct Inner {
     budget: Option<Share>,
     budget_changed: bool,
     measured: Option<Measurement>,
-    /// Why there is none.
+    /// Why there is none, or none since.
     failed: Option<String>,
     level: Level,
     exhausted: bool,
@@ -154,17 +159,17 @@ impl Cost {
     }
 
     fn run(&self) {
-        let programs = self.states.iter().flat_map(|state| state.programs()).collect();
-        let meter = match caps::raised(|| Meter::open(programs)) {
-            Ok(meter) => meter,
-            Err(error) => {
-                log::warn!("what topstat costs is not measured, and no budget is kept: {error}");
-                self.lock().failed = Some(error.to_string());
-                // What another daemon has raised would stay for good.
-                self.apply(Level::default());
-                return;
-            }
-        };
+        let mut meter = None;
+        self.measure_by(RETRY, || self.measure(&mut meter));
+    }
+
+    /// Measures by a function, which gives nothing once the daemon stops; where that fails, again after `retry`.
+    fn measure_by(
+        &self,
+        retry: Duration,
+        mut measure: impl FnMut() -> Result<Option<Measurement>, topstat_samples::Error>,
+    ) {
+        let mut failures = Failures::default();
         let mut controller: Option<Controller> = None;
         let mut next: Option<Instant> = None;
         loop {
@@ -190,46 +195,80 @@ impl Cost {
                     self.adopt_budget(&mut controller, budget);
                 }
             }
-            let measured = self.measure(&meter);
-            next = match (measured, &mut controller) {
-                (None, _) => return, // it was stopped meanwhile, or can't measure
-                (Some(_), None) => None,
-                (Some(measured), Some(controller)) => Some(Instant::now() + self.keep(controller, &measured)),
+            next = match measure() {
+                Ok(None) => return,
+                Ok(Some(measurement)) => {
+                    if failures.end() {
+                        log::info!("what topstat costs is measured again");
+                    }
+                    let measured = self.take_down(measurement);
+                    controller.as_mut().map(|controller| Instant::now() + self.keep(controller, &measured))
+                }
+                Err(error) => {
+                    let news = failures.count();
+                    self.fail(&error, news, &mut controller);
+                    // Without a budget whoever reads the figures has it tried again.
+                    controller.is_some().then(|| Instant::now() + retry)
+                }
             };
         }
     }
 
-    /// Counts runs for a while. Nothing where it was stopped meanwhile, or failed.
-    fn measure(&self, meter: &Meter) -> Option<Measured> {
-        match self.try_measure(meter) {
-            Ok(Some(measurement)) => {
-                let measured = measurement.measured();
-                let mut inner = self.lock();
-                let first = inner.measured.replace(measurement).is_none();
-                inner.failed = None;
-                drop(inner);
-                if first {
-                    #[allow(clippy::cast_precision_loss)]
-                    let per_run = measured.cost_ns as f64 / (measured.runs as f64).max(1.0);
-                    let share = measured.share() * 100.0;
-                    log::info!(
-                        "in a second the programs ran {} times: {per_run:.0} ns each, {share:.3}% of each CPU",
-                        measured.runs
-                    );
-                }
-                Some(measured)
+    /// It could not be measured. The level stays as it is, until that has lasted for long.
+    fn fail(&self, error: &topstat_samples::Error, news: Option<News>, controller: &mut Option<Controller>) {
+        self.lock().failed = Some(error.to_string());
+        match (news, controller) {
+            (Some(News::Begun), None) => log::warn!("what topstat costs is not measured: {error}"),
+            (Some(News::Begun), Some(_)) => log::warn!(
+                "what topstat costs is not measured: {error}; delays stay as they are, and it is tried again every {} s",
+                RETRY.as_secs()
+            ),
+            (Some(News::Lasts), Some(controller)) => {
+                log::warn!(
+                    "what topstat costs can't be measured ({error}): no budget is kept until it can, and delays are as users want them"
+                );
+                *controller = Controller::new(controller.budget(), Level::default());
+                self.set_level(Level::default());
+                self.lock().exhausted = false;
             }
-            Ok(None) => None,
-            Err(error) => {
-                log::warn!("what topstat costs is not measured any more, and no budget is kept: {error}");
-                self.lock().failed = Some(error.to_string());
-                self.apply(Level::default());
-                None
-            }
+            _ => {}
         }
     }
 
-    fn try_measure(&self, meter: &Meter) -> Result<Option<Measurement>, topstat_samples::Error> {
+    /// Keeps what was measured, for who reads it.
+    fn take_down(&self, measurement: Measurement) -> Measured {
+        let measured = measurement.measured();
+        let mut inner = self.lock();
+        let first = inner.measured.replace(measurement).is_none();
+        inner.failed = None;
+        drop(inner);
+        if first {
+            #[allow(clippy::cast_precision_loss)]
+            let per_run = measured.cost_ns as f64 / (measured.runs as f64).max(1.0);
+            let share = measured.share() * 100.0;
+            log::info!(
+                "in a second the programs ran {} times: {per_run:.0} ns each, {share:.3}% of each CPU",
+                measured.runs
+            );
+        }
+        measured
+    }
+
+    /// Counts runs for a while. Nothing where the daemon stops meanwhile. What fails is opened anew the next time.
+    fn measure(&self, meter: &mut Option<Meter>) -> Result<Option<Measurement>, topstat_samples::Error> {
+        let opened = match meter.take() {
+            Some(opened) => opened,
+            None => {
+                let programs = self.states.iter().flat_map(|state| state.programs()).collect();
+                caps::raised(|| Meter::open(programs))?
+            }
+        };
+        let measurement = self.measure_with(&opened)?;
+        *meter = Some(opened);
+        Ok(measurement)
+    }
+
+    fn measure_with(&self, meter: &Meter) -> Result<Option<Measurement>, topstat_samples::Error> {
         let enabled = caps::raised(topstat_samples::cost::enable)?;
         let (begun, before) = (Instant::now(), meter.read()?);
         if self.sleep(WINDOW) {
@@ -357,6 +396,35 @@ impl Cost {
     }
 }
 
+/// Failures in a row, of which only some are news.
+#[derive(Debug, Default)]
+struct Failures(u32);
+
+/// What is to be said of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum News {
+    /// It is the first.
+    Begun,
+    /// There were [`FAILURES_MOST`].
+    Lasts,
+}
+
+impl Failures {
+    fn count(&mut self) -> Option<News> {
+        self.0 = self.0.saturating_add(1);
+        match self.0 {
+            1 => Some(News::Begun),
+            FAILURES_MOST => Some(News::Lasts),
+            _ => None,
+        }
+    }
+
+    /// It has succeeded. Says whether that is news.
+    fn end(&mut self) -> bool {
+        std::mem::take(&mut self.0) > 0
+    }
+}
+
 /// The thread that measures. Dropping it ends it; delays stay as they are, for a daemon that comes after.
 pub struct Keeper {
     cost: Arc<Cost>,
@@ -426,6 +494,59 @@ pub mod tests {
         old.taken = taken;
         cost.lock().measured = Some(old);
         assert!(cost.report().measured.is_some() && cost.lock().asked, "they are old");
+    }
+
+    #[test]
+    fn a_failure_is_said_when_it_begins_and_when_it_lasts() {
+        let mut failures = Failures::default();
+        for _ in 0..2 {
+            let said: Vec<_> = (0..1000).map(|_| failures.count()).collect();
+            assert_eq!((said[0], said[FAILURES_MOST as usize - 1]), (Some(News::Begun), Some(News::Lasts)));
+            assert_eq!(said.iter().flatten().count(), 2);
+            assert!(failures.end() && !failures.end());
+        }
+    }
+
+    /// What measuring brings, one after the other, with a budget of 1%: windows of this share of each CPU, or failures.
+    /// Gives the budget's level and whether there is an error, after each.
+    fn levels(script: &[Option<f64>]) -> Vec<(usize, bool)> {
+        let cost = Cost::new(vec![], Share::budget("1%").unwrap());
+        let (mut script, mut seen) = (script.iter(), Vec::new());
+        cost.measure_by(Duration::ZERO, || {
+            // What the last one came to; and the next is due now.
+            let mut inner = cost.lock();
+            seen.push((inner.level.number(), inner.failed.is_some()));
+            inner.asked = true;
+            drop(inner);
+            let broken =
+                || topstat_samples::Error::Kernel { what: "measure".to_owned(), why: "it is broken".to_owned() };
+            script.next().map(|share| share.ok_or_else(broken)).transpose().map(|share| {
+                let mut window = window(SystemTime::now());
+                window.programs.truncate(1);
+                let time_ns = share? * window.elapsed.as_nanos() as f64 * f64::from(window.cpus);
+                window.programs[0].1 = Runs { time_ns: time_ns as u64, count: 1 };
+                Some(window)
+            })
+        });
+        seen.split_off(1)
+    }
+
+    #[test]
+    fn a_measurement_that_fails_does_not_end_the_budget() {
+        let (dear, broken) = (Some(0.5), None);
+        assert_eq!(levels(&[dear, broken, dear]), [(1, false), (1, true), (2, false)], "it goes on where it was");
+        assert_eq!(levels(&[broken, dear]), [(0, true), (1, false)], "also after the first one has failed");
+    }
+
+    #[test]
+    fn delays_are_as_users_want_them_where_nobody_can_measure_for_long() {
+        let mut script = vec![Some(0.5), Some(0.5)];
+        script.extend([None; FAILURES_MOST as usize + 3]);
+        script.push(Some(0.5));
+        let levels: Vec<usize> = levels(&script).into_iter().map(|(level, _)| level).collect();
+        let most = FAILURES_MOST as usize;
+        assert_eq!(levels[..2 + most - 1], [vec![1, 2], vec![2; most - 1]].concat());
+        assert_eq!(levels[2 + most - 1..], [vec![0; 4], vec![1]].concat());
     }
 
     #[test]
