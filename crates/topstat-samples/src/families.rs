@@ -48,6 +48,9 @@ pub trait Family: Sync {
     /// As there.
     fn adopt(&self, pins: &Pins, tables: &[&TableInfo], options: &Options) -> Result<(Arc<dyn State>, Adopted), Error>;
 
+    /// The names of all programs that it may have attached, gates among them.
+    fn programs(&self) -> Vec<String>;
+
     /// Looks at what the family needs of the kernel, beyond what all need.
     fn check(&self) -> Vec<Check>;
 }
@@ -84,6 +87,10 @@ impl<F: Ranked> Family for F {
 
     fn adopt(&self, pins: &Pins, tables: &[&TableInfo], options: &Options) -> Result<(Arc<dyn State>, Adopted), Error> {
         ranking::adopt::<F>(pins, tables, options)
+    }
+
+    fn programs(&self) -> Vec<String> {
+        F::HOOKS.iter().flat_map(|hook| [hook.program.to_owned(), hook.enter()]).collect()
     }
 
     fn check(&self) -> Vec<Check> {

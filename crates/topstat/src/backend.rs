@@ -7,7 +7,7 @@ use std::sync::Arc;
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
 use topstat_model::interval::{Each, Interval, Task};
-use topstat_samples::pinned::{self, Adopted, Pins};
+use topstat_samples::pinned::{self, Adopted, Attached, Pins};
 use topstat_samples::tasks::{AccountOptions, Accountant, Precise};
 use topstat_samples::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo};
 
@@ -46,6 +46,13 @@ pub trait Backend {
     ///
     /// When something can't be removed.
     fn remove(&mut self, pins: &Path) -> Result<Vec<PathBuf>, Error>;
+
+    /// What is attached of topstat's on this host, wherever it is pinned: see [`pinned::attached`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn attached(&mut self) -> Result<Vec<Attached>, Error>;
 
     /// Loads and attaches what accounts for the CPU time of tasks, for as long as the account lives. Its first interval
     /// begins. User and system of the processes in `exact` are told apart by their system calls.
@@ -107,6 +114,10 @@ impl Backend for Kernel {
 
     fn remove(&mut self, pins: &Path) -> Result<Vec<PathBuf>, Error> {
         pinned::remove(&Pins::at(pins))
+    }
+
+    fn attached(&mut self) -> Result<Vec<Attached>, Error> {
+        pinned::attached()
     }
 
     fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, topstat_samples::Error> {

@@ -15,6 +15,7 @@ mod offline;
 mod owners;
 mod pins;
 mod pins_faults;
+mod pins_owners;
 mod right;
 mod roles;
 mod rolling;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         ("tree_faults", tree_faults::cases()),
         ("pins", pins::cases()),
         ("pins_faults", pins_faults::cases()),
+        ("pins_owners", pins_owners::cases()),
         ("storm", storm::cases()),
         ("offline", offline::cases()),
         ("tasks_cli", tasks_cli::cases()),

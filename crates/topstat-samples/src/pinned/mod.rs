@@ -13,6 +13,8 @@
 //! A directory gets its name when all that belongs in it is there: what is called `inet` is whole, what is called
 //! `inet-partial` was left by somebody who was killed. A lock on `<pins>` keeps those apart who load, replace or remove.
 
+mod attached;
+mod dir;
 mod place;
 
 use std::path::{Path, PathBuf};
@@ -21,7 +23,12 @@ use std::time::SystemTime;
 
 use libbpf_rs::MapHandle;
 
-pub(crate) use place::{BUILD, LINKS, Locked, MAPS, PARTIAL, PROGRAMS, abis, build, lock_file, names, remove_tree};
+pub use attached::{Attached, attached};
+pub(crate) use dir::{Dir, Entry};
+use place::PARTIAL;
+pub(crate) use place::{
+    BUILD, LINKS, Locked, MAPS, PROGRAMS, abi_name, abis, build, lock_file, open as open_dir, partial,
+};
 
 use crate::{Error, Family, Options, State, TableInfo, ranking};
 
@@ -66,9 +73,11 @@ impl Pins {
         digest.iter().take(BUILD_BYTES).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The directory of a family's state.
-    pub(crate) fn family(&self, abi: u32, family: &str) -> PathBuf {
-        self.dir.join(format!("abi-{abi}")).join(family)
+    /// Whether anything is there of a family.
+    fn has(&self, family: &dyn Family) -> Result<bool, Error> {
+        let Some(pins) = open_dir(&self.dir)? else { return Ok(false) };
+        let Some(abi) = pins.dir(&abi_name(family.abi()))? else { return Ok(false) };
+        Ok(abi.find(family.name())?.is_some())
     }
 }
 
@@ -110,7 +119,7 @@ pub fn adopt(
     options: &Options,
 ) -> Result<(Arc<dyn State>, Adopted), Error> {
     // What is pinned counts on as soon as there is something to count; nothing is pinned anew without.
-    if !pins.family(family.abi(), family.name()).exists() {
+    if !pins.has(family)? {
         family.ready()?;
     }
     family.adopt(pins, tables, options)
@@ -123,15 +132,16 @@ pub fn adopt(
 pub fn remove(pins: &Pins) -> Result<Vec<PathBuf>, Error> {
     let Some(locked) = Locked::existing(&pins.dir)? else { return Ok(Vec::new()) };
     let mut removed = Vec::new();
-    for (_, abi) in locked.abis()? {
-        for name in names(&abi)? {
+    for (number, abi) in abis(locked.dir())? {
+        for name in abi.names()? {
             locked.remove_family(&abi, &name, &mut removed)?;
         }
-        remove_tree(&abi, &mut removed)?;
+        locked.dir().remove_tree(&abi_name(number), &mut removed)?;
     }
     // What is not topstat's stays, and its directory with it.
-    if std::fs::remove_dir(&pins.dir).is_ok() {
-        removed.push(pins.dir.clone());
+    let path = locked.dir().path().to_owned();
+    if locked.remove() {
+        removed.push(path);
     }
     Ok(removed)
 }
@@ -163,22 +173,23 @@ pub struct Status {
 /// When it is not permitted, or the directory is not on a BPF file system.
 pub fn status(pins: &Pins) -> Result<Vec<Status>, Error> {
     let mut all = Vec::new();
-    if !place::is_there(&pins.dir)? {
-        return Ok(all);
-    }
-    for (abi, dir) in abis(&pins.dir)? {
-        for family in names(&dir)?.into_iter().filter(|name| !name.ends_with(PARTIAL)) {
-            let path = dir.join(&family);
-            let constants = MapHandle::from_pinned_path(path.join(MAPS).join("constants"));
-            let since = |file: PathBuf| std::fs::symlink_metadata(file).and_then(|m| m.modified()).ok();
+    let Some(dir) = open_dir(&pins.dir)? else { return Ok(all) };
+    for (abi, dir) in abis(&dir)? {
+        for family in dir.names()?.into_iter().filter(|name| !name.ends_with(PARTIAL)) {
+            let path = dir.path_of(&family);
+            let found = dir.dir(&family)?;
+            let maps = found.as_ref().map(|found| found.dir(MAPS)).transpose()?.flatten();
+            let constants = maps.map(|maps| maps.pinned("constants")).transpose()?.flatten();
+            let map = constants.as_ref().and_then(|file| MapHandle::from_pinned_path(file.object()).ok());
+            let build_file = found.as_ref().map(|found| found.find(BUILD)).transpose()?.flatten();
             all.push(Status {
                 family: family.clone(),
                 abi,
                 abi_is_own: crate::families().iter().find(|f| f.name() == family).map(|f| f.abi() == abi),
-                build: build(&path),
-                since: since(path.join(MAPS).join("constants")),
-                build_since: since(path.join(BUILD)),
-                top: constants.ok().and_then(|map| ranking::top_of(&map)),
+                build: found.as_ref().and_then(build),
+                since: constants.as_ref().and_then(Entry::modified),
+                build_since: build_file.as_ref().and_then(Entry::modified),
+                top: map.and_then(|map| ranking::top_of(&map)),
                 path,
             });
         }

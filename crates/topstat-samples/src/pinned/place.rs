@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The directory in a BPF file system: made, locked, listed, and removed.
+//! The directory in a BPF file system: found, made, locked, and removed.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
+use super::dir::{Dir, FOR_ROOT_ALONE, PRIVATE, broken, check_above, check_private, failed, refused};
 use crate::Error;
 
 /// In a family's directory.
@@ -29,91 +30,164 @@ pub const PARTIAL: &str = "-partial";
 const MOUNT_POINT: &str = "/sys/fs/bpf";
 /// `BPF_FS_MAGIC` in `linux/magic.h`.
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
-/// Only root's: whoever can open the pins can change what is counted.
-const PRIVATE: u32 = 0o700;
 /// The longest that another's loading takes, on the slowest machine (an emulated one); then something hangs.
 const LOCK_PATIENCE: Duration = Duration::from_secs(60);
 /// How often a lock is tried.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
-fn failed(path: &Path, why: &io::Error, advice: &str) -> Error {
-    let advice = match why.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => "run as root",
-        Some(libc::EROFS) => "mount the BPF file system writable: mount -o remount,rw /sys/fs/bpf",
-        _ => advice,
-    };
-    Error::Pins { path: path.to_owned(), why: why.to_string(), advice: advice.to_owned() }
-}
-
-fn broken(path: &Path, why: &io::Error) -> Error {
-    failed(path, why, "look at what is there, or remove it")
-}
-
-fn on_bpffs(path: &Path) -> io::Result<bool> {
+fn is_bpffs(file: impl AsFd) -> io::Result<bool> {
     // The width of `f_type` is the architecture's.
     #[allow(clippy::unnecessary_cast)]
-    Ok(rustix::fs::statfs(path)?.f_type as i64 & 0xffff_ffff == BPF_FS_MAGIC)
+    Ok(rustix::fs::fstatfs(file)?.f_type as i64 & 0xffff_ffff == BPF_FS_MAGIC)
 }
 
 fn not_bpffs(path: &Path) -> Error {
-    Error::Pins {
-        path: path.to_owned(),
-        why: "it is not on a BPF file system".to_owned(),
-        advice: format!("mount one: mount -t bpf bpf {MOUNT_POINT}, or name a directory that is on one"),
+    let advice = format!("{FOR_ROOT_ALONE}, or name a directory that is on one");
+    refused(path, "it is not on a BPF file system", advice)
+}
+
+/// A step on the way to the pins, held open but not for reading.
+struct Step {
+    fd: OwnedFd,
+    path: PathBuf,
+    stat: Stat,
+}
+
+impl Step {
+    fn root() -> Result<Self, Error> {
+        let path = Path::new("/");
+        let fd = rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        Self::new(fd.map_err(|e| broken(path, e))?, path.to_owned())
+    }
+
+    fn new(fd: OwnedFd, path: PathBuf) -> Result<Self, Error> {
+        let stat = rustix::fs::fstat(&fd).map_err(|e| broken(&path, e))?;
+        Ok(Self { fd, path, stat })
+    }
+
+    /// What is there under a name; mounts are entered, links are not followed.
+    fn next(&self, name: &OsStr) -> Result<Option<Self>, Error> {
+        let path = self.path.join(name);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        let fd = match rustix::fs::openat2(&self.fd, name, flags, Mode::empty(), resolve) {
+            Err(Errno::NOENT) => return Ok(None),
+            fd => fd.map_err(|e| broken(&path, e))?,
+        };
+        let next = Self::new(fd, path)?;
+        match FileType::from_raw_mode(next.stat.st_mode) {
+            FileType::Directory => Ok(Some(next)),
+            FileType::Symlink => Err(broken(&next.path, Errno::LOOP)),
+            _ => Err(broken(&next.path, Errno::NOTDIR)),
+        }
     }
 }
 
-/// Whether the directory is there; if so, it is on a BPF file system.
-pub fn is_there(dir: &Path) -> Result<bool, Error> {
-    match fs::metadata(dir) {
-        Ok(found) if !found.is_dir() => Err(broken(dir, &io::Error::from_raw_os_error(libc::ENOTDIR))),
-        Ok(_) if on_bpffs(dir).map_err(|e| broken(dir, &e))? => Ok(true),
-        Ok(_) => Err(not_bpffs(dir)),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(broken(dir, &e)),
+/// The way to a directory, as far as it is there. Nobody but root, and the user whom this program runs as, can have any
+/// of it be something else the next time; the last is not looked at yet.
+struct Way {
+    /// The last directory that is there, and the one above it.
+    last: Step,
+    above: Option<Step>,
+    /// What is not there.
+    missing: Vec<std::ffi::OsString>,
+}
+
+impl Way {
+    fn to(dir: &Path) -> Result<Self, Error> {
+        let dir = std::path::absolute(dir).map_err(|e| broken(dir, e))?;
+        let mut way = Self { last: Step::root()?, above: None, missing: Vec::new() };
+        for component in dir.components() {
+            let name = match component {
+                Component::Normal(name) => name,
+                Component::ParentDir => {
+                    return Err(refused(&dir, "it has '..' in it", "name the directory without"));
+                }
+                _ => continue,
+            };
+            if !way.missing.is_empty() {
+                way.missing.push(name.to_owned());
+                continue;
+            }
+            check_above(&way.last.path, &way.last.stat)?;
+            match way.last.next(name)? {
+                Some(next) => way.above = Some(std::mem::replace(&mut way.last, next)),
+                None => way.missing.push(name.to_owned()),
+            }
+        }
+        Ok(way)
+    }
+
+    /// The directory that it leads to, for reading; `None`: it is not there.
+    fn open(&self) -> Result<Option<Dir>, Error> {
+        if !self.missing.is_empty() {
+            return Ok(None);
+        }
+        if !is_bpffs(&self.last.fd).map_err(|e| broken(&self.last.path, e))? {
+            return Err(not_bpffs(&self.last.path));
+        }
+        check_private(&self.last.path, &self.last.stat)?;
+        Dir::open(self.last.fd.as_fd(), self.last.path.clone()).map(Some)
+    }
+
+    /// Makes the first of what is missing.
+    fn make_next(&self) -> Result<(), Error> {
+        let Some(name) = self.missing.first() else { return Ok(()) };
+        match rustix::fs::mkdirat(&self.last.fd, name, Mode::from_raw_mode(PRIVATE)) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(e) => Err(broken(&self.last.path.join(name), e)),
+        }
+    }
+}
+
+/// Opens the directory, if it is there, and nobody else can have it be something else: see [`check_above`].
+pub fn open(dir: &Path) -> Result<Option<Dir>, Error> {
+    Way::to(dir)?.open()
+}
+
+/// Makes the directory, which only root can look into.
+fn make(dir: &Path) -> Result<Dir, Error> {
+    loop {
+        let way = Way::to(dir)?;
+        if let Some(found) = way.open()? {
+            if found.stat()?.st_mode & 0o7777 != PRIVATE {
+                found.make_private()?;
+            }
+            return Ok(found);
+        }
+        let last = &way.last;
+        if is_bpffs(&last.fd).map_err(|e| broken(&last.path, e))? {
+            way.make_next()?;
+        } else if last.path == Path::new(MOUNT_POINT) {
+            mount(&last.fd).map_err(|e| failed(&last.path, &e, FOR_ROOT_ALONE))?;
+        } else {
+            return Err(not_bpffs(dir));
+        }
     }
 }
 
 /// Mounts the BPF file system where it belongs, unless it is there already. Two who do so at once would hide one
 /// another's, so both take a lock on what is below the mount.
-fn mount() -> io::Result<()> {
-    let below = rustix::fs::open(MOUNT_POINT, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+fn mount(below: &OwnedFd) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let below = rustix::fs::openat(below, ".", flags, Mode::empty())?;
     lock_file(&below, LOCK_PATIENCE)?;
-    if on_bpffs(Path::new(MOUNT_POINT))? {
+    if is_bpffs(rustix::fs::open(MOUNT_POINT, flags, Mode::empty())?)? {
         return Ok(());
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::RELATIME;
     Ok(rustix::mount::mount("bpf", MOUNT_POINT, "bpf", flags, Some(c"mode=0700"))?)
 }
 
-/// Makes the directory, which only root can look into.
-fn make(dir: &Path) -> Result<(), Error> {
-    if !is_there(dir)? {
-        let exists = dir.ancestors().find(|a| a.exists()).unwrap_or(Path::new("/"));
-        if !on_bpffs(exists).map_err(|e| broken(exists, &e))? {
-            if !dir.starts_with(MOUNT_POINT) || !Path::new(MOUNT_POINT).exists() {
-                return Err(not_bpffs(dir));
-            }
-            mount().map_err(|e| failed(Path::new(MOUNT_POINT), &e, "mount it: mount -t bpf bpf /sys/fs/bpf"))?;
-        }
-        make_private(dir)?;
-    }
-    fs::set_permissions(dir, Permissions::from_mode(PRIVATE)).map_err(|e| broken(dir, &e))
-}
-
-fn make_private(dir: &Path) -> Result<(), Error> {
-    DirBuilder::new().recursive(true).mode(PRIVATE).create(dir).map_err(|e| broken(dir, &e))
-}
-
 /// Waits for a lock, which closing the descriptor gives back.
-pub fn lock_file(file: &OwnedFd, patience: Duration) -> io::Result<()> {
+pub fn lock_file(file: impl AsFd, patience: Duration) -> io::Result<()> {
     let begun = Instant::now();
     loop {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR) if begun.elapsed() < patience => {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK | Errno::INTR) if begun.elapsed() < patience => {
                 std::thread::sleep(LOCK_PAUSE);
             }
-            Err(rustix::io::Errno::WOULDBLOCK) => {
+            Err(Errno::WOULDBLOCK) => {
                 let why = format!("another topstat has held its lock for {} s", patience.as_secs());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, why));
             }
@@ -122,16 +196,9 @@ pub fn lock_file(file: &OwnedFd, patience: Duration) -> io::Result<()> {
     }
 }
 
-/// What is in a directory, sorted.
-pub fn names(dir: &Path) -> Result<Vec<String>, Error> {
-    let entries = match fs::read_dir(dir) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(|e| broken(dir, &e))?,
-    };
-    let mut names: Vec<String> =
-        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    Ok(names)
+/// The name of the directory of an ABI.
+pub fn abi_name(abi: u32) -> String {
+    format!("abi-{abi}")
 }
 
 /// The ABI that a directory is of.
@@ -140,41 +207,33 @@ pub fn abi_of(name: &str) -> Option<u32> {
 }
 
 /// The directories of all ABIs.
-pub fn abis(dir: &Path) -> Result<Vec<(u32, PathBuf)>, Error> {
-    Ok(names(dir)?
-        .into_iter()
-        .filter_map(|name| Some((abi_of(&name)?, dir.join(name))))
-        .filter(|(_, path)| path.is_dir())
-        .collect())
+pub fn abis(pins: &Dir) -> Result<Vec<(u32, Dir)>, Error> {
+    let mut abis = Vec::new();
+    for name in pins.names()? {
+        if let Some(abi) = abi_of(&name)
+            && let Some(dir) = pins.dir(&name)?
+        {
+            abis.push((abi, dir));
+        }
+    }
+    Ok(abis)
 }
 
 /// Which build the programs are, if they are all of one.
-pub fn build(family: &Path) -> Option<String> {
-    Some(fs::read_link(family.join(BUILD)).ok()?.to_string_lossy().into_owned())
+pub fn build(family: &Dir) -> Option<String> {
+    family.link(BUILD)
 }
 
-/// Removes a file, or a directory and all that is in it. What is a link, or a mount of something else, is not followed.
-pub fn remove_tree(path: &Path, removed: &mut Vec<PathBuf>) -> Result<(), Error> {
-    let found = match fs::symlink_metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        found => found.map_err(|e| broken(path, &e))?,
-    };
-    if found.is_dir() {
-        for name in names(path)? {
-            remove_tree(&path.join(name), removed)?;
-        }
-        fs::remove_dir(path).map_err(|e| broken(path, &e))?;
-    } else {
-        fs::remove_file(path).map_err(|e| broken(path, &e))?;
-    }
-    removed.push(path.to_owned());
-    Ok(())
+/// The name of a family's state while it is not whole.
+pub fn partial(family: &str) -> String {
+    format!("{family}{PARTIAL}")
 }
 
 /// The directory, locked until this is dropped: whoever loads, replaces or removes is alone.
 pub struct Locked {
-    dir: PathBuf,
-    _lock: OwnedFd,
+    dir: Dir,
+    /// The directory that it is in, and its name there.
+    above: Option<Step>,
 }
 
 impl Locked {
@@ -183,7 +242,7 @@ impl Locked {
         loop {
             make(dir)?;
             // Somebody who removes all may have come in between.
-            if let Some(locked) = Self::lock(dir)? {
+            if let Some(locked) = Self::existing(dir)? {
                 return Ok(locked);
             }
         }
@@ -191,72 +250,58 @@ impl Locked {
 
     /// If it is there.
     pub fn existing(dir: &Path) -> Result<Option<Self>, Error> {
-        if is_there(dir)? { Self::lock(dir) } else { Ok(None) }
-    }
-
-    fn lock(dir: &Path) -> Result<Option<Self>, Error> {
         loop {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let lock = match rustix::fs::open(dir, flags, Mode::empty()) {
-                Err(rustix::io::Errno::NOENT) => return Ok(None),
-                lock => lock.map_err(|e| broken(dir, &e.into()))?,
-            };
-            lock_file(&lock, LOCK_PATIENCE).map_err(|e| failed(dir, &e, "see what that one is doing, and end it"))?;
+            let Some(found) = open(dir)? else { return Ok(None) };
+            lock_file(&found, LOCK_PATIENCE)
+                .map_err(|e| failed(found.path(), &e, "see what that one is doing, and end it"))?;
             // It may have been removed, and made anew, while this one waited.
-            let locked = rustix::fs::fstat(&lock).map_err(|e| broken(dir, &e.into()))?;
-            match fs::metadata(dir) {
-                Ok(now) if now.ino() == locked.st_ino && now.dev() == locked.st_dev => {
-                    return Ok(Some(Self { dir: dir.to_owned(), _lock: lock }));
-                }
-                _ => {}
+            let (locked, way) = (found.stat()?, Way::to(dir)?);
+            let now = &way.last.stat;
+            if way.missing.is_empty() && (now.st_ino, now.st_dev) == (locked.st_ino, locked.st_dev) {
+                return Ok(Some(Self { dir: found, above: way.above }));
             }
         }
     }
 
-    /// The directories of all ABIs.
-    pub fn abis(&self) -> Result<Vec<(u32, PathBuf)>, Error> {
-        abis(&self.dir)
+    /// The directory.
+    pub fn dir(&self) -> &Dir {
+        &self.dir
     }
 
-    /// An empty directory to pin a family's state in. It gets its name by [`Locked::name`].
-    pub fn make_partial(&self, family: &Path) -> Result<PathBuf, Error> {
+    /// An empty directory to pin a family's state in. It gets its name by a rename, when all that belongs in it is there.
+    pub fn make_partial(&self, abi: &Dir, family: &str) -> Result<Dir, Error> {
         let partial = partial(family);
-        remove_tree(&partial, &mut Vec::new())?;
+        abi.remove_tree(&partial, &mut Vec::new())?;
+        let made = abi.make(&partial)?;
         for part in [MAPS, LINKS, PROGRAMS] {
-            make_private(&partial.join(part))?;
+            made.make(part)?;
         }
-        Ok(partial)
-    }
-
-    /// All that belongs in it is there.
-    pub fn name(&self, partial: &Path, family: &Path) -> Result<(), Error> {
-        fs::rename(partial, family).map_err(|e| broken(family, &e))
+        Ok(made)
     }
 
     /// Removes a family's state: its name first, in one step.
-    pub fn remove_family(&self, abi: &Path, name: &str, removed: &mut Vec<PathBuf>) -> Result<(), Error> {
-        let family = abi.join(name);
+    pub fn remove_family(&self, abi: &Dir, name: &str, removed: &mut Vec<PathBuf>) -> Result<(), Error> {
         if name.ends_with(PARTIAL) {
-            return remove_tree(&family, removed);
+            return abi.remove_tree(name, removed);
         }
-        let partial = partial(&family);
-        remove_tree(&partial, removed)?;
-        fs::rename(&family, &partial).map_err(|e| broken(&family, &e))?;
+        let partial = partial(name);
+        abi.remove_tree(&partial, removed)?;
+        abi.rename(name, &partial).map_err(|e| broken(&abi.path_of(name), e))?;
         let mut gone = Vec::new();
-        remove_tree(&partial, &mut gone)?;
+        let done = abi.remove_tree(&partial, &mut gone);
         // By the names that users know.
+        let (family, partial) = (abi.path_of(name), abi.path_of(&partial));
         removed.extend(gone.iter().map(|path| match path.strip_prefix(&partial) {
             Ok(below) if below.as_os_str().is_empty() => family.clone(),
             Ok(below) => family.join(below),
             Err(_) => path.clone(),
         }));
-        Ok(())
+        done
     }
-}
 
-/// Where a family's state is while it is not whole.
-fn partial(family: &Path) -> PathBuf {
-    let mut name = family.as_os_str().to_owned();
-    name.push(PARTIAL);
-    name.into()
+    /// Removes the directory, if it is empty. Says whether it was.
+    pub fn remove(self) -> bool {
+        let (Some(above), Some(name)) = (&self.above, self.dir.path().file_name()) else { return false };
+        rustix::fs::unlinkat(&above.fd, name, rustix::fs::AtFlags::REMOVEDIR).is_ok()
+    }
 }

@@ -2,40 +2,46 @@
 //! The pinned state of a family of ranked tables: opened, adopted, or made. See [`crate::pinned`].
 
 use std::fs;
-use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd as _};
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{Link, Map, MapCore as _, MapFlags, MapHandle, Object, OpenObject};
-use rustix::fs::{Mode, OFlags};
 
 use super::{Loaded, Maps, Ranked, Ranking};
 use crate::hooks::{self, At, Hook};
-use crate::pinned::{Adopted, BUILD, LINKS, Locked, MAPS, PARTIAL, PROGRAMS, Pins, abis, build, names, remove_tree};
+use crate::pinned::{
+    Adopted, BUILD, Dir, LINKS, Locked, MAPS, PROGRAMS, Pins, abi_name, abis, build, open_dir, partial,
+};
 use crate::{Error, Options, Program, State, TableInfo, bpf};
 
 /// Opens what is pinned: see [`crate::pinned::open`].
 pub fn open<F: Ranked>(pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
-    let family = pins.family(F::ABI, F::NAME);
-    if !is_there(&family)? {
-        return match others::<F>(pins.dir())?.into_iter().next() {
+    let Some(dir) = open_dir(pins.dir())? else { return Ok(None) };
+    let found = match dir.dir(&abi_name(F::ABI))? {
+        Some(abi) => abi.find(F::NAME)?.map(|found| (abi, found)),
+        None => None,
+    };
+    let Some((abi, found)) = found else {
+        return match others::<F>(&dir)?.into_iter().next() {
             Some(other) => Err(other),
             None => Ok(None),
         };
-    }
-    let pinned = Pinned::<F>::new(family.clone());
-    let whole = || match pinned.fault()? {
-        Some(fault) => Err(unusable(&family, &fault)),
-        None => pinned.state(),
+    };
+    let whole = || {
+        let Some(dir) = abi.dir(F::NAME)? else { return Err(unusable(found.path(), &"it is no directory")) };
+        let pinned = Pinned::<F>::new(dir);
+        match pinned.fault()? {
+            Some(fault) => Err(unusable(found.path(), &fault)),
+            None => pinned.state(),
+        }
     };
     match whole() {
         Ok(state) => Ok(Some(Arc::new(state))),
         // Removed meanwhile.
-        Err(_) if !is_there(&family)? => Ok(None),
+        Err(_) if abi.find(F::NAME)?.is_none() => Ok(None),
         Err(e) => Err(e),
     }
 }
@@ -47,18 +53,22 @@ pub fn adopt<F: Ranked>(
     options: &Options,
 ) -> Result<(Arc<dyn State>, Adopted), Error> {
     let locked = Locked::make(pins.dir())?;
-    if let Some(other) = others::<F>(pins.dir())?.into_iter().next() {
+    if let Some(other) = others::<F>(locked.dir())?.into_iter().next() {
         return Err(other);
     }
-    let pinned = Pinned::<F>::new(pins.family(F::ABI, F::NAME));
-    pinned.remove_leftovers(&locked)?;
-    let adopted = if pinned.fault()?.is_some() {
-        pinned.load(&locked, pins, tables, options)?;
-        Adopted::Loaded
-    } else if pinned.upgrade(pins)? {
-        Adopted::Upgraded
-    } else {
-        Adopted::Found
+    let abi = locked.dir().make(&abi_name(F::ABI))?;
+    // What somebody who was killed has left beside the state.
+    locked.remove_family(&abi, &partial(F::NAME), &mut Vec::new())?;
+    let found = abi.dir(F::NAME)?.map(Pinned::<F>::new);
+    if let Some(found) = &found {
+        found.remove_leftovers()?;
+    }
+    let (pinned, adopted) = match found {
+        Some(found) if found.fault()?.is_none() => {
+            let upgraded = found.upgrade(pins)?;
+            (found, if upgraded { Adopted::Upgraded } else { Adopted::Found })
+        }
+        _ => (Pinned::load(&locked, &abi, pins, tables, options)?, Adopted::Loaded),
     };
     let state = pinned.state()?;
     if adopted != Adopted::Loaded {
@@ -68,12 +78,11 @@ pub fn adopt<F: Ranked>(
 }
 
 /// What is pinned of the family with other ABIs.
-fn others<F: Ranked>(dir: &Path) -> Result<Vec<Error>, Error> {
-    let others = abis(dir)?.into_iter().filter(|(abi, _)| *abi != F::ABI);
+fn others<F: Ranked>(dir: &Dir) -> Result<Vec<Error>, Error> {
     let mut found = Vec::new();
-    for (abi, path) in others.map(|(abi, path)| (abi, path.join(F::NAME))) {
-        if is_there(&path)? {
-            found.push(Error::OtherAbi { path, found: abi, own: F::ABI });
+    for (abi, dir) in abis(dir)?.into_iter().filter(|(abi, _)| *abi != F::ABI) {
+        if let Some(entry) = dir.find(F::NAME)? {
+            found.push(Error::OtherAbi { path: entry.path().to_owned(), found: abi, own: F::ABI });
         }
     }
     Ok(found)
@@ -81,15 +90,6 @@ fn others<F: Ranked>(dir: &Path) -> Result<Vec<Error>, Error> {
 
 /// What a name ends with while the file is not yet the one that the name belongs to.
 const NEW: &str = "-new";
-
-/// Whether something is there.
-fn is_there(path: &Path) -> Result<bool, Error> {
-    match fs::symlink_metadata(path) {
-        Ok(_) => Ok(true),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(unusable(path, &e)),
-    }
-}
 
 fn unusable(path: &Path, why: &dyn std::fmt::Display) -> Error {
     let advice = match rustix::process::geteuid().is_root() {
@@ -121,32 +121,27 @@ fn is_a(what: &str, fd: &impl AsFd) -> bool {
 
 /// The state of a family, in its directory.
 struct Pinned<F> {
-    dir: PathBuf,
+    dir: Dir,
     family: PhantomData<F>,
 }
 
 impl<F: Ranked> Pinned<F> {
-    fn new(dir: PathBuf) -> Self {
+    fn new(dir: Dir) -> Self {
         Self { dir, family: PhantomData }
     }
 
     /// A pinned map; `None`: it is not there, or it is something else.
     fn map(&self, name: &str) -> Result<Option<MapHandle>, Error> {
-        let path = self.dir.join(MAPS).join(file_of(name));
-        match fs::symlink_metadata(&path) {
-            Ok(found) if !found.is_file() => return Ok(None),
-            Ok(_) => {}
-            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) => return Ok(None),
-            Err(e) => return Err(unusable(&path, &e)),
-        }
-        let map = MapHandle::from_pinned_path(&path).map_err(|e| unusable(&path, &e))?;
+        let Some(maps) = self.dir.dir(MAPS)? else { return Ok(None) };
+        let Some(file) = maps.pinned(file_of(name))? else { return Ok(None) };
+        let map = MapHandle::from_pinned_path(file.object()).map_err(|e| unusable(file.path(), &e))?;
         Ok(Some(map).filter(|map| is_a("bpf-map", map)))
     }
 
     /// The maps of the state.
     fn maps(&self) -> Result<Maps, Error> {
         Maps::from::<F>(|name| {
-            let missing = || unusable(&self.dir.join(MAPS).join(file_of(name)), &"it is no map");
+            let missing = || unusable(&self.dir.path_of(MAPS).join(file_of(name)), &"it is no map");
             self.map(name)?.ok_or_else(missing)
         })
     }
@@ -168,15 +163,13 @@ impl<F: Ranked> Pinned<F> {
 
     /// What is attached at a hook, if it is attached, and can be replaced.
     fn link(&self, hook: &Hook) -> Result<Option<(Link, u32)>, Error> {
-        let path = self.dir.join(LINKS).join(hook.program);
-        if !fs::symlink_metadata(&path).is_ok_and(|found| found.is_file()) {
-            return Ok(None);
-        }
-        let link = Link::open(&path).map_err(|e| unusable(&path, &e))?;
+        let Some(links) = self.dir.dir(LINKS)? else { return Ok(None) };
+        let Some(file) = links.pinned(hook.program)? else { return Ok(None) };
+        let link = Link::open(file.object()).map_err(|e| unusable(file.path(), &e))?;
         if !is_a("bpf-link", &link) {
             return Ok(None);
         }
-        let info = link.info().map_err(|e| unusable(&path, &e))?;
+        let info = link.info().map_err(|e| unusable(file.path(), &e))?;
         let program = match (hook.at, info.info) {
             // Detached by force, or with its cgroup.
             (At::Cgroup, LinkTypeInfo::Cgroup(cgroup)) if cgroup.cgroup_id == 0 => None,
@@ -196,43 +189,40 @@ impl<F: Ranked> Pinned<F> {
         for hook in F::HOOKS {
             let Some((link, id)) = self.link(hook)? else { continue };
             if hook.at == At::Gate {
-                let id = link.info().map_err(|e| unusable(&self.dir, &e))?.prog_id;
+                let id = link.info().map_err(|e| unusable(self.dir.path(), &e))?.prog_id;
                 programs.push(Program { name: hook.enter(), id, hook: hook.name });
             }
             programs.push(Program { name: hook.program.to_owned(), id, hook: hook.name });
         }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let shared = rustix::fs::open(&self.dir, flags, Mode::empty()).map_err(|e| unusable(&self.dir, &e))?;
-        Ranking::new(self.maps()?, programs, Some(shared), ())
+        Ranking::new(self.maps()?, programs, Some(self.dir.again()?), ())
     }
 
-    /// Removes what somebody who was killed has left beside the state, and in it.
-    fn remove_leftovers(&self, locked: &Locked) -> Result<(), Error> {
-        let (Some(abi), Some(name)) = (self.dir.parent(), self.dir.file_name()) else { return Ok(()) };
-        locked.remove_family(abi, &format!("{}{PARTIAL}", name.to_string_lossy()), &mut Vec::new())?;
-        let new = |name: &String| name.ends_with(NEW);
-        let parts = [self.dir.clone(), self.dir.join(LINKS), self.dir.join(PROGRAMS)];
-        for part in parts.into_iter().filter(|part| part.is_dir()) {
-            for name in names(&part)?.into_iter().filter(new) {
-                remove_tree(&part.join(name), &mut Vec::new())?;
+    /// Removes what somebody who was killed has left in the state.
+    fn remove_leftovers(&self) -> Result<(), Error> {
+        remove_new(&self.dir)?;
+        for part in [LINKS, PROGRAMS] {
+            if let Some(part) = self.dir.dir(part)? {
+                remove_new(&part)?;
             }
         }
         Ok(())
     }
 
     /// Loads, attaches and pins. Until the very end it is in a directory that nobody takes for the state.
-    fn load(&self, locked: &Locked, pins: &Pins, tables: &[&TableInfo], options: &Options) -> Result<(), Error> {
-        if let (true, Some(abi), Some(name)) = (is_there(&self.dir)?, self.dir.parent(), self.dir.file_name()) {
-            locked.remove_family(abi, &name.to_string_lossy(), &mut Vec::new())?;
+    fn load(locked: &Locked, abi: &Dir, pins: &Pins, tables: &[&TableInfo], options: &Options) -> Result<Self, Error> {
+        if abi.find(F::NAME)?.is_some() {
+            locked.remove_family(abi, F::NAME, &mut Vec::new())?;
         }
         let (loaded, _) = Loaded::afresh::<F>(tables, options, true)?;
-        let partial = Self::new(locked.make_partial(&self.dir)?);
-        let done = partial.fill(&loaded, pins).and_then(|()| locked.name(&partial.dir, &self.dir));
-        if done.is_err() {
+        let made = Self::new(locked.make_partial(abi, F::NAME)?);
+        let named = || abi.rename(&partial(F::NAME), F::NAME).map_err(|e| cannot_pin(&abi.path_of(F::NAME), &e));
+        if let Err(error) = made.fill(&loaded, pins).and_then(|()| named()) {
             // What went wrong says more than what goes wrong now.
-            let _ = remove_tree(&partial.dir, &mut Vec::new());
+            let _ = abi.remove_tree(&partial(F::NAME), &mut Vec::new());
+            return Err(error);
         }
-        done
+        let named = abi.dir(F::NAME)?;
+        named.map(Self::new).ok_or_else(|| unusable(&abi.path_of(F::NAME), &"somebody has removed it"))
     }
 
     fn fill(&self, loaded: &Loaded, pins: &Pins) -> Result<(), Error> {
@@ -260,7 +250,7 @@ impl<F: Ranked> Pinned<F> {
         }
         let loaded = Loaded::new::<F>(observer, true)?;
         // From here on, until it is done, it is of no build: whoever finds it so does it again.
-        remove_tree(&self.dir.join(BUILD), &mut Vec::new())?;
+        self.dir.remove_tree(BUILD, &mut Vec::new())?;
         self.pin_maps(&loaded.object)?;
         for (hook, link) in loaded.hooks.iter().zip(links) {
             match (hook.at, link) {
@@ -273,9 +263,11 @@ impl<F: Ranked> Pinned<F> {
             }
             self.pin_program(&loaded, hook)?;
         }
-        for name in surplus {
-            remove_tree(&self.dir.join(LINKS).join(&name), &mut Vec::new())?;
-            remove_tree(&self.dir.join(PROGRAMS).join(&name), &mut Vec::new())?;
+        for part in [LINKS, PROGRAMS] {
+            let part = self.dir.make(part)?;
+            for name in &surplus {
+                part.remove_tree(name, &mut Vec::new())?;
+            }
         }
         self.set_build(&build_now)?;
         Ok(true)
@@ -284,7 +276,8 @@ impl<F: Ranked> Pinned<F> {
     /// Links of hooks that this build does not have.
     fn surplus(&self, hooks: &[Hook]) -> Result<Vec<String>, Error> {
         let known = |name: &String| hooks.iter().any(|hook| hook.program == name);
-        Ok(names(&self.dir.join(LINKS))?.into_iter().filter(|name| !known(name)).collect())
+        let names = self.dir.make(LINKS)?.names()?;
+        Ok(names.into_iter().filter(|name| !known(name)).collect())
     }
 
     /// Has programs that are about to be loaded use the pinned maps.
@@ -295,7 +288,7 @@ impl<F: Ranked> Pinned<F> {
             let made = (map.map_type(), map.key_size(), map.value_size(), map.max_entries());
             let found = (pinned.map_type(), pinned.key_size(), pinned.value_size(), pinned.max_entries());
             if made != found {
-                let path = self.dir.join(MAPS).join(file_of(&name));
+                let path = self.dir.path_of(MAPS).join(file_of(&name));
                 return Err(Error::Pins {
                     path,
                     why: format!("it is {found:?} (type, key, value, entries), and not {made:?}"),
@@ -320,33 +313,42 @@ impl<F: Ranked> Pinned<F> {
     }
 
     fn pin_map(&self, map: &Map<'_>, name: &str) -> Result<(), Error> {
-        let path = self.dir.join(MAPS).join(file_of(name));
-        remove_tree(&path, &mut Vec::new())?;
-        let mut map = MapHandle::try_from(map).map_err(|e| cannot_pin(&path, &e))?;
-        map.pin(&path).map_err(|e| cannot_pin(&path, &e))
+        let maps = self.dir.make(MAPS)?;
+        maps.remove_tree(file_of(name), &mut Vec::new())?;
+        maps.pin(map.as_fd(), file_of(name)).map_err(|e| cannot_pin(&maps.path_of(file_of(name)), &e))
     }
 
     /// Attaches a program, and pins it and its link.
     fn attach(&self, loaded: &Loaded, hook: &Hook) -> Result<(), Error> {
-        let path = self.dir.join(LINKS).join(hook.program);
+        let links = self.dir.make(LINKS)?;
         // Something that is no such link, or one whose gate is lost.
-        remove_tree(&path, &mut Vec::new())?;
-        loaded.attach(hook)?.pin(&path).map_err(|e| cannot_pin(&path, &e))?;
+        links.remove_tree(hook.program, &mut Vec::new())?;
+        let link = loaded.attach(hook)?;
+        links.pin(link.as_fd(), hook.program).map_err(|e| cannot_pin(&links.path_of(hook.program), &e))?;
         self.pin_program(loaded, hook)
     }
 
     fn pin_program(&self, loaded: &Loaded, hook: &Hook) -> Result<(), Error> {
-        let path = self.dir.join(PROGRAMS).join(hook.program);
-        let new = self.dir.join(PROGRAMS).join(format!("{}{NEW}", hook.program));
-        bpf::program(&loaded.object, hook.program)?.pin(&new).map_err(|e| cannot_pin(&new, &e))?;
-        fs::rename(&new, &path).map_err(|e| cannot_pin(&path, &e))
+        let programs = self.dir.make(PROGRAMS)?;
+        let new = format!("{}{NEW}", hook.program);
+        let program = bpf::program(&loaded.object, hook.program)?;
+        let pinned = programs.pin(program.as_fd(), &new).and_then(|()| programs.rename(&new, hook.program));
+        pinned.map_err(|e| cannot_pin(&programs.path_of(hook.program), &e))
     }
 
     fn set_build(&self, to: &str) -> Result<(), Error> {
-        let path = self.dir.join(BUILD);
-        let new = self.dir.join(format!("{BUILD}{NEW}"));
-        symlink(to, &new).and_then(|()| fs::rename(&new, &path)).map_err(|e| cannot_pin(&path, &e))
+        let new = format!("{BUILD}{NEW}");
+        let made = self.dir.make_link(to, &new).and_then(|()| self.dir.rename(&new, BUILD));
+        made.map_err(|e| cannot_pin(&self.dir.path_of(BUILD), &e))
     }
+}
+
+/// Removes what has not got its name yet.
+fn remove_new(dir: &Dir) -> Result<(), Error> {
+    for name in dir.names()?.into_iter().filter(|name| name.ends_with(NEW)) {
+        dir.remove_tree(&name, &mut Vec::new())?;
+    }
+    Ok(())
 }
 
 /// What an element of a map of numbers holds.

@@ -10,7 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use topstat::{Account, Backend};
 use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Field, Lost, Row, Settings, Snapshot};
-use topstat_samples::pinned::Adopted;
+use topstat_samples::pinned::{Adopted, Attached};
 use topstat_samples::tasks::AccountOptions;
 use topstat_samples::{
     Check, Error, Family, Options, Outcome, Program, SampleInfo, Source, State, TableInfo, TableSettings,
@@ -41,6 +41,8 @@ pub struct Fake {
     pub checks: Vec<Check>,
     /// What a daemon has pinned, by family.
     pub pinned: HashMap<&'static str, Arc<FakeState>>,
+    /// What is attached, wherever it is pinned.
+    pub attached: Vec<Attached>,
     /// Why nobody may open what is pinned.
     pub unpinnable: Option<&'static str>,
     /// How the account of tasks was loaded.
@@ -185,6 +187,10 @@ impl Backend for Fake {
 
     fn remove(&mut self, pins: &Path) -> Result<Vec<PathBuf>, Error> {
         Ok(self.pinned.drain().map(|(name, _)| pins.join(name)).collect())
+    }
+
+    fn attached(&mut self) -> Result<Vec<Attached>, Error> {
+        Ok(self.attached.clone())
     }
 
     fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, Error> {

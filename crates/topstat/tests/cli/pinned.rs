@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use topstat::Exit;
 use topstat_samples::TableSettings;
+use topstat_samples::pinned::Attached;
 
 use crate::console::FakeConsole;
 use crate::fake::Fake;
@@ -232,6 +233,30 @@ fn unload_removes_what_is_pinned_and_says_what() {
     assert_eq!(console.run(&line, &mut fake), Exit::Done);
     assert_eq!((console.written().as_str(), console.notes.as_str()), ("", "topstat: nothing is pinned at /pins\n"));
     assert!(!pid_file.exists());
+    // What counts on all the same is told apart: another daemon's is well, and so is what a process holds.
+    let link = |program: &str, link, at: Option<&str>, holders: &[u32]| Attached {
+        program: program.into(),
+        link,
+        at: at.map(Into::into),
+        holders: holders.into(),
+    };
+    let elsewhere = link("inet_egress", 1, Some("/bpf/others/abi-1/inet/links/inet_egress"), &[]);
+    let held = link("inet_egress", 2, None, &[77]);
+    let moved = link("inet_ingress", 3, Some("/bpf/pins/away/inet/links/inet_ingress"), &[]);
+    let unseen = link("inet_state_ente", 4, None, &[]);
+    for (attached, exit, said) in [
+        (vec![elsewhere.clone(), held], Exit::Done, vec!["another topstat counts on, pinned at /bpf/others (1 links)"]),
+        (
+            vec![moved.clone(), elsewhere],
+            Exit::Failed,
+            vec!["still attached, by links in /bpf/pins/away/inet/links", "inet_ingress (link 3)", "another topstat"],
+        ),
+        (vec![moved, unseen], Exit::Failed, vec!["(link 3)", "inet_state_ente (link 4)", "other mount namespaces"]),
+    ] {
+        let mut console = FakeConsole::pipe();
+        assert_eq!(console.run(&line, &mut Fake { attached, ..Fake::default() }), exit, "{}", console.notes);
+        assert!(said.iter().all(|said| console.notes.contains(said)), "{}", console.notes);
+    }
     // Not under a daemon that runs.
     let file = std::fs::File::create(&pid_file).unwrap();
     std::fs::write(&pid_file, "77\n").unwrap();

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A directory of a BPF file system that is held open, and what is in it.
+//!
+//! Root works in here, on names that others may once have been able to exchange. So all goes by descriptors: a
+//! directory is opened once, whose it is is asked of what was opened, and what is in it is reached by one name at a
+//! time from there. No symbolic link is followed and no mount is entered, by the kernel's own word (`openat2` with
+//! `RESOLVE_BENEATH`, `RESOLVE_NO_SYMLINKS` and `RESOLVE_NO_XDEV`, Linux 5.6). rustix, which is used for all else already,
+//! gives these calls as they are; cap-std and pathrs are made for following links inside of a directory, which is not
+//! wanted here.
+//!
+//! libbpf takes paths. It gets `/proc/self/fd/N` of an object that is held open, or `/proc/self/fd/N/name` of a
+//! directory that is, which works on every kernel (`BPF_F_PATH_FD` would take Linux 6.5): the kernel goes from the
+//! descriptor on, and follows no link when it pins.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use crate::Error;
+
+/// Only root's: whoever can open the pins can change what is counted.
+pub const PRIVATE: u32 = 0o700;
+/// Others than the owner may write.
+const OTHERS_WRITE: u32 = 0o022;
+/// Of a directory: only owners may rename or remove what is in it.
+const STICKY: u32 = 0o1000;
+/// From a directory to what is in it.
+const STEP: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
+/// What keeps others out of a BPF file system.
+pub const FOR_ROOT_ALONE: &str = "mount the BPF file system for root alone: mount -t bpf -o mode=700 bpf /sys/fs/bpf";
+
+/// An error of what is pinned, by the system's answer.
+pub fn failed(path: &Path, why: &io::Error, advice: &str) -> Error {
+    let (why, advice) = match why.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => (why.to_string(), "run as root"),
+        Some(libc::EROFS) => (why.to_string(), "mount the BPF file system writable: mount -o remount,rw /sys/fs/bpf"),
+        Some(libc::ELOOP) => {
+            ("it is a symbolic link, and none is followed".to_owned(), "name the directory itself, or remove the link")
+        }
+        Some(libc::EXDEV) => ("something is mounted on it".to_owned(), "unmount that first"),
+        _ => (why.to_string(), advice),
+    };
+    refused(path, why, advice)
+}
+
+/// An error of what is pinned, in words.
+pub fn refused(path: &Path, why: impl Into<String>, advice: impl Into<String>) -> Error {
+    Error::Pins { path: path.to_owned(), why: why.into(), advice: advice.into() }
+}
+
+pub fn broken(path: &Path, why: impl Into<io::Error>) -> Error {
+    failed(path, &why.into(), "look at what is there, or remove it")
+}
+
+/// Whether what this user owns is as good as one's own: root's, and that of the user whom this program runs as.
+fn is_trusted(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
+}
+
+/// Who is trusted, for people.
+fn trusted() -> String {
+    match rustix::process::geteuid().as_raw() {
+        0 => "root".to_owned(),
+        own => format!("root or uid {own}"),
+    }
+}
+
+/// Refuses what others own, or can write.
+pub fn check_private(path: &Path, stat: &Stat) -> Result<(), Error> {
+    if !is_trusted(stat.st_uid) {
+        let why = format!("it belongs to uid {}, and not to {}", stat.st_uid, trusted());
+        return Err(refused(
+            path,
+            why,
+            format!("see what that user has put there and remove it, then {FOR_ROOT_ALONE}"),
+        ));
+    }
+    let link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
+    if stat.st_mode & OTHERS_WRITE != 0 && !link {
+        let why = format!("others than its owner may write to it (mode {:04o})", stat.st_mode & 0o7777);
+        let advice = format!("remove what is not topstat's, then chmod 700 {}; and {FOR_ROOT_ALONE}", path.display());
+        return Err(refused(path, why, advice));
+    }
+    Ok(())
+}
+
+/// Refuses a directory that leads to the pins if somebody who is not trusted could exchange what is in it: its owner, and
+/// all who may write to it, unless the sticky bit leaves each entry to its owner, who is looked at next.
+pub fn check_above(dir: &Path, stat: &Stat) -> Result<(), Error> {
+    let advice = format!("use a directory that is below root's alone; or {FOR_ROOT_ALONE}");
+    if !is_trusted(stat.st_uid) {
+        let why = format!("it belongs to uid {}, who could exchange what is pinned below", stat.st_uid);
+        return Err(refused(dir, why, advice));
+    }
+    if stat.st_mode & OTHERS_WRITE != 0 && stat.st_mode & STICKY == 0 {
+        let why =
+            format!("others may write to it (mode {:04o}), and exchange what is pinned below", stat.st_mode & 0o7777);
+        return Err(refused(dir, why, advice));
+    }
+    Ok(())
+}
+
+/// What is in a directory under a name, held open, but not for reading.
+pub struct Entry {
+    fd: OwnedFd,
+    path: PathBuf,
+    stat: Stat,
+}
+
+impl Entry {
+    /// What it is.
+    pub fn kind(&self) -> FileType {
+        FileType::from_raw_mode(self.stat.st_mode)
+    }
+
+    /// When it was last written.
+    pub fn modified(&self) -> Option<std::time::SystemTime> {
+        let (seconds, ns) = (u64::try_from(self.stat.st_mtime).ok()?, u32::try_from(self.stat.st_mtime_nsec).ok()?);
+        std::time::UNIX_EPOCH.checked_add(std::time::Duration::new(seconds, ns))
+    }
+
+    /// A path by which libbpf opens the very object.
+    pub fn object(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.fd.as_raw_fd()).into()
+    }
+
+    /// Its descriptor.
+    pub fn held(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Where it is, for people.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        check_private(&self.path, &self.stat)
+    }
+
+    /// Opens it for reading, if it is a directory.
+    fn open(self) -> Result<Option<Dir>, Error> {
+        if self.kind() != FileType::Directory {
+            return Ok(None);
+        }
+        self.check()?;
+        Dir::open(self.fd.as_fd(), self.path).map(Some)
+    }
+}
+
+/// See the module.
+pub struct Dir {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Dir {
+    /// Opens a directory for reading that is held open otherwise.
+    pub fn open(held: BorrowedFd<'_>, path: PathBuf) -> Result<Self, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat2(held, ".", flags, Mode::empty(), STEP).map_err(|e| broken(&path, e))?;
+        Ok(Self { fd, path })
+    }
+
+    /// Where it was opened, for people.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where something in it is, for people.
+    pub fn path_of(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Its device and inode, which tell it from any other, and its owner and mode.
+    pub fn stat(&self) -> Result<Stat, Error> {
+        rustix::fs::fstat(&self.fd).map_err(|e| broken(&self.path, e))
+    }
+
+    /// Another descriptor of it, which is locked apart from this one.
+    pub fn again(&self) -> Result<OwnedFd, Error> {
+        Self::open(self.fd.as_fd(), self.path.clone()).map(|dir| dir.fd)
+    }
+
+    /// Has only its owner look into it.
+    pub fn make_private(&self) -> Result<(), Error> {
+        rustix::fs::fchmod(&self.fd, Mode::from_raw_mode(PRIVATE)).map_err(|e| broken(&self.path, e))
+    }
+
+    /// What is in it, sorted.
+    pub fn names(&self) -> Result<Vec<String>, Error> {
+        let failed = |e: Errno| broken(&self.path, e);
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.fd).map_err(failed)? {
+            names.push(entry.map_err(failed)?.file_name().to_string_lossy().into_owned());
+        }
+        names.retain(|name| name != "." && name != "..");
+        names.sort();
+        Ok(names)
+    }
+
+    /// What is there under a name, whosever it is. `None`: nothing.
+    pub fn find(&self, name: &str) -> Result<Option<Entry>, Error> {
+        let path = self.path_of(name);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = match rustix::fs::openat2(&self.fd, name, flags, Mode::empty(), STEP) {
+            Err(Errno::NOENT) => return Ok(None),
+            fd => fd.map_err(|e| broken(&path, e))?,
+        };
+        let stat = rustix::fs::fstat(&fd).map_err(|e| broken(&path, e))?;
+        Ok(Some(Entry { fd, path, stat }))
+    }
+
+    /// A pinned object. `None`: nothing is there, or something else.
+    ///
+    /// # Errors
+    /// Also when it is another user's, or others can write it.
+    pub fn pinned(&self, name: &str) -> Result<Option<Entry>, Error> {
+        let Some(entry) = self.find(name)?.filter(|entry| entry.kind() == FileType::RegularFile) else {
+            return Ok(None);
+        };
+        entry.check()?;
+        Ok(Some(entry))
+    }
+
+    /// A directory in it. `None`: nothing is there, or something else.
+    ///
+    /// # Errors
+    /// Also when it is another user's, or others can write it.
+    pub fn dir(&self, name: &str) -> Result<Option<Self>, Error> {
+        self.find(name)?.map_or(Ok(None), Entry::open)
+    }
+
+    /// A directory in it, made if need be, which only its owner can look into. What has its name and is none is removed.
+    pub fn make(&self, name: &str) -> Result<Self, Error> {
+        let path = self.path_of(name);
+        if let Some(found) = self.dir(name)? {
+            return Ok(found);
+        }
+        self.remove_tree(name, &mut Vec::new())?;
+        rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(PRIVATE)).map_err(|e| broken(&path, e))?;
+        self.dir(name)?.ok_or_else(|| broken(&path, Errno::NOTDIR))
+    }
+
+    /// The text of a symbolic link. `None`: there is none, or not of a trusted user.
+    pub fn link(&self, name: &str) -> Option<String> {
+        let entry = self.find(name).ok()??;
+        entry.check().ok()?;
+        // An empty name: the link that is held open.
+        let text = rustix::fs::readlinkat(&entry.fd, "", Vec::new()).ok()?;
+        Some(text.to_string_lossy().into_owned())
+    }
+
+    /// Makes a symbolic link.
+    pub fn make_link(&self, text: &str, name: &str) -> io::Result<()> {
+        Ok(rustix::fs::symlinkat(text, &self.fd, name)?)
+    }
+
+    /// Gives something another name, in place of what has it.
+    pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.fd, from, &self.fd, to)?)
+    }
+
+    /// Pins an object under a name that nothing has.
+    pub fn pin(&self, object: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+        let path = CString::new(format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()))?;
+        // SAFETY: a descriptor, and a string that ends in 0.
+        match unsafe { libbpf_sys::bpf_obj_pin(object.as_raw_fd(), path.as_ptr()) } {
+            0 => Ok(()),
+            error => Err(io::Error::from_raw_os_error(-error)),
+        }
+    }
+
+    /// Removes a file, or a directory and all that is in it. A link is removed, and not what it leads to.
+    ///
+    /// # Errors
+    /// Also when there is a directory of another user's, or one that others can write, or that something is mounted on.
+    pub fn remove_tree(&self, name: &str, removed: &mut Vec<PathBuf>) -> Result<(), Error> {
+        let Some(entry) = self.find(name)? else { return Ok(()) };
+        let path = entry.path.clone();
+        let done = match entry.open()? {
+            Some(dir) => {
+                for name in dir.names()? {
+                    dir.remove_tree(&name, removed)?;
+                }
+                rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR)
+            }
+            None => rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()),
+        };
+        done.map_err(|e| broken(&path, e))?;
+        removed.push(path);
+        Ok(())
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is pinned belongs to root alone, with every directory above it: nobody else can have root adopt what is not
+//! topstat's, or remove what is elsewhere.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::thread::{set_thread_gid, set_thread_uid};
+use topstat_live::daemon::Place;
+use topstat_live::nest::inet;
+use topstat_live::role::{self, say, told};
+use topstat_live::tally::TABLES;
+use topstat_live::watch::{everything, table};
+use topstat_live::{Case, Nest, Role, Scratch, case, eventually, note};
+use topstat_samples::State;
+use topstat_samples::pinned::{self, Adopted, Pins};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(another_users_directory_is_refused, Root),
+        case!(a_race_with_a_link_removes_nothing_elsewhere, Root),
+        case!(a_race_in_roots_own_directory_removes_nothing_elsewhere, Root),
+        case!(links_are_followed_nowhere, Root),
+        case!(pins_of_another_user_are_refused, Root),
+        case!(what_others_could_exchange_is_refused, Root),
+        case!(unload_says_what_is_still_attached, Root),
+    ]
+}
+
+/// Somebody without privileges, who is no user of this host.
+const SOMEBODY: u32 = 64_999;
+/// How often root looks while somebody exchanges names.
+const ROUNDS: u32 = 2000;
+/// The longest that this goes on, on a slow host.
+const RACE: Duration = Duration::from_secs(4);
+
+/// A BPF file system of a test's own, unmounted when dropped.
+struct Bpffs {
+    dir: PathBuf,
+    _scratch: Scratch,
+}
+
+impl Bpffs {
+    /// Mounted with this mode, below a directory that all may look into.
+    fn new(name: &str, mode: &str) -> Self {
+        let scratch = Scratch::new(name);
+        let dir = scratch.path().join("bpf");
+        fs::create_dir(&dir).unwrap();
+        fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let options = std::ffi::CString::new(format!("mode={mode}")).unwrap();
+        mount("bpf", &dir, "bpf", MountFlags::empty(), Some(options.as_c_str())).expect("mount a BPF file system");
+        Self { dir, _scratch: scratch }
+    }
+
+    fn pins(&self) -> Pins {
+        Pins::at(&self.dir.join("topstat"))
+    }
+}
+
+impl Drop for Bpffs {
+    fn drop(&mut self) {
+        let _ = unmount(&self.dir, UnmountFlags::DETACH);
+    }
+}
+
+fn adopt(pins: &Pins) -> Result<(Arc<dyn State>, Adopted), topstat_samples::Error> {
+    pinned::adopt(pins, inet(), &TABLES.map(table), &everything())
+}
+
+/// That all who use what is pinned refuse it, with all of these words.
+fn assert_refused(pins: &Pins, title: &str, words: &[&str]) {
+    let answers = [
+        ("adopt", adopt(pins).err()),
+        ("open", pinned::open(pins, inet()).err()),
+        ("remove", pinned::remove(pins).err()),
+        ("status", pinned::status(pins).err()),
+    ];
+    for (what, error) in answers {
+        let error = error.unwrap_or_else(|| panic!("{title}: {what} took it")).to_string();
+        for word in words {
+            assert!(error.contains(word), "{title}: {what}: no '{word}' in: {error}");
+        }
+        if what == "adopt" {
+            note(format!("{title}: {error}"));
+        }
+    }
+}
+
+/// Makes the directory where a daemon would, as the user `SOMEBODY`; and then exchanges, as whoever it was started as, a
+/// leftover with a link to `victim` until it is told to stop.
+pub fn planter(dir: &str, victim: &str, who: &str) {
+    let abi = Path::new(dir).join(format!("abi-{}", inet().abi()));
+    if who == "somebody" {
+        set_thread_gid(rustix::process::Gid::from_raw(SOMEBODY)).expect("another group");
+        set_thread_uid(rustix::process::Uid::from_raw(SOMEBODY)).expect("another user");
+    }
+    let partial = abi.join(format!("{}-partial", inet().name()));
+    let link = abi.join("link");
+    let plant = || {
+        let _ = fs::create_dir_all(partial.join("victim"));
+        let _ = symlink(victim, &link);
+    };
+    plant();
+    say("planted");
+    let told = std::thread::spawn(told);
+    while !told.is_finished() {
+        // Root may have removed either of them.
+        for _ in 0..50 {
+            if renameat_with(CWD, &partial, CWD, &link, RenameFlags::EXCHANGE).is_err() {
+                plant();
+            }
+        }
+    }
+    say("done");
+}
+
+/// Files that root must not remove: in a directory called as one of the leftover's is.
+fn victims(scratch: &Scratch) -> (PathBuf, [PathBuf; 2]) {
+    let root = scratch.path().join("elsewhere");
+    fs::create_dir_all(root.join("victim")).unwrap();
+    let files = [root.join("file"), root.join("victim/file")];
+    files.iter().for_each(|file| fs::write(file, "dear to somebody").unwrap());
+    (root, files)
+}
+
+/// Has root clean up, and adopt, again and again, while names are exchanged. Gives how often it could.
+fn race(pins: &Pins, role: &mut Role, victims: &[PathBuf]) -> (u32, u32) {
+    let (mut done, mut refused) = (0, 0);
+    let begun = Instant::now();
+    for _ in 0..ROUNDS {
+        match pinned::remove(pins) {
+            Ok(_) => done += 1,
+            Err(_) => refused += 1,
+        }
+        for victim in victims {
+            assert!(victim.exists(), "root has removed {}, which is elsewhere", victim.display());
+        }
+        if begun.elapsed() > RACE {
+            break;
+        }
+    }
+    role.tell("stop");
+    role.expect("done");
+    (done, refused)
+}
+
+/// It was there before the daemon, in a BPF file system that everybody may write to.
+fn another_users_directory_is_refused() {
+    let bpffs = Bpffs::new("planted", "1777");
+    let pins = bpffs.pins();
+    let dir = pins.dir().to_str().unwrap().to_owned();
+    let mut role = Role::start("planter", &[&dir, "/nonexistent", "somebody"]);
+    role.expect("planted");
+    role.tell("stop");
+    role.expect("done");
+    role.finish();
+    let uid = format!("uid {SOMEBODY}");
+    let words = [dir.as_str(), &uid, "mount -t bpf -o mode=700 bpf /sys/fs/bpf"];
+    assert_refused(&pins, "another user's directory", &words);
+    assert!(!pins.dir().join(format!("abi-{}/inet", inet().abi())).exists(), "something was pinned there");
+    // Nor is one that leads to a directory of root's.
+    fs::remove_dir_all(pins.dir()).unwrap();
+    let bystander = bpffs.dir.join("roots");
+    fs::create_dir(&bystander).unwrap();
+    symlink(&bystander, pins.dir()).unwrap();
+    std::os::unix::fs::lchown(pins.dir(), Some(SOMEBODY), Some(SOMEBODY)).unwrap();
+    assert_refused(&pins, "another user's link", &[&dir, "symbolic link"]);
+    assert!(bystander.exists() && pins.dir().is_symlink());
+}
+
+/// As it was found: root's `topstat unload` deleted a file elsewhere.
+fn a_race_with_a_link_removes_nothing_elsewhere() {
+    let bpffs = Bpffs::new("race", "1777");
+    let (scratch, pins) = (Scratch::new("race-victims"), bpffs.pins());
+    let (root, files) = victims(&scratch);
+    let arguments = [pins.dir().to_str().unwrap(), root.to_str().unwrap(), "somebody"];
+    let mut role = Role::start("planter", &arguments);
+    role.expect("planted");
+    let (done, refused) = race(&pins, &mut role, &files);
+    assert_eq!(done, 0, "it is somebody else's directory");
+    note(format!("refused {refused} times while names were exchanged"));
+}
+
+/// What removes does not depend on whose directory it is: a link is removed, and never what it leads to.
+fn a_race_in_roots_own_directory_removes_nothing_elsewhere() {
+    let bpffs = Bpffs::new("own-race", "700");
+    let (scratch, pins) = (Scratch::new("own-race-victims"), bpffs.pins());
+    let (root, files) = victims(&scratch);
+    let arguments = [pins.dir().to_str().unwrap(), root.to_str().unwrap(), "root"];
+    let mut role = Role::start("planter", &arguments);
+    role.expect("planted");
+    // As root it made it like any other.
+    let (done, refused) = race(&pins, &mut role, &files);
+    note(format!("removed {done} times, in vain {refused} times, while names were exchanged"));
+    assert!(done + refused > 0);
+}
+
+/// A link in place of each file and directory, to the very thing: what is above is refused, what is within is no state.
+fn links_are_followed_nowhere() {
+    let bpffs = Bpffs::new("links", "700");
+    let pins = Pins::at(&bpffs.dir.join("below/topstat"));
+    let family = pins.dir().join(format!("abi-{}/inet", inet().abi()));
+    for above in [bpffs.dir.join("below"), pins.dir().to_owned()] {
+        drop(adopt(&pins).unwrap());
+        let real = bpffs.dir.join("real");
+        fs::rename(&above, &real).unwrap();
+        symlink(&real, &above).unwrap();
+        assert_refused(&pins, "a link above", &[above.to_str().unwrap(), "symbolic link"]);
+        fs::remove_file(&above).unwrap();
+        fs::rename(&real, &above).unwrap();
+    }
+    for within in ["", "maps", "links", "programs", "maps/banks", "links/inet_egress", "programs/inet_egress"] {
+        drop(adopt(&pins).unwrap());
+        let place = if within.is_empty() { family.clone() } else { family.join(within) };
+        let real = bpffs.dir.join("real");
+        fs::rename(&place, &real).unwrap();
+        symlink(&real, &place).unwrap();
+        let before = fs::read_dir(&real).map(Iterator::count).ok();
+        if within.is_empty() || within.starts_with("maps") {
+            assert!(pinned::open(&pins, inet()).is_err(), "{within}: it was opened by a link");
+        }
+        let (state, adopted) = adopt(&pins).unwrap_or_else(|e| panic!("{within}: {e}"));
+        // Of programs that are attached the pins are not needed.
+        if !within.starts_with("programs") {
+            assert_ne!(adopted, Adopted::Found, "{within}: it was found by a link");
+            assert!(!place.is_symlink(), "{within}: it is still a link");
+        }
+        assert_eq!(state.programs().len(), topstat_live::nest::programs().len(), "{within}");
+        assert_eq!(fs::read_dir(&real).map(Iterator::count).ok(), before, "{within}: what it led to was touched");
+        drop(state);
+        pinned::remove(&pins).unwrap();
+        assert!(real.exists(), "{within}: what it led to was removed");
+        if real.is_dir() { fs::remove_dir_all(&real) } else { fs::remove_file(&real) }.unwrap();
+    }
+}
+
+/// Root's directory, with something in it that is another user's, or that others can write.
+fn pins_of_another_user_are_refused() {
+    let nest = Nest::new("owners");
+    let family = nest.family();
+    let uid = format!("uid {SOMEBODY}");
+    for within in ["", "maps", "links", "maps/banks", "links/inet_egress"] {
+        drop(adopt(&nest.pins).unwrap());
+        let path = family.join(within);
+        chown(&path, Some(SOMEBODY), None).unwrap();
+        let answers = [adopt(&nest.pins).err(), pinned::open(&nest.pins, inet()).err()];
+        for error in answers.map(|error| error.unwrap_or_else(|| panic!("{within}: it was taken")).to_string()) {
+            let place = path.to_str().unwrap().trim_end_matches('/');
+            assert!(error.contains(&uid) && error.contains(place), "{within}: {error}");
+        }
+        chown(&path, Some(0), None).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o777)).unwrap();
+        let error = adopt(&nest.pins).err().unwrap_or_else(|| panic!("{within}: it was taken")).to_string();
+        assert!(error.contains("others than its owner may write"), "{within}: {error}");
+        fs::set_permissions(&path, mode).unwrap();
+        assert_eq!(adopt(&nest.pins).unwrap().1, Adopted::Found, "{within}: it is root's again");
+    }
+    // What only lies there is removed with all else; a directory of another user's is not gone into.
+    chown(family.join("maps/banks"), Some(SOMEBODY), None).unwrap();
+    chown(family.join("programs"), Some(SOMEBODY), None).unwrap();
+    let error = pinned::remove(&nest.pins).unwrap_err().to_string();
+    assert!(error.contains(&uid), "{error}");
+    fs::read_dir(family.parent().unwrap()).unwrap().for_each(|left| {
+        chown(left.unwrap().path().join("programs"), Some(0), None).unwrap();
+    });
+    pinned::remove(&nest.pins).unwrap();
+    assert!(!nest.dir.exists());
+}
+
+/// Directories above: whoever owns one, or can write to it, can exchange what is below.
+fn what_others_could_exchange_is_refused() {
+    // With the sticky bit nobody can touch root's directory, and without it everybody can.
+    let bpffs = Bpffs::new("above", "1777");
+    let pins = bpffs.pins();
+    assert_eq!(adopt(&pins).unwrap().1, Adopted::Loaded);
+    assert_eq!(adopt(&pins).unwrap().1, Adopted::Found);
+    fs::set_permissions(&bpffs.dir, PermissionsExt::from_mode(0o777)).unwrap();
+    assert_refused(&pins, "without the sticky bit", &[bpffs.dir.to_str().unwrap(), "mode 0777", "mode=700"]);
+    fs::set_permissions(&bpffs.dir, PermissionsExt::from_mode(0o755)).unwrap();
+    let uid = format!("uid {SOMEBODY}");
+    // The mount itself, and what it is mounted below.
+    for above in [&bpffs.dir, bpffs.dir.parent().unwrap()] {
+        chown(above, Some(SOMEBODY), None).unwrap();
+        assert_refused(&pins, "below another user's directory", &[above.to_str().unwrap(), &uid]);
+        chown(above, Some(0), None).unwrap();
+    }
+    assert_eq!(adopt(&pins).unwrap().1, Adopted::Found);
+    pinned::remove(&pins).unwrap();
+    // Nobody can hide a state by a '..' either.
+    assert_refused(&Pins::at(&bpffs.dir.join("x/../topstat")), "a path with '..'", &["'..'"]);
+}
+
+fn unload(place: &Place) -> Output {
+    let mut command: Command = role::command("topstat");
+    let (pins, pid_file) = (place.pins.to_str().unwrap(), place.pid_file.to_str().unwrap());
+    command.args(["unload", "--pins", pins, "--pid-file", pid_file]).output().expect("topstat unload")
+}
+
+/// Links that are not where it looks keep programs attached, and it says so.
+fn unload_says_what_is_still_attached() {
+    let nest = Nest::new("moved");
+    let place = Place { mount: "/nonexistent".into(), pins: nest.dir.clone(), pid_file: nest_pid_file(&nest) };
+    drop(adopt(&nest.pins).unwrap());
+    let abi = nest.family().parent().unwrap().to_owned();
+    let away = nest.dir.join("away");
+    fs::rename(&abi, &away).unwrap();
+    let output = unload(&place);
+    let said = String::from_utf8(output.stderr).unwrap();
+    note(said.trim_end().to_owned());
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let links = away.join("inet/links");
+    for word in ["inet_egress", "still attached", links.to_str().unwrap(), "rm -r"] {
+        assert!(said.contains(word), "no '{word}' in: {said}");
+    }
+    // Back in its place it is removed, and then there is nothing more to be said.
+    fs::rename(&away, &abi).unwrap();
+    let output = unload(&place);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.contains(nest.dir.to_str().unwrap())), (Some(0), false), "{said}");
+    // In a file system that nobody can see any more.
+    let bpffs = Bpffs::new("unseen", "700");
+    drop(adopt(&bpffs.pins()).unwrap());
+    let held = rustix::fs::open(&bpffs.dir, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+    unmount(&bpffs.dir, UnmountFlags::DETACH).unwrap();
+    let output = unload(&place);
+    let said = String::from_utf8(output.stderr).unwrap();
+    note(said.trim_end().to_owned());
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for word in ["inet_egress", "still attached", "mount namespace"] {
+        assert!(said.contains(word), "no '{word}' in: {said}");
+    }
+    drop(held);
+    let gone = || pinned::attached().unwrap().iter().all(|link| link.at.is_some() || !link.holders.is_empty());
+    assert!(eventually(Duration::from_secs(10), gone), "links of a file system that is gone");
+}
+
+fn nest_pid_file(nest: &Nest) -> PathBuf {
+    std::env::temp_dir().join(nest.dir.file_name().unwrap()).with_extension("pid")
+}
