@@ -9,8 +9,12 @@ ARGS ?= top tcp_v4/conns_pps
 BENCH ?= push overhead read memory exact tree refresh switch icount accuracy
 # Options for each of them: make bench BENCH=push BENCHFLAGS='--rounds 3'
 BENCHFLAGS ?=
-# How long `make soak` takes.
+# How long `make soak` and `make fuzz` take.
 SECONDS ?= 3600
+# What `make fuzz` fuzzes, of tests/fuzz/corpus; all of it where this is empty.
+FUZZ ?=
+# Whose system calls `make faults` has fail: those of one command, such as unload; or of all.
+FAULTS ?= all
 # Options for cargo: make test CARGOFLAGS=-j1
 CARGOFLAGS ?=
 
@@ -90,6 +94,16 @@ soak: ## Keep a daemon under load, readers, settings and kills for an hour (SECO
 	@scripts/setup build test
 	@$(AS_ROOT) env TOPSTAT_CROWD=100000 $(CARGO) test --locked -p topstat-live $(CARGOFLAGS) -- crowd::
 	@$(AS_ROOT) env TOPSTAT_SOAK_SECONDS=$(SECONDS) $(CARGO) test --locked -p topstat-live $(CARGOFLAGS) -- soak::
+
+.PHONY: fuzz
+fuzz: ## Fuzz for an hour (SECONDS=600), all targets or one (FUZZ=tree): docs/reliability.md
+	@scripts/setup build fuzz
+	@scripts/fuzz $(SECONDS) $(FUZZ)
+
+.PHONY: faults
+faults: ## Fail each system call of each command, once (FAULTS=unload): takes hours, see docs/reliability.md
+	@scripts/setup build test
+	@$(AS_ROOT) env TOPSTAT_FAULTS=$(FAULTS) $(CARGO) test --locked -p topstat-live $(CARGOFLAGS) -- syscall_faults::
 
 .PHONY: vm
 vm: ## Tests on all other kernels; or any command: make vm KERNEL=6.12 CMD='target/release/topstat check'

@@ -8,6 +8,9 @@ use std::path::PathBuf;
 /// The same for the compiler and for bindgen, or structures could differ in silence.
 const C_FLAGS: [&str; 2] = ["-Iinclude", "-std=gnu11"];
 
+/// The clang that scripts/fuzz has chosen.
+const FUZZ_CLANG: &str = "TOPSTAT_FUZZ_CLANG";
+
 fn main() {
     println!("cargo:rerun-if-changed=include");
     println!("cargo:rerun-if-changed=src/shim.c");
@@ -18,6 +21,12 @@ fn main() {
     build.files(["src/shim.c", "src/interleaved.c"]).opt_level(2).warnings(true).extra_warnings(true);
     for flag in C_FLAGS {
         build.flag(flag);
+    }
+    // The fuzzer is told which branches of the C are taken, and undefined behaviour ends it: see scripts/fuzz.
+    println!("cargo:rerun-if-env-changed={FUZZ_CLANG}");
+    if let Ok(clang) = env::var(FUZZ_CLANG) {
+        build.compiler(clang).flag("-fsanitize-coverage=inline-8bit-counters,pc-table,trace-cmp");
+        build.flag("-fsanitize=undefined").flag("-fsanitize-trap=undefined");
     }
     build.compile("topstat_engine_shim");
 

@@ -27,6 +27,9 @@ pub use error::Error;
 #[cfg(feature = "bench")]
 pub use families::inet::bench;
 pub use families::{Family, tasks};
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub use ranking::fuzz;
 
 pub use state::{Program, State, TableSettings, families, load_state};
 

@@ -24,6 +24,15 @@ mod suggest;
 mod system;
 mod time;
 
+/// What tests/fuzz gives bytes to, and compares with.
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz {
+    pub use crate::daemon::config::{Config, Error as ConfigError, TableConfig};
+    pub use crate::daemon::tree;
+    pub use crate::daemon::workers::Workers;
+}
+
 use std::ffi::OsString;
 
 pub use args::Args;

@@ -24,6 +24,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_half_finished_upgrade_is_finished, Root),
         case!(a_reader_killed_amid_a_refill, Root),
         case!(garbage_in_place_of_state, Root),
+        case!(garbage_in_maps, Root),
         case!(another_abi_is_refused, Root),
         case!(two_at_once, Root),
         case!(removed_under_load, Root),
@@ -225,6 +226,87 @@ fn garbage_in_place_of_state() {
     fs::create_dir(nest.dir.join("foreign")).unwrap();
     let removed = pinned::remove(&nest.pins).unwrap();
     assert!(nest.dir.join("foreign").exists() && !removed.contains(&nest.dir) && nest.files().len() == 2);
+}
+
+/// How often a program is given maps with garbage in them.
+const GARBAGE_ROUNDS: u64 = 12;
+/// What reads one table, on a busy host.
+const READS: Duration = Duration::from_secs(20);
+
+/// Whoever may write to what is pinned may write anything: what reads it shows something that adds up, or says what is
+/// wrong. It neither panics nor goes on for ever; and the daemon after it adopts what is there, or makes it anew.
+fn garbage_in_maps() {
+    let seed = std::env::var("TOPSTAT_GARBAGE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(|| u64::from(std::process::id()));
+    note(format!("seed {seed} (TOPSTAT_GARBAGE_SEED)"));
+    let mut state = seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut random = move |below: usize| {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        (state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % below
+    };
+    let nest = Nest::new("random");
+    let pins = nest.dir.to_str().unwrap().to_owned();
+    let mount = std::env::temp_dir().join("topstat-live-no-tree");
+    let (mut shown, mut refused) = (0, 0);
+    for round in 0..GARBAGE_ROUNDS {
+        drop(nest.adopt(&TABLES, &Options::default()));
+        let mut tally = Tally::new();
+        tally.during(|| std::thread::sleep(Duration::from_millis(20)));
+        let name = ["banks", "settings", "census"][random(3)];
+        let map = MapHandle::from_pinned_path(nest.family().join("maps").join(name)).unwrap();
+        for key in 0..map.max_entries() {
+            let key = key.to_ne_bytes();
+            let mut value = map.lookup(&key, MapFlags::ANY).unwrap().unwrap();
+            // All of it, or some words here and there.
+            let words = if random(3) == 0 { value.len() / 4 } else { 1 + random(200) };
+            for _ in 0..words {
+                let at = random(value.len() / 4) * 4;
+                let word = [0, 1, u32::MAX, 1 << 31, random(1 << 31) as u32][random(5)];
+                value[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+            }
+            map.update(&key, &value, MapFlags::ANY).unwrap();
+        }
+        // Programs push to it.
+        tally.during(|| std::thread::sleep(Duration::from_millis(20)));
+        let stat = format!("{}/stat", TABLES[0]);
+        let dump = format!("{}/dump", TABLES[1]);
+        let commands: [&[&str]; 5] = [
+            &["top", TABLES[0], "10ms", "2", "-o", "json"],
+            &["top", TABLES[1], "10ms", "1"],
+            &["get", &stat],
+            &["get", &dump],
+            &["ls"],
+        ];
+        for command in commands {
+            let mut child = topstat_live::role::command("topstat");
+            child.args(command).arg("--pins").arg(&pins).stdin(std::process::Stdio::null());
+            if command[0] != "ls" {
+                child.arg("--mount").arg(&mount);
+            }
+            let child = child.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped());
+            let mut child = child.spawn().expect("start topstat");
+            let ended = topstat_live::eventually(READS, || child.try_wait().unwrap().is_some());
+            if !ended {
+                child.kill().unwrap();
+            }
+            let output = child.wait_with_output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            let what = format!("round {round} of seed {seed}, {command:?} with garbage in {name}");
+            assert!(ended, "{what}: it goes on");
+            assert!(!said.contains("panicked"), "{what}: {said}");
+            match output.status.code() {
+                Some(0) => shown += 1,
+                Some(1) if !said.is_empty() => refused += 1,
+                code => panic!("{what}: {code:?}: {said}"),
+            }
+        }
+        let (state, _) = adopt(&nest.pins).unwrap_or_else(|e| panic!("round {round} of seed {seed}, {name}: {e}"));
+        drop(state);
+        pinned::remove(&nest.pins).unwrap();
+    }
+    note(format!("{GARBAGE_ROUNDS} rounds: {shown} commands have shown something, {refused} said what is wrong"));
 }
 
 /// Another topstat's state is neither used nor removed, but by removing all.

@@ -217,6 +217,17 @@ impl Shared {
         Ok(Self { memory, stride, entries })
     }
 
+    /// The same in memory of this process's own, filled with these bytes again and again.
+    #[cfg(feature = "fuzz")]
+    pub fn of_bytes(stride: usize, entries: usize, bytes: &[u8]) -> Self {
+        let stride = stride.next_multiple_of(8);
+        let mut memory = memmap2::MmapMut::map_anon(stride * entries).expect("memory");
+        for (to, from) in memory.iter_mut().zip(bytes.iter().cycle()) {
+            *to = *from;
+        }
+        Self { memory: memory.into(), stride, entries }
+    }
+
     /// How many values the map has.
     pub fn entries(&self) -> usize {
         self.entries

@@ -39,6 +39,12 @@ impl Banks {
         Ok(Self { memory: Shared::new(map)?, per_cpu, entries })
     }
 
+    /// Those in this memory.
+    #[cfg(feature = "fuzz")]
+    pub fn of(memory: Shared, per_cpu: u32, entries: u32) -> Self {
+        Self { memory, per_cpu, entries }
+    }
+
     /// Every slot free, every table knowing its place: `ts_table_init()`, through shared memory. Before any push.
     pub fn init(&self) {
         for bank in 0..self.cpus() * self.per_cpu {
@@ -94,7 +100,7 @@ impl Banks {
         for _ in 0..BUSY_TRIES {
             let mut window: ts_window = self.memory.read(bank, offset);
             if kind == TableType::Static {
-                return Some(window.sum[0] + window.sum[1]);
+                return Some(window.sum[0].wrapping_add(window.sum[1]));
             }
             // The sums last, and marks of one moment: W6 and W9 in the engine's window.h.
             let head: ts_window_head = self.memory.read(bank, offset);

@@ -5,7 +5,10 @@
 //! A family says what its objects look like ([`Ranked`]); all else is here, once.
 
 mod abi;
+mod assemble;
 mod banks;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod load;
 mod merge;
 mod pins;
@@ -191,7 +194,10 @@ impl Maps {
 
 impl Maps {
     /// Whether they are as large as what is read from them.
-    fn check<F: Ranked>(&self, entries: u32) -> Result<(), Error> {
+    fn check<F: Ranked>(&self, shape: &ts_shape) -> Result<(), Error> {
+        let unusable = |why: String| Error::Kernel { what: format!("use the constants of {}", F::NAME), why };
+        rows_of(shape).map_err(unusable)?;
+        let entries = shape.entries_mask.wrapping_add(1);
         let banks = banks::<F>();
         let bank = bank_size(entries);
         let needed = [
@@ -210,6 +216,14 @@ impl Maps {
         }
         Ok(())
     }
+}
+
+/// The rows that these constants say, if the entries are as many as that takes: whoever can write to what is pinned can
+/// write anything there.
+fn rows_of(shape: &ts_shape) -> Result<u32, String> {
+    let made = topstat_engine::entries_for(shape.top).map_err(|e| e.to_string())?;
+    let entries = shape.entries_mask.wrapping_add(1);
+    if entries == made { Ok(shape.top) } else { Err(format!("{entries} entries are not what {} rows take", shape.top)) }
 }
 
 /// What these constants begin with.
@@ -287,8 +301,9 @@ impl<F: Ranked> Ranking<F> {
                 why: format!("they are of ABI {}, this program is of ABI {}", shape.abi, F::ABI),
             });
         }
-        maps.check::<F>(shape.entries_mask + 1)?;
-        let banks = Banks::new(&maps.banks, banks::<F>(), shape.entries_mask + 1)?;
+        maps.check::<F>(&shape)?;
+        let entries = shape.entries_mask.wrapping_add(1);
+        let banks = Banks::new(&maps.banks, banks::<F>(), entries)?;
         let census = Shared::new(&maps.census)?;
         let (top, threads) = (shape.top, maps.threads::<F>());
         let skipped = Skipped::by(&programs, F::HOOKS);
@@ -400,7 +415,7 @@ impl<F: Ranked> State for Ranking<F> {
 
     fn pushed(&self, table: &TableInfo) -> Result<u64, Error> {
         let (sample, number) = Self::place(table)?;
-        Ok(self.banks.pushed(sample, number).saturating_mul(reader::scale(table.unit)))
+        Ok(self.banks.pushed(sample, number).saturating_mul(assemble::scale(table.unit)))
     }
 
     fn objects(&self, sample: &SampleInfo) -> u64 {

@@ -3,13 +3,15 @@
 
 use std::fs;
 use std::marker::PhantomData;
+use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::path::Path;
 use std::sync::Arc;
 
 use libbpf_rs::query::LinkTypeInfo;
-use libbpf_rs::{Link, Map, MapCore as _, MapFlags, MapHandle, Object, OpenObject};
+use libbpf_rs::{Link, Map, MapCore as _, MapFlags, MapHandle, MapType, Object, OpenObject};
 
+use super::abi::ts_shape;
 use super::{Loaded, Maps, Ranked, Ranking};
 use crate::hooks::{self, At, Hook};
 use crate::pinned::{
@@ -113,10 +115,12 @@ fn is_kept(map: &str) -> bool {
     !(map.ends_with(".rodata") || map.contains(".rodata.str") || map.ends_with(".kconfig"))
 }
 
-/// Whether a descriptor is of a map, a link (`bpf_link`) or a program: the kernel opens whatever is pinned.
-fn is_a(what: &str, fd: &impl AsFd) -> bool {
-    let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
-    fs::read_link(path).is_ok_and(|name| name.to_string_lossy().replace('_', "-").contains(what))
+/// Whether a descriptor is of a map, a link (`bpf_link`) or a program: the kernel opens whatever is pinned. Not to be
+/// able to look is an error, or what is there would be taken for damaged, and removed.
+fn is_a(what: &str, fd: &impl AsFd) -> Result<bool, Error> {
+    let path = std::path::PathBuf::from(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()));
+    let name = fs::read_link(&path).map_err(|e| unusable(&path, &e))?;
+    Ok(name.to_string_lossy().replace('_', "-").contains(what))
 }
 
 /// The state of a family, in its directory.
@@ -135,7 +139,7 @@ impl<F: Ranked> Pinned<F> {
         let Some(maps) = self.dir.dir(MAPS)? else { return Ok(None) };
         let Some(file) = maps.pinned(file_of(name))? else { return Ok(None) };
         let map = MapHandle::from_pinned_path(file.object()).map_err(|e| unusable(file.path(), &e))?;
-        Ok(Some(map).filter(|map| is_a("bpf-map", map)))
+        Ok(if is_a("bpf-map", &map)? { Some(map) } else { None })
     }
 
     /// The maps of the state.
@@ -154,10 +158,13 @@ impl<F: Ranked> Pinned<F> {
             }
         }
         let maps = self.maps()?;
-        Ok(match maps.shape() {
-            Ok(shape) if shape.abi == F::ABI => maps.check::<F>(shape.entries_mask + 1).err().map(|e| e.to_string()),
-            Ok(shape) => Some(format!("its constants are of ABI {}, not {}", shape.abi, F::ABI)),
-            Err(e) => Some(e.to_string()),
+        if (maps.constants.value_size() as usize) < size_of::<ts_shape>() {
+            return Ok(Some("its constants are too short".to_owned()));
+        }
+        let shape = maps.shape()?;
+        Ok(match shape.abi == F::ABI {
+            true => maps.check::<F>(&shape).err().map(|e| e.to_string()),
+            false => Some(format!("its constants are of ABI {}, not {}", shape.abi, F::ABI)),
         })
     }
 
@@ -166,7 +173,7 @@ impl<F: Ranked> Pinned<F> {
         let Some(links) = self.dir.dir(LINKS)? else { return Ok(None) };
         let Some(file) = links.pinned(hook.program)? else { return Ok(None) };
         let link = Link::open(file.object()).map_err(|e| unusable(file.path(), &e))?;
-        if !is_a("bpf-link", &link) {
+        if !is_a("bpf-link", &link)? {
             return Ok(None);
         }
         let info = link.info().map_err(|e| unusable(file.path(), &e))?;
@@ -176,8 +183,11 @@ impl<F: Ranked> Pinned<F> {
             (At::Cgroup, LinkTypeInfo::Cgroup(_)) => Some(info.prog_id),
             (At::Cgroup, _) => None,
             (At::Gate, _) => match self.map(&hook.gate())? {
-                Some(gate) => gate.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten().and_then(number),
-                None => None,
+                Some(gate) if gate.map_type() == MapType::ProgArray => {
+                    let program = gate.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY);
+                    program.map_err(|e| unusable(file.path(), &e))?.and_then(number)
+                }
+                _ => None,
             },
         };
         Ok(program.map(|id| (link, id)))

@@ -6,15 +6,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use libbpf_rs::{Object, ProgramInput};
-use topstat_model::{
-    CpuRow, CpuSection, Dump, DumpCpu, DumpSlot, Lost, Row as ModelRow, Settings, Snapshot, TableType, Unit,
-};
+use topstat_model::{Dump, DumpCpu, DumpSlot, Lost, Snapshot};
 
-use super::abi::{Row, TS_SLIDES, ts_refill, ts_section, ts_tick};
-use super::merge::{Merged, merge};
-use super::{Ranked, Ranking, parts};
+use super::abi::{Row, ts_refill, ts_section};
+use super::assemble::{Read, Section, Table, assemble, header, scale, sum};
+use super::{Ranked, Ranking};
 use crate::bpf::{self, Shared};
-use crate::{Error, Source, TableInfo, TableSettings};
+use crate::{Error, Source, TableInfo};
 
 /// The program that takes a section.
 const SNAPSHOT: &str = "ranked_snapshot";
@@ -39,22 +37,6 @@ pub struct Reader<F: Ranked> {
     /// Whether anything was turned away (T5) when the latest snapshot was taken: only then can an object be in no
     /// table although there are free rows.
     turned_away: bool,
-}
-
-/// One CPU's part, as it was read.
-struct Section<R> {
-    cpu: u32,
-    head: ts_section,
-    rows: Vec<R>,
-    stale: bool,
-}
-
-/// The table to be read, where it is, and what it is set to.
-struct Table<'a> {
-    info: &'a TableInfo,
-    sample: u32,
-    number: u32,
-    settings: TableSettings,
 }
 
 impl<F: Ranked> Reader<F> {
@@ -191,68 +173,35 @@ impl<F: Ranked> Reader<F> {
         table: &Table<'_>,
         time: SystemTime,
         sections: &[Section<F::Row>],
-        mut totals: Vec<u64>,
+        totals: Vec<u64>,
     ) -> Result<Snapshot, Error> {
-        let info = table.info;
         let tick = sections[0].head.tick;
-        let top = self.state.top as usize;
-        let scale = scale(info.unit);
-        let since = (info.kind == TableType::Dynamic).then(|| period_began(&tick));
-        let unranked = F::unranked(self.state.maps(), table.sample, table.number, &tick);
-        let merged = merge(sections.iter().map(|s| (s.cpu, s.rows.as_slice())), since, unranked.as_ref());
-
-        // A push that was under way at a slide's boundary may be in one slide for its object and
-        // in the next for the total; the larger of the two is what was pushed.
-        let shown: u64 = merged.iter().take(top).map(|m| m.row.head().value).sum();
-        let total: u64 = totals.iter().sum();
-        if let (Some(most), true) = (totals.iter_mut().max(), shown > total) {
-            *most += shown - total;
-        }
-        let rows = self.rows(table.sample, &merged, scale);
-        let proven = proven(&merged, rows.len(), sections, table.settings.order_ms());
-        let cpus =
-            sections.iter().zip(&totals).map(|(s, total)| self.cpu_section(table.sample, s, *total, scale)).collect();
         let lost = self.lost(table, sections);
-        let mut snapshot = Snapshot {
+        let read = Read {
+            table,
             time,
-            sample: info.sample.to_owned(),
-            table: info.name.to_owned(),
-            kind: info.kind,
-            unit: info.unit,
-            value_name: info.value_name.to_owned(),
-            period_ms: table.settings.period_ms,
-            delay_ms: table.settings.order_ms(),
+            sections,
+            totals,
+            unranked: F::unranked(self.state.maps(), table.sample, table.number, &tick),
             top: self.state.top,
             objects: self.state.census(table.sample),
-            total: totals.iter().sum::<u64>().saturating_mul(scale),
-            other: 0,
-            proven,
-            filter: None,
             lost_now: self.state.lost_now(table.sample, table.number, &lost),
             lost,
-            settings: header(table),
-            columns: F::columns(table.sample),
-            parts: parts::<F>(),
-            rows,
-            cpus,
+            cpu_rows: self.cpu_rows,
         };
-        snapshot.settle().map_err(|fault| Error::Kernel {
-            what: format!("take a snapshot of {}/{}", info.sample, info.name),
-            why: format!("it does not add up ({fault})"),
-        })?;
-        Ok(snapshot)
+        assemble::<F>(read, &mut self.describer)
     }
 
     fn lost(&self, table: &Table<'_>, sections: &[Section<F::Row>]) -> Lost {
         let mut further = vec![
-            ("crowded".into(), sections.iter().map(|s| s.head.crowded).sum()),
+            ("crowded".into(), sum(sections.iter().map(|s| s.head.crowded))),
             ("skipped".into(), self.state.skipped.count()),
         ];
         let own = F::lost(self.state.maps(), table.sample, table.number);
         further.extend(own.into_iter().map(|(name, count)| (name.into(), count)));
         Lost {
-            contended: sections.iter().map(|s| s.head.contended).sum(),
-            no_memory: sections.iter().map(|s| s.head.unobjected).sum(),
+            contended: sum(sections.iter().map(|s| s.head.contended)),
+            no_memory: sum(sections.iter().map(|s| s.head.unobjected)),
             further,
         }
     }
@@ -263,67 +212,6 @@ impl<F: Ranked> Reader<F> {
         bpf::read_out(&link)?;
         Ok(())
     }
-
-    /// The shown rows of the merge.
-    fn rows(&mut self, sample: u32, merged: &[Merged<'_, F::Row>], scale: u64) -> Vec<ModelRow> {
-        let shown = merged.iter().take(self.state.top as usize).filter(|m| m.row.head().value > 0);
-        (1..)
-            .zip(shown)
-            .map(|(rank, m)| ModelRow {
-                rank,
-                value: m.row.head().value.saturating_mul(scale),
-                object: F::describe(sample, m.row, &mut self.describer),
-                parts: m.row.head().part.iter().take(F::PARTS.len()).map(|p| p.saturating_mul(scale)).collect(),
-                cpus: m.cpus.clone(),
-            })
-            .collect()
-    }
-
-    fn cpu_section(&mut self, sample: u32, section: &Section<F::Row>, total: u64, scale: u64) -> CpuSection {
-        let wanted = if self.cpu_rows { section.rows.as_slice() } else { &[] };
-        let mut by_key: Vec<&F::Row> = wanted.iter().filter(|r| r.head().key > 0).collect();
-        by_key.sort_unstable_by(|a, b| b.head().key.cmp(&a.head().key).then(a.head().id.cmp(&b.head().id)));
-        let rows = by_key
-            .into_iter()
-            .take(self.state.top as usize)
-            .map(|r| CpuRow {
-                value: r.head().key.saturating_mul(scale),
-                object: F::describe(sample, r, &mut self.describer),
-            })
-            .collect();
-        CpuSection { cpu: section.cpu, total: total.saturating_mul(scale), stale: section.stale, rows }
-    }
-}
-
-/// What turns what is pushed into the table's unit.
-pub fn scale(unit: Unit) -> u64 {
-    if unit == Unit::Bits { 8 } else { 1 }
-}
-
-/// When the period began that ends at this instant, in ticks.
-fn period_began(tick: &ts_tick) -> u64 {
-    tick.now.saturating_sub(u64::from(TS_SLIDES) * (tick.end - tick.start))
-}
-
-fn header(table: &Table<'_>) -> Settings {
-    Settings {
-        enabled: table.settings.enabled,
-        owner: table.info.sample.to_owned(),
-        owner_enabled: table.settings.sample_enabled,
-        topstat_enabled: table.settings.root_enabled,
-    }
-}
-
-/// How many of the shown rows are certain to be the true top: those at least as large as
-/// anything that was ever turned away (T5 in the engine's `table.h`). With a delay, objects may
-/// have grown unseen, and nothing is certain.
-fn proven<R: Row>(merged: &[Merged<'_, R>], shown: usize, sections: &[Section<R>], delay_ms: u32) -> u32 {
-    if delay_ms > 0 {
-        return 0;
-    }
-    let missed = sections.iter().map(|s| s.head.missed).max().unwrap_or(0);
-    let certain = |m: &&Merged<'_, R>| m.row.head().value >= missed && m.row.head().busy == 0;
-    u32::try_from(merged.iter().take(shown).take_while(certain).count()).unwrap_or(u32::MAX)
 }
 
 impl<F: Ranked> Source for Reader<F> {
@@ -412,7 +300,7 @@ impl<F: Ranked> Source for Reader<F> {
             period_ms: table.settings.period_ms,
             delay_ms: table.settings.order_ms(),
             settings: header(&table),
-            ticks_per_slide: tick.end - tick.start,
+            ticks_per_slide: tick.end.saturating_sub(tick.start),
             now: tick.now,
             objects: self.state.census(table.sample),
             entries: self.state.banks.entries(),

@@ -36,7 +36,8 @@ pub fn idle(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi:
     if table != abi::TASKS_CPU && table != abi::TASKS_CPU_TOTAL {
         return None;
     }
-    let value = (0..).map_while(|cpu| runner(maps, cpu)).map(|runner| idle_of(maps, runner, sample, table, tick)).sum();
+    let each = (0..).map_while(|cpu| runner(maps, cpu)).map(|runner| idle_of(maps, runner, sample, table, tick));
+    let value = each.fold(0, u64::saturating_add);
     let head = Head { id: IDLE_ID, value, part: [value, 0], ..Head::default() };
     let mut row = abi::tasks_top_row { row: head, ..Default::default() };
     let name = if sample == abi::TASKS_TASKS { "idle" } else { "" };

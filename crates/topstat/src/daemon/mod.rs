@@ -17,7 +17,7 @@ pub mod notify;
 pub mod own;
 pub mod statistics;
 pub mod tree;
-mod workers;
+pub mod workers;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From what was read of a table to a snapshot of it. Whatever stands in the memory that was read, the result adds up,
+//! or is an error: others can write to what is pinned.
+
+use std::time::SystemTime;
+
+use topstat_model::{CpuRow, CpuSection, Lost, Row as ModelRow, Settings, Snapshot, TableType, Unit};
+
+use super::abi::{Row, TS_SLIDES, ts_section, ts_tick};
+use super::merge::{Merged, merge};
+use super::{Ranked, parts};
+use crate::{Error, TableInfo, TableSettings};
+
+/// One CPU's part, as it was read.
+pub struct Section<R> {
+    pub cpu: u32,
+    pub head: ts_section,
+    pub rows: Vec<R>,
+    /// It could not be read on that CPU: rows are as old as their last push.
+    pub stale: bool,
+}
+
+/// The table to be read, where it is, and what it is set to.
+pub struct Table<'a> {
+    pub info: &'a TableInfo,
+    pub sample: u32,
+    pub number: u32,
+    pub settings: TableSettings,
+}
+
+/// All that was read of a table.
+pub struct Read<'a, F: Ranked> {
+    pub table: &'a Table<'a>,
+    pub time: SystemTime,
+    /// One at least.
+    pub sections: &'a [Section<F::Row>],
+    /// Of each section's CPU.
+    pub totals: Vec<u64>,
+    /// See [`Ranked::unranked`].
+    pub unranked: Option<F::Row>,
+    /// Rows that the table keeps.
+    pub top: u32,
+    pub objects: u64,
+    pub lost: Lost,
+    /// Since the snapshot before.
+    pub lost_now: Lost,
+    /// Whether the rows of every CPU are wanted, too.
+    pub cpu_rows: bool,
+}
+
+/// Puts it together.
+pub fn assemble<F: Ranked>(read: Read<'_, F>, describer: &mut F::Describer) -> Result<Snapshot, Error> {
+    let Read { table, time, sections, mut totals, unranked, top, objects, lost, lost_now, cpu_rows } = read;
+    let info = table.info;
+    let tick = sections[0].head.tick;
+    let scale = scale(info.unit);
+    let since = (info.kind == TableType::Dynamic).then(|| period_began(&tick));
+    let merged = merge(sections.iter().map(|s| (s.cpu, s.rows.as_slice())), since, unranked.as_ref());
+
+    // A push that was under way at a slide's boundary may be in one slide for its object and
+    // in the next for the total; the larger of the two is what was pushed.
+    let shown = sum(merged.iter().take(top as usize).map(|m| m.row.head().value));
+    let total = sum(totals.iter().copied());
+    if let (Some(most), true) = (totals.iter_mut().max(), shown > total) {
+        *most = most.saturating_add(shown - total);
+    }
+    let does_not_add_up = |fault: &dyn std::fmt::Display| Error::Kernel {
+        what: format!("take a snapshot of {}/{}", info.sample, info.name),
+        why: format!("it does not add up ({fault})"),
+    };
+    // Nothing that was counted comes near it.
+    let counted = sum(totals.iter().copied()).checked_mul(scale).filter(|counted| *counted < u64::MAX);
+    let total = counted.ok_or_else(|| does_not_add_up(&"the totals of its CPUs are more than a number holds"))?;
+    let rows = rows::<F>(table.sample, &merged, top, scale, describer);
+    let proven = proven(&merged, rows.len(), sections, table.settings.order_ms());
+    let mut cpus = Vec::with_capacity(sections.len());
+    for (section, total) in sections.iter().zip(&totals) {
+        let rows = if cpu_rows { cpu_section_rows::<F>(table.sample, section, top, scale, describer) } else { vec![] };
+        cpus.push(CpuSection { cpu: section.cpu, total: total.saturating_mul(scale), stale: section.stale, rows });
+    }
+    let mut snapshot = Snapshot {
+        time,
+        sample: info.sample.to_owned(),
+        table: info.name.to_owned(),
+        kind: info.kind,
+        unit: info.unit,
+        value_name: info.value_name.to_owned(),
+        period_ms: table.settings.period_ms,
+        delay_ms: table.settings.order_ms(),
+        top,
+        objects,
+        total,
+        other: 0,
+        proven,
+        filter: None,
+        lost_now,
+        lost,
+        settings: header(table),
+        columns: F::columns(table.sample),
+        parts: parts::<F>(),
+        rows,
+        cpus,
+    };
+    snapshot.settle().map_err(|fault| does_not_add_up(&fault))?;
+    Ok(snapshot)
+}
+
+/// The shown rows of the merge.
+fn rows<F: Ranked>(
+    sample: u32,
+    merged: &[Merged<'_, F::Row>],
+    top: u32,
+    scale: u64,
+    describer: &mut F::Describer,
+) -> Vec<ModelRow> {
+    let shown = merged.iter().take(top as usize).filter(|m| m.row.head().value > 0);
+    (1..)
+        .zip(shown)
+        .map(|(rank, m)| ModelRow {
+            rank,
+            value: m.row.head().value.saturating_mul(scale),
+            object: F::describe(sample, m.row, describer),
+            parts: m.row.head().part.iter().take(F::PARTS.len()).map(|p| p.saturating_mul(scale)).collect(),
+            cpus: m.cpus.clone(),
+        })
+        .collect()
+}
+
+fn cpu_section_rows<F: Ranked>(
+    sample: u32,
+    section: &Section<F::Row>,
+    top: u32,
+    scale: u64,
+    describer: &mut F::Describer,
+) -> Vec<CpuRow> {
+    let mut by_key: Vec<&F::Row> = section.rows.iter().filter(|r| r.head().key > 0).collect();
+    by_key.sort_unstable_by(|a, b| b.head().key.cmp(&a.head().key).then(a.head().id.cmp(&b.head().id)));
+    let row =
+        |r: &F::Row| CpuRow { value: r.head().key.saturating_mul(scale), object: F::describe(sample, r, describer) };
+    by_key.into_iter().take(top as usize).map(row).collect()
+}
+
+/// Of numbers that may be anything: the most there can be, rather than what is left of more.
+pub fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
+}
+
+/// What turns what is pushed into the table's unit.
+pub fn scale(unit: Unit) -> u64 {
+    if unit == Unit::Bits { 8 } else { 1 }
+}
+
+/// When the period began that ends at this instant, in ticks.
+fn period_began(tick: &ts_tick) -> u64 {
+    tick.now.saturating_sub(u64::from(TS_SLIDES).saturating_mul(tick.end.saturating_sub(tick.start)))
+}
+
+pub fn header(table: &Table<'_>) -> Settings {
+    Settings {
+        enabled: table.settings.enabled,
+        owner: table.info.sample.to_owned(),
+        owner_enabled: table.settings.sample_enabled,
+        topstat_enabled: table.settings.root_enabled,
+    }
+}
+
+/// How many of the shown rows are certain to be the true top: those at least as large as
+/// anything that was ever turned away (T5 in the engine's `table.h`). With a delay, objects may
+/// have grown unseen, and nothing is certain.
+fn proven<R: Row>(merged: &[Merged<'_, R>], shown: usize, sections: &[Section<R>], delay_ms: u32) -> u32 {
+    if delay_ms > 0 {
+        return 0;
+    }
+    let missed = sections.iter().map(|s| s.head.missed).max().unwrap_or(0);
+    let certain = |m: &&Merged<'_, R>| m.row.head().value >= missed && m.row.head().busy == 0;
+    u32::try_from(merged.iter().take(shown).take_while(certain).count()).unwrap_or(u32::MAX)
+}

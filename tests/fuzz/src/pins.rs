@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Bytes are what is pinned: banks, settings, constants, and what the kernel's program makes of them. Reading gives an
+//! error, or a snapshot that adds up and that every format can write.
+
+use topstat_model::{Snapshot, json, stat};
+use topstat_samples::{MAX_TOP, fuzz};
+
+use crate::bytes::Bytes;
+
+/// See the module.
+pub fn run(bytes: &[u8]) {
+    if let Some(top) = fuzz::top_of(bytes) {
+        assert!((1..=MAX_TOP).contains(&top), "{top} rows");
+    }
+    let mut bytes = Bytes::new(bytes);
+    let (family, length) = (bytes.byte(), bytes.byte());
+    let banks = bytes.take(usize::from(length));
+    let length = bytes.byte();
+    let settings = bytes.take(usize::from(length));
+    let sections = bytes.take(usize::MAX);
+    for read in fuzz::read(family, banks, settings, sections) {
+        match read {
+            Ok(snapshot) => added_up(&snapshot),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+fn added_up(snapshot: &Snapshot) {
+    let name = format!("{}/{}", snapshot.sample, snapshot.table);
+    snapshot.check().unwrap_or_else(|fault| panic!("{name}: {fault}"));
+    assert!(snapshot.rows.len() <= snapshot.top as usize && snapshot.proven as usize <= snapshot.rows.len(), "{name}");
+    let mut written = Vec::new();
+    json::write(snapshot, &mut written).expect("memory takes everything");
+    assert!(written.ends_with(b"}\n") && written.iter().filter(|byte| **byte == b'\n').count() == 1, "{name}");
+    written.clear();
+    stat::write(snapshot, &mut written).expect("memory takes everything");
+    // What a process calls itself is no order to a terminal, and no end of a line.
+    assert!(!written.iter().any(|byte| byte.is_ascii_control() && !matches!(byte, b'\n' | b'\t')), "{name}");
+    let mut shown = snapshot.clone();
+    shown.truncate(1);
+    shown.check().unwrap_or_else(|fault| panic!("{name}, one row of it: {fault}"));
+}

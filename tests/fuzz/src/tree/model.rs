@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a handle is, and what a value is, the plain way.
+
+use topstat::fuzz::tree::value::Setting;
+
+/// A file that is open.
+#[derive(Clone, Debug)]
+pub struct Open {
+    pub inode: u64,
+    /// Open for writing.
+    pub writes: bool,
+    pub append: bool,
+    /// What was read first, and is read on.
+    pub text: Option<Vec<u8>>,
+    /// Its beginning was read: reading that again makes another one.
+    begun: bool,
+    /// Where the latest piece ended.
+    pub at: u64,
+    /// A value without newline: set when the handle is closed.
+    pub waiting: Option<u32>,
+}
+
+impl Open {
+    pub fn new(inode: u64, writes: bool, append: bool) -> Self {
+        Self { inode, writes, append, text: None, begun: false, at: 0, waiting: None }
+    }
+
+    /// Whether reading here makes a text.
+    pub fn makes(&self, offset: u64) -> bool {
+        self.text.is_none() || offset == 0 && self.begun
+    }
+
+    /// What is read of the text.
+    pub fn piece(&mut self, offset: u64, size: u32) -> &[u8] {
+        self.begun |= offset == 0;
+        let text = self.text.as_deref().unwrap_or_default();
+        let rest = usize::try_from(offset).ok().and_then(|offset| text.get(offset..)).unwrap_or_default();
+        let piece = &rest[..rest.len().min(size as usize)];
+        self.at = offset.saturating_add(piece.len() as u64);
+        piece
+    }
+}
+
+/// The value that was written, if it is one: at most 32 bytes, decimal digits with white space around them, in range.
+pub fn parse(setting: Setting, written: &[u8]) -> Option<u32> {
+    let space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0c);
+    let begin = written.iter().position(|byte| !space(byte))?;
+    let end = written.iter().rposition(|byte| !space(byte))?;
+    let mut value: u64 = 0;
+    for byte in &written[begin..=end] {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        value = value.saturating_mul(10).saturating_add(digit.into());
+    }
+    let most = match setting {
+        Setting::Enabled | Setting::Sync => 1,
+        Setting::Period | Setting::Delay => 3_600_000,
+    };
+    let least = u64::from(setting == Setting::Period);
+    (written.len() <= 32 && (least..=most).contains(&value)).then_some(value as u32)
+}
