@@ -6,6 +6,7 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::console::Console;
+use crate::daemon::config;
 use crate::daemon::mount::NoTree;
 
 /// How the program ends.
@@ -40,7 +41,7 @@ pub enum Error {
     Sample(#[from] topstat_samples::Error),
     /// The daemon's configuration is wrong.
     #[error(transparent)]
-    Config(#[from] crate::daemon::config::Error),
+    Config(#[from] config::Error),
     /// The daemon cannot run, or none does that is needed.
     #[error("{0}")]
     Daemon(String),
@@ -68,6 +69,8 @@ impl Error {
     pub fn exit(&self) -> Exit {
         match self {
             Self::Parse(error) if !error.use_stderr() => Exit::Done,
+            // A service manager tries again after this, but not after a wrong usage.
+            Self::Config(config::Error::Read { source, .. }) if passes(source) => Exit::Failed,
             Self::Parse(_) | Self::Usage(_) | Self::Config(_) => Exit::Usage,
             Self::Sample(topstat_samples::Error::Option(_)) => Exit::Usage,
             Self::Output(error) => match error.kind() {
@@ -90,6 +93,12 @@ impl Error {
         }
         chain
     }
+}
+
+/// Whether it is the host that lacks something now, and not the user who is wrong.
+fn passes(error: &io::Error) -> bool {
+    use libc::{EAGAIN, EINTR, EIO, EMFILE, ENFILE, ENOMEM};
+    error.raw_os_error().is_some_and(|errno| [EAGAIN, EINTR, EIO, EMFILE, ENFILE, ENOMEM].contains(&errno))
 }
 
 /// Turns the result of a command into its exit code, and says what went wrong.
@@ -124,4 +133,24 @@ fn write_help(help: &clap::Error, console: &mut dyn Console) -> Result<(), Error
     let text =
         if facts.terminal && !facts.dumb && !facts.no_color { text.ansi().to_string() } else { text.to_string() };
     console.write(text.as_bytes()).map_err(Error::Output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The unit has systemd not start the daemon again after 2.
+    #[test]
+    fn a_configuration_that_cannot_be_read_now_is_no_wrong_one() {
+        let of = |errno| {
+            let source = io::Error::from_raw_os_error(errno);
+            Error::Config(config::Error::Read { file: "x.toml".into(), source }).exit()
+        };
+        for errno in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EINTR, libc::EIO] {
+            assert_eq!(of(errno), Exit::Failed, "{errno}");
+        }
+        for errno in [libc::ENOENT, libc::EACCES, libc::EISDIR] {
+            assert_eq!(of(errno), Exit::Usage, "{errno}");
+        }
+    }
 }

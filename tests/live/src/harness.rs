@@ -48,6 +48,8 @@ pub enum Need {
     RealTime,
     /// That the next pid can be chosen.
     NextPid,
+    /// A kernel that asks another process what to do with a system call.
+    Notify,
     /// make(1) and a C compiler.
     Compiler,
     /// That user namespaces may be made, by unshare(1).
@@ -107,6 +109,11 @@ impl Need {
                 let asked = std::process::Command::new("unshare").args(["-Ur", "true"]).output();
                 let made = asked.is_ok_and(|output| output.status.success());
                 (!made).then(|| "needs user namespaces: unshare -Ur".to_owned())
+            }
+            Need::Notify => {
+                let actions = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail");
+                let there = actions.is_ok_and(|actions| actions.split_whitespace().any(|name| name == "user_notif"));
+                (!there).then(|| "needs a kernel with CONFIG_SECCOMP_FILTER".to_owned())
             }
             Need::Compiler => {
                 let there = |tool: &str| {

@@ -22,6 +22,7 @@ mod rolling;
 mod service;
 mod soak;
 mod storm;
+mod syscall_faults;
 mod task_roles;
 mod task_tables;
 mod tasks;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         ("pins", pins::cases()),
         ("pins_faults", pins_faults::cases()),
         ("pins_owners", pins_owners::cases()),
+        ("syscall_faults", syscall_faults::cases()),
         ("storm", storm::cases()),
         ("offline", offline::cases()),
         ("tasks_cli", tasks_cli::cases()),

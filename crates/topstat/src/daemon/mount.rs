@@ -37,6 +37,9 @@ const MOST_STALE: usize = 16;
 /// How long to wait, at the end, for those who have files of the tree open.
 const PATIENCE: Duration = Duration::from_millis(500);
 
+/// How often mounts are listed at the end, where that fails for a moment: what is not found then is left.
+const LISTS: usize = 3;
+
 /// Why there is no tree.
 #[derive(Debug, thiserror::Error)]
 pub enum NoTree {
@@ -93,8 +96,8 @@ impl Point {
     /// # Errors
     ///
     /// See [`NoTree`].
-    pub fn mount(self, tree: TreeFs, on_end: impl FnOnce() + Send + 'static) -> Result<Mounted, NoTree> {
-        let at = self.at;
+    pub fn mount(mut self, tree: TreeFs, on_end: impl FnOnce() + Send + 'static) -> Result<Mounted, NoTree> {
+        let at = self.at.clone();
         let unusable = |why: String| NoTree::Unusable { at: at.clone(), why };
         let device = open_device()?;
         caps::raised(|| mount_at(&at, &device)).map_err(|errno| match errno {
@@ -102,9 +105,17 @@ impl Point {
             errno => unusable(errno.to_string()),
         })?;
         let (end, ended) = channel();
-        let number = top_mount(&at).map(|mount| mount.majmin).unwrap_or_default();
+        let number = match top_mount(&at) {
+            Ok(mount) => mount.map(|mount| mount.majmin).unwrap_or_default(),
+            Err(error) => {
+                // What can't be told from others at the end would be left there.
+                let _ = caps::raised(|| rustix::mount::unmount(&at, UnmountFlags::DETACH));
+                return Err(unusable(error.to_string()));
+            }
+        };
         // From here on whatever fails unmounts.
-        let mounted = Mounted { at: at.clone(), device: number, created: self.created, ended, over: false };
+        let created = std::mem::take(&mut self.created);
+        let mounted = Mounted { at: at.clone(), device: number, created, ended, over: false };
         let mut config = Config::default();
         config.acl = SessionACL::All;
         config.n_threads = Some(REQUEST_THREADS);
@@ -125,6 +136,15 @@ impl Point {
     }
 }
 
+impl Drop for Point {
+    fn drop(&mut self) {
+        // Nothing was mounted here: the daemon could not start, or the host has no FUSE.
+        if self.created {
+            let _ = std::fs::remove_dir(&self.at);
+        }
+    }
+}
+
 impl Mounted {
     /// Where it is.
     pub fn at(&self) -> &Path {
@@ -139,13 +159,15 @@ impl Mounted {
 
     /// Whether it is mounted, even if something else was mounted over it.
     pub fn is_there(&self) -> bool {
-        mounts(&self.at).iter().any(|mount| mount.majmin == self.device)
+        // Where that can't be told it is not mounted once more.
+        mounts(&self.at).map_or(true, |mounts| mounts.iter().any(|mount| mount.majmin == self.device))
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let ours = top_mount(&self.at).is_some_and(|mount| mount.majmin == self.device);
+        let top = (0..LISTS).find_map(|_| top_mount(&self.at).ok()).flatten();
+        let ours = top.is_some_and(|mount| mount.majmin == self.device);
         // Lazily: whoever has a file open may go on holding it, and gets no more out of it.
         let unmount = || rustix::mount::unmount(&self.at, UnmountFlags::DETACH);
         if ours && caps::raised(unmount).is_ok() && !self.is_over() {
@@ -160,7 +182,7 @@ impl Drop for Mounted {
 
 /// Whether a tree is mounted there, dead or alive. Asks nobody who might not answer.
 pub fn is_tree(at: &Path) -> bool {
-    real(at).is_ok_and(|at| top_mount(&at).is_some_and(|mount| mount.fs_type == FS_TYPE))
+    real(at).and_then(|at| top_mount(&at)).is_ok_and(|mount| mount.is_some_and(|mount| mount.fs_type == FS_TYPE))
 }
 
 /// Whether the tree there is one whose daemon was killed.
@@ -178,15 +200,16 @@ fn real(at: &Path) -> io::Result<PathBuf> {
 }
 
 /// What is mounted there; the uppermost, if it is several.
-fn top_mount(at: &Path) -> Option<MountInfo> {
-    mounts(at).pop()
+fn top_mount(at: &Path) -> io::Result<Option<MountInfo>> {
+    Ok(mounts(at)?.pop())
 }
 
 /// All that is mounted there, the uppermost last.
-fn mounts(at: &Path) -> Vec<MountInfo> {
+fn mounts(at: &Path) -> io::Result<Vec<MountInfo>> {
     let at = escaped(at);
-    let Ok(mounts) = Process::myself().and_then(|me| me.mountinfo()) else { return vec![] };
-    mounts.0.into_iter().filter(|mount| mount.mount_point.as_os_str() == at).collect()
+    let mounts = Process::myself().and_then(|me| me.mountinfo());
+    let mounts = mounts.map_err(|e| io::Error::other(format!("the mounts can't be listed: {e}")))?;
+    Ok(mounts.0.into_iter().filter(|mount| mount.mount_point.as_os_str() == at).collect())
 }
 
 /// A path as it is in mountinfo: see proc_pid_mountinfo(5).
@@ -213,7 +236,7 @@ fn create(at: &Path) -> io::Result<bool> {
 /// would hide. Says how many it took away.
 fn clear(at: &Path) -> Result<usize, String> {
     let mut stale = 0;
-    while let Some(mount) = top_mount(at) {
+    while let Some(mount) = top_mount(at).map_err(|e| e.to_string())? {
         let source = mount.mount_source.as_deref().unwrap_or("none");
         if mount.fs_type != FS_TYPE {
             return Err(format!("{source} ({}) is mounted there", mount.fs_type));

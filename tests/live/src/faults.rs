@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A program whose system calls are listed, and one of which fails: by a seccomp filter that asks this process what to
+//! do with each (`SECCOMP_RET_USER_NOTIF`). The program is not slowed by tracing, and calls of all of its threads count.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use libc::{EAGAIN, EINTR, EIO, EMFILE, ENOMEM, ENOSPC, EPERM};
+
+/// A system call that is listed, and how it may fail: what its manual page and the kernel's sources have, of want of
+/// memory, space or descriptors, and of interruption.
+struct Known {
+    number: libc::c_long,
+    name: &'static str,
+    errors: &'static [i32],
+    shows: Shows,
+}
+
+/// What tells one call from another of the same name.
+#[derive(Clone, Copy)]
+enum Shows {
+    /// Nothing.
+    Name,
+    /// This argument: the command of bpf(2), the option of prctl(2).
+    Number(usize),
+    /// The path that this argument points to.
+    Path(usize),
+    /// The file that this argument is a descriptor of.
+    File(usize),
+}
+
+macro_rules! known {
+    ($($call:ident $name:literal [$($error:ident)*] $shows:expr;)*) => {
+        &[$(Known { number: libc::$call, name: $name, errors: &[$($error),*], shows: $shows }),*]
+    };
+}
+
+use Shows::{File, Name, Number, Path};
+
+/// Calls that are left alone are those that can't fail for any of these reasons (getpid), or whose failure ends a C
+/// library before the program hears of it (futex, rseq).
+const KNOWN: &[Known] = known! {
+    SYS_openat "openat" [EMFILE ENOMEM EINTR ENOSPC] Path(1);
+    SYS_openat2 "openat2" [EMFILE ENOMEM EINTR] Path(1);
+    SYS_read "read" [EINTR EIO] File(0);
+    SYS_pread64 "pread64" [EINTR EIO] File(0);
+    SYS_write "write" [EINTR ENOSPC EIO] File(0);
+    SYS_writev "writev" [EINTR ENOSPC] File(0);
+    SYS_bpf "bpf" [ENOMEM EMFILE EINTR] Number(0);
+    SYS_mmap "mmap" [ENOMEM] Name;
+    SYS_memfd_create "memfd_create" [EMFILE ENOMEM] Name;
+    SYS_ftruncate "ftruncate" [ENOSPC EINTR] File(0);
+    SYS_mkdirat "mkdirat" [ENOSPC ENOMEM] Path(1);
+    SYS_symlinkat "symlinkat" [ENOSPC ENOMEM] Path(0);
+    SYS_unlinkat "unlinkat" [ENOMEM EIO] Path(1);
+    SYS_renameat "renameat" [ENOSPC ENOMEM] Path(1);
+    SYS_renameat2 "renameat2" [ENOSPC ENOMEM] Path(1);
+    SYS_readlinkat "readlinkat" [ENOMEM] Path(1);
+    SYS_newfstatat "newfstatat" [ENOMEM] Path(1);
+    SYS_fstat "fstat" [ENOMEM] File(0);
+    SYS_statx "statx" [ENOMEM] Path(1);
+    SYS_statfs "statfs" [ENOMEM EINTR] Path(0);
+    SYS_faccessat2 "faccessat2" [ENOMEM] Path(1);
+    SYS_fchmodat "fchmodat" [EIO] Path(1);
+    SYS_getdents64 "getdents64" [ENOMEM EIO] File(0);
+    SYS_mount "mount" [ENOMEM EPERM] Path(1);
+    SYS_umount2 "umount2" [ENOMEM] Path(0);
+    SYS_flock "flock" [EINTR ENOMEM] File(0);
+    SYS_fcntl "fcntl" [EMFILE EINTR] Number(1);
+    SYS_dup "dup" [EMFILE] Name;
+    SYS_dup3 "dup3" [EMFILE EINTR] Name;
+    SYS_pipe2 "pipe2" [EMFILE] Name;
+    SYS_socket "socket" [EMFILE ENOMEM] Name;
+    SYS_socketpair "socketpair" [EMFILE ENOMEM] Name;
+    SYS_connect "connect" [EINTR] Name;
+    SYS_sendto "sendto" [EINTR ENOMEM] Name;
+    SYS_recvfrom "recvfrom" [EINTR ENOMEM] Name;
+    SYS_recvmsg "recvmsg" [EINTR ENOMEM] Name;
+    SYS_epoll_create1 "epoll_create1" [EMFILE ENOMEM] Name;
+    SYS_epoll_ctl "epoll_ctl" [ENOMEM] Name;
+    SYS_epoll_wait "epoll_wait" [EINTR] Name;
+    SYS_epoll_pwait "epoll_pwait" [EINTR] Name;
+    SYS_ppoll "ppoll" [EINTR ENOMEM] Name;
+    SYS_clone3 "clone3" [EAGAIN ENOMEM] Name;
+    SYS_ioctl "ioctl" [ENOMEM EINTR] Number(1);
+    SYS_prctl "prctl" [EPERM] Number(0);
+    SYS_capset "capset" [EPERM] Name;
+    SYS_perf_event_open "perf_event_open" [EMFILE ENOMEM] Name;
+    SYS_sched_getaffinity "sched_getaffinity" [ENOMEM] Name;
+    SYS_clock_nanosleep "clock_nanosleep" [EINTR] Name;
+    SYS_getrandom "getrandom" [EINTR] Name;
+};
+
+/// The same, by names that only older architectures have.
+#[cfg(target_arch = "x86_64")]
+const FURTHER: &[Known] = known! {
+    SYS_open "open" [EMFILE ENOMEM EINTR] Path(0);
+    SYS_mkdir "mkdir" [ENOSPC ENOMEM] Path(0);
+    SYS_rmdir "rmdir" [ENOMEM EIO] Path(0);
+    SYS_unlink "unlink" [ENOMEM EIO] Path(0);
+    SYS_rename "rename" [ENOSPC ENOMEM] Path(0);
+    SYS_symlink "symlink" [ENOSPC ENOMEM] Path(0);
+    SYS_readlink "readlink" [ENOMEM] Path(0);
+    SYS_chmod "chmod" [EIO] Path(0);
+    SYS_poll "poll" [EINTR ENOMEM] Name;
+    SYS_signalfd4 "signalfd4" [EMFILE] Name;
+};
+#[cfg(not(target_arch = "x86_64"))]
+const FURTHER: &[Known] = &[];
+
+fn known(number: libc::c_long) -> Option<&'static Known> {
+    KNOWN.iter().chain(FURTHER).find(|known| known.number == number)
+}
+
+/// A kind of call: its name, and what it shows, with numbers that differ from run to run left out. Then how many were
+/// before it of the same kind.
+pub type Call = (String, usize);
+
+/// A call that is to fail, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Which.
+    pub call: Call,
+    /// With this error; or [`KILLED`].
+    pub errno: i32,
+}
+
+/// In place of an error: the program is killed instead of getting an answer.
+pub const KILLED: i32 = i32::MAX;
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (name, number) = &self.call;
+        match self.errno {
+            KILLED => write!(f, "{name} #{number}: kill -9"),
+            errno => write!(f, "{name} #{number}: {}", io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+/// A Rust program's runtime ends with asking for the main thread's signal stack, and setting it: what comes then is the
+/// program's own.
+const RUNTIME: usize = 2;
+
+/// By the name of a system call: how often it was made, and the errors that it may have.
+pub type Calls = BTreeMap<String, (usize, &'static [i32])>;
+
+/// What is known of a program's calls.
+#[derive(Debug, Default)]
+struct Seen {
+    /// How often a signal stack was asked for, or set: see [`RUNTIME`].
+    stacks: usize,
+    counts: Calls,
+    failed: bool,
+}
+
+/// Asked about each call of a program, until that ends.
+pub struct Supervisor {
+    seen: Arc<Mutex<Seen>>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Supervisor {
+    /// Has the program that is about to be started ask, and makes this call of it fail.
+    ///
+    /// # Errors
+    ///
+    /// When there are no descriptors.
+    pub fn of(command: &mut Command, fault: Option<Fault>) -> io::Result<Self> {
+        let mut ends = [0; 2];
+        // SAFETY: room for two descriptors.
+        if unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0, ends.as_mut_ptr()) }
+            < 0
+        {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: both have just been made, and are nobody else's.
+        let [own, theirs] = ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        let filter = filter();
+        let install = move || {
+            let listener = install(&filter)?;
+            send(theirs.as_raw_fd(), listener)
+        };
+        // SAFETY: between fork and exec only system calls are made, and what they read was made before.
+        unsafe { command.pre_exec(install) };
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let shared = Arc::clone(&seen);
+        let supervise = move || {
+            let listener = receive(own.as_raw_fd())?;
+            drop(own);
+            answer(&listener, &shared, fault.as_ref())
+        };
+        let thread = std::thread::Builder::new().name("supervisor".to_owned()).spawn(supervise)?;
+        Ok(Self { seen, thread: Some(thread) })
+    }
+
+    /// Waits until the program has ended, and whoever has the filter from it. Whether the fault was made; the calls of
+    /// each kind, and the errors that they may have.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel did not say.
+    pub fn finish(mut self) -> io::Result<(bool, Calls)> {
+        if let Some(thread) = self.thread.take() {
+            thread.join().map_err(|_| io::Error::other("the supervisor panicked"))??;
+        }
+        let mut seen = lock(&self.seen);
+        Ok((seen.failed, std::mem::take(&mut seen.counts)))
+    }
+
+    /// Whether the fault was made already.
+    pub fn failed(&self) -> bool {
+        lock(&self.seen).failed
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> std::sync::MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Asks about the known calls, and allows all others.
+fn filter() -> Vec<libc::sock_filter> {
+    let numbers: Vec<_> =
+        KNOWN.iter().chain(FURTHER).map(|known| known.number).chain([libc::SYS_sigaltstack]).collect();
+    let code = |code: u32, jt: usize, jf: u8, k: u32| libc::sock_filter {
+        code: u16::try_from(code).expect("an opcode"),
+        jt: u8::try_from(jt).expect("fewer than 256 calls are known"),
+        jf,
+        k,
+    };
+    let mut filter = vec![code(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
+    for (index, number) in numbers.iter().enumerate() {
+        let to_the_last = numbers.len() - index;
+        let number = u32::try_from(*number).expect("a number of a call");
+        filter.push(code(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, to_the_last, 0, number));
+    }
+    filter.push(code(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
+    filter.push(code(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_USER_NOTIF));
+    filter
+}
+
+fn install(filter: &[libc::sock_filter]) -> io::Result<RawFd> {
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: the program lives as long as the call, which changes nothing of it.
+    let listener = unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            std::ptr::from_ref(&program),
+        )
+    };
+    if listener < 0 { Err(io::Error::last_os_error()) } else { Ok(listener as RawFd) }
+}
+
+/// Room for one descriptor beside a message.
+#[repr(C, align(8))]
+struct Control([u8; 24]);
+
+/// Sends a descriptor, by a call that is not listed.
+fn send(socket: RawFd, fd: RawFd) -> io::Result<()> {
+    let (mut byte, mut control) = ([0_u8], Control([0; 24]));
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    // SAFETY: a message of zeroes is one of nothing.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
+    (message.msg_control, message.msg_controllen) = (control.0.as_mut_ptr().cast(), control.0.len() as _);
+    // SAFETY: there is room for one header and one descriptor, as CMSG_SPACE(4) is 24.
+    let sent = unsafe {
+        let head = libc::CMSG_FIRSTHDR(&message);
+        ((*head).cmsg_level, (*head).cmsg_type) = (libc::SOL_SOCKET, libc::SCM_RIGHTS);
+        (*head).cmsg_len = libc::CMSG_LEN(4) as _;
+        libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(fd);
+        libc::sendmsg(socket, &message, 0)
+    };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+fn receive(socket: RawFd) -> io::Result<OwnedFd> {
+    let (mut byte, mut control) = ([0_u8], Control([0; 24]));
+    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    // SAFETY: as above.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
+    (message.msg_control, message.msg_controllen) = (control.0.as_mut_ptr().cast(), control.0.len() as _);
+    // SAFETY: all that it points to lives as long as the call.
+    if unsafe { libc::recvmsg(socket, &mut message, libc::MSG_CMSG_CLOEXEC) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: where there is a header, a descriptor follows it: `send` sends nothing else.
+    unsafe {
+        let head = libc::CMSG_FIRSTHDR(&message);
+        if head.is_null() {
+            return Err(io::Error::other("the program was not started"));
+        }
+        Ok(OwnedFd::from_raw_fd(libc::CMSG_DATA(head).cast::<RawFd>().read_unaligned()))
+    }
+}
+
+/// Answers until nobody is left who has the filter.
+fn answer(listener: &OwnedFd, seen: &Mutex<Seen>, fault: Option<&Fault>) -> io::Result<()> {
+    let fd = listener.as_raw_fd();
+    loop {
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor.
+        if unsafe { libc::poll(&mut poll, 1, -1) } < 0 {
+            match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => continue,
+                error => return Err(error),
+            }
+        }
+        if poll.revents & libc::POLLIN == 0 {
+            return Ok(());
+        }
+        // SAFETY: the kernel wants zeroes.
+        let mut asked: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+        // SAFETY: room for one question.
+        if unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_RECV, &mut asked) } < 0 {
+            // Whoever asked was killed.
+            continue;
+        }
+        let errno = decide(&asked, seen, fault);
+        // SAFETY: plain integers.
+        let mut response: libc::seccomp_notif_resp = unsafe { std::mem::zeroed() };
+        response.id = asked.id;
+        match errno {
+            Some(KILLED) => {
+                // SAFETY: changes nothing of this process. Whoever asks is the program, which this one has started.
+                unsafe { libc::kill(asked.pid.cast_signed(), libc::SIGKILL) };
+                continue;
+            }
+            Some(errno) => response.error = -errno,
+            None => response.flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as _,
+        }
+        // SAFETY: one answer. It fails where whoever asked was killed.
+        unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_SEND, &mut response) };
+    }
+}
+
+fn decide(asked: &libc::seccomp_notif, seen: &Mutex<Seen>, fault: Option<&Fault>) -> Option<i32> {
+    let number = libc::c_long::from(asked.data.nr);
+    let mut seen = lock(seen);
+    if number == libc::SYS_sigaltstack {
+        seen.stacks += 1;
+    }
+    let known = known(number).filter(|_| seen.stacks >= RUNTIME)?;
+    let name = describe(known, asked)?;
+    let count = seen.counts.entry(name.clone()).or_insert((0, errors(known, &name)));
+    let call = (name, count.0);
+    count.0 += 1;
+    let errno = fault.filter(|fault| fault.call == call)?.errno;
+    seen.failed = true;
+    Some(errno)
+}
+
+/// How it may fail. The kernel's end of the tree has errors of its own: a request is read, unless a signal comes first,
+/// and an answer is taken or was for nobody.
+fn errors(known: &Known, name: &str) -> &'static [i32] {
+    match name {
+        "read(/dev/fuse)" => &[EINTR],
+        "writev(/dev/fuse)" => &[],
+        // Only what makes a file wants space.
+        name if name.starts_with("open") && !name.contains(".pid") => &[EMFILE, ENOMEM, EINTR],
+        _ => known.errors,
+    }
+}
+
+/// What kind of call it is; `None`: one that never returns, or has no file.
+fn describe(known: &Known, asked: &libc::seccomp_notif) -> Option<String> {
+    let argument = |index: usize| asked.data.args[index];
+    let what = match known.shows {
+        Name => return Some(known.name.to_owned()),
+        Number(index) => (argument(index) as u32).to_string(),
+        Path(index) => general(&path(asked.pid, argument(index)).unwrap_or_default()),
+        File(index) => {
+            let link = format!("/proc/{}/fd/{}", asked.pid, argument(index) as i32);
+            general(&std::fs::read_link(link).map(|to| to.to_string_lossy().into_owned()).unwrap_or_default())
+        }
+    };
+    Some(format!("{}({what})", known.name))
+}
+
+/// Without the numbers in it, which are of processes and other things that have another one next time.
+fn general(path: &str) -> String {
+    let mut text = String::new();
+    for character in path.chars() {
+        match character {
+            '0'..='9' if text.ends_with('#') => {}
+            '0'..='9' => text.push('#'),
+            other => text.push(other),
+        }
+    }
+    text
+}
+
+/// The longest path that is looked at.
+const LONGEST: usize = 256;
+
+fn path(pid: u32, address: u64) -> Option<String> {
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem")).ok()?;
+    let mut bytes = [0; LONGEST];
+    // As far as the end of a page, if the next one is not there.
+    let page = 4096 - usize::try_from(address % 4096).ok()?;
+    let read = memory.read_at(&mut bytes[..LONGEST.min(page)], address).ok()?;
+    let mut bytes = bytes[..read].to_vec();
+    if !bytes.contains(&0) && read < LONGEST {
+        let mut rest = [0; LONGEST];
+        let more = memory.read_at(&mut rest, address + read as u64).unwrap_or(0);
+        bytes.extend_from_slice(&rest[..more]);
+    }
+    let end = bytes.iter().position(|byte| *byte == 0)?;
+    Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
+}
