@@ -3,7 +3,8 @@
 //!
 //! [`abi`] is generated from the headers. What readers of a table need of it is safe here:
 //! [`config()`] computes what a table is set to, [`tick_at`] where a moment lies in its
-//! slides, [`window_value`] what a window that was copied from the kernel is worth then.
+//! slides, [`window_value`] what a window that was copied from the kernel is worth then, [`proof`]
+//! from which value on rows are certain.
 //! [`sim`] runs the engine in user space, as the kernel would, for tests.
 
 pub mod abi;
@@ -13,4 +14,4 @@ mod value;
 
 pub use abi::{ts_bank, ts_config, ts_count, ts_entry, ts_table, ts_tick, ts_value, ts_window};
 pub use config::{Error, config, entries_for, table_size};
-pub use value::{Value, count_value, tick_at, window_value};
+pub use value::{Value, count_value, proof, tick_at, window_most, window_value};

@@ -145,6 +145,11 @@ void topstat_push_total(struct ts_table *t, const struct ts_tick *tick, u32 part
 	ts_push_total(t, tick, part, amount);
 }
 
+int topstat_refuse(struct ts_table *t, const struct ts_tick *tick, u64 amount)
+{
+	return ts_refuse(t, tick, amount);
+}
+
 void topstat_push_quiet(struct ts_table *t, const struct ts_tick *tick, struct ts_window *w, u32 part, u64 amount)
 {
 	ts_push_quiet(t, tick, w, part, amount);

@@ -49,6 +49,7 @@ int topstat_bank_enter(struct ts_bank *bank);
 void topstat_bank_leave(struct ts_bank *bank, int claimed);
 u64 topstat_quiet_until(u64 before, const struct ts_tick *tick, const struct ts_config *c, u32 ordered);
 void topstat_push_total(struct ts_table *t, const struct ts_tick *tick, u32 part, u64 amount);
+int topstat_refuse(struct ts_table *t, const struct ts_tick *tick, u64 amount);
 void topstat_push_quiet(struct ts_table *t, const struct ts_tick *tick, struct ts_window *w, u32 part, u64 amount);
 void topstat_push_static_quiet(struct ts_table *t, struct ts_count *w, u32 part, u64 amount);
 u64 topstat_push(struct ts_table *t, const struct ts_tick *tick, const struct ts_config *c, ts_view view,

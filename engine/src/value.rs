@@ -29,6 +29,20 @@ pub fn window_value(window: &ts_window, tick: &ts_tick) -> Option<Value> {
     (busy == 0).then(|| value.into())
 }
 
+/// The most that any part of what was pushed to a window can be worth at a moment, however it is divided: the slide in
+/// which the period began counts whole. (A part may have been pushed at that slide's end, and not fade yet.) `None` as
+/// for [`window_value`].
+pub fn window_most(window: &ts_window, tick: &ts_tick) -> Option<u64> {
+    window_value(window, &ts_tick { fraction: 0, ..*tick }).map(|most| most.value)
+}
+
+/// What a row must be at least worth to be proven: no object without a row is larger. `missed` bounds what is in no table
+/// (T5), `hidden` is the largest object that is in a table and not among the rows, and `refused` bounds what of any object
+/// is not known (T6).
+pub fn proof(missed: u64, hidden: u64, refused: u64) -> u64 {
+    missed.max(hidden).saturating_add(refused)
+}
+
 /// The value of an object of a static table: the running total.
 pub fn count_value(count: &ts_count) -> Value {
     Value { value: count.sum.iter().fold(0, |sum, part| sum.wrapping_add(*part)), parts: count.sum }

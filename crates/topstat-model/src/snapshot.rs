@@ -172,7 +172,8 @@ pub struct Snapshot {
     pub total: u64,
     /// What of the total is not in a row.
     pub other: u64,
-    /// How many of the leading rows are proven to be the true top: the number of rows where all are.
+    /// How many of the leading rows are proven to be the true top: the number of rows where all are. No object without a
+    /// row is larger than one of them, also where objects could not be stored.
     pub proven: u32,
     /// Set once rows were hidden by [`Snapshot::retain`].
     pub filter: Option<Filter>,

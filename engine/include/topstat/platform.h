@@ -39,7 +39,7 @@
 #if defined(__bpf__)
 
 #define TS_INLINE static __attribute__((always_inline)) inline
-#define TS_NOINLINE static __attribute__((noinline))
+#define TS_NOINLINE static __attribute__((noinline, unused))
 /* The verifier looks at a static function wherever it is called, at a global one once. Global ones
  * take pointers since 5.12 (e5069b9c23b3), as eBPF has fetching atomics. */
 #if defined(TS_NO_FETCHING_ATOMICS)
@@ -134,7 +134,7 @@ TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 #include <linux/uaccess.h>
 
 #define TS_INLINE static __always_inline
-#define TS_NOINLINE static noinline
+#define TS_NOINLINE static noinline __maybe_unused
 #define TS_APART TS_NOINLINE
 
 #define ts_read(x) READ_ONCE(x)

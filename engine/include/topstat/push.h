@@ -16,7 +16,9 @@
  *   P2  a push always sums, whatever else it interrupts or is interrupted by; without the
  *       claim it does not order;
  *   P3  it orders the object at most once per delay;
- *   P4  it takes the time once, so that total and object count it in the same slide.
+ *   P4  it takes the time once, so that total and object count it in the same slide;
+ *   P5  what should have an object and has none is pushed to the total, and to what was
+ *       refused (T6).
  */
 #ifndef TOPSTAT_PUSH_H
 #define TOPSTAT_PUSH_H
@@ -113,6 +115,22 @@ TS_INLINE u64 ts_quiet_until(u64 before, const struct ts_tick *tick, const struc
 TS_INLINE void ts_push_total(struct ts_table *t, const struct ts_tick *tick, u32 part, u64 amount)
 {
 	ts_window_add(&t->total, tick, part, amount);
+}
+
+/*
+ * P5, besides the push to the total: that had no object, though it should have had one. Where it was used
+ * over time (spread.h) all of it counts to now, and so bounds the object for longer than need be, never
+ * for less. In a static table the sum alone matters.
+ */
+TS_NOINLINE int ts_refuse(struct ts_table *t, const struct ts_tick *tick, u64 amount)
+{
+	if (!t || !tick)
+		return 0;
+	if (ts_read(t->refused.slide) != tick->slide)
+		ts_window_begin(&t->refused, tick);
+	ts_window_add(&t->refused, tick, 0, amount);
+	ts_add(&t->unobjected, 1);
+	return 0;
 }
 
 /* Push to a dynamic table before ts_quiet_until(). The total's slide has begun; the

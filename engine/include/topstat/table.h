@@ -31,6 +31,11 @@
  *       pushed on this CPU: no such object was larger, when last pushed, than the
  *       greatest missed[] of the last period. Hence the proof: rows that are at
  *       least that large are the true top.
+ *   T6  refused is the window of all that was pushed on this CPU to the total alone though
+ *       it should have had an object. So what is not known of an object, which may be all
+ *       of it, is never more than the sum of all CPUs' refused: within the period in a
+ *       dynamic table, ever in a static one. Hence the proof where something was refused:
+ *       rows that are larger by that sum than whatever has no row.
  *
  * Cost: the object is found in O(1); its key moves in O(log n), mostly O(1); a push
  * that does not make it into the table is O(1) plus looking at two entries again.
@@ -143,12 +148,13 @@ struct ts_table {
 	u32 launder; /* see ts_launder() */
 	u32 where; /* bank << 8 | number in the bank: for global functions */
 	u64 contended; /* pushes summed but not ordered, for the claim was taken */
-	u64 unobjected; /* pushes to the total alone: no memory for the object */
+	u64 unobjected; /* pushes to the total alone that should have had an object */
 	u64 crowded; /* pushes not ordered, for a hash chain was full */
 	u64 missed_slide; /* the slide missed[] is up to date for */
 	u64 missed[TS_MARKS]; /* T5, by slide; [0] alone in a static table */
 	u64 missed_nested[TS_MARKS]; /* the same, by pushes without the claim */
 	struct ts_window total __attribute__((aligned(64))); /* all pushes on this CPU */
+	struct ts_window refused; /* T6; the slide begins when something is refused in it */
 	struct ts_window scratch; /* a copy to evaluate; under the claim */
 	struct ts_entry entry[] __attribute__((aligned(64)));
 };

@@ -158,8 +158,17 @@ impl Engine {
         unsafe { abi::topstat_bank_leave(bank, claimed) };
     }
 
-    /// Count to the totals alone: there was no memory for an object.
+    /// Count to the totals alone what belongs to no object.
     pub fn push_total(&mut self, cpu: usize, part: u32, amounts: &Amounts) {
+        self.push_unobjected(cpu, part, amounts, false);
+    }
+
+    /// Count to the totals alone what should have had an object, and has none (P5).
+    pub fn push_refused(&mut self, cpu: usize, part: u32, amounts: &Amounts) {
+        self.push_unobjected(cpu, part, amounts, true);
+    }
+
+    fn push_unobjected(&mut self, cpu: usize, part: u32, amounts: &Amounts, refused: bool) {
         self.bank_to(cpu);
         for (table, &amount) in amounts.iter().enumerate() {
             if amount == 0 || self.configs[table].enabled == 0 {
@@ -167,7 +176,12 @@ impl Engine {
             }
             let tick = self.banks[cpu].tick(table);
             // SAFETY: table and tick are of the same bank and up to date.
-            unsafe { abi::topstat_push_total(self.banks[cpu].table_mut(table), &tick, part, amount) };
+            unsafe {
+                abi::topstat_push_total(self.banks[cpu].table_mut(table), &tick, part, amount);
+                if refused {
+                    abi::topstat_refuse(self.banks[cpu].table_mut(table), &tick, amount);
+                }
+            }
         }
     }
 

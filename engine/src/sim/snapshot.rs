@@ -3,7 +3,7 @@
 
 use super::Engine;
 use crate::abi::{self, TS_PARTS, ts_tick};
-use crate::value::{Value, count_value, tick_at, window_value};
+use crate::value::{Value, count_value, proof, tick_at, window_most, window_value};
 use std::collections::HashMap;
 
 /// One object of a snapshot.
@@ -31,6 +31,8 @@ pub struct Snapshot {
     pub counted: Value,
     /// No object that isn't a row is larger than this (T5), if every push was ordered.
     pub missed: u64,
+    /// No more than this is not known of any object (T6).
+    pub refused: u64,
     /// Pushes that were not ordered, for they interrupted one that was.
     pub contended: u64,
     /// Pushes that were not ordered, for a hash chain was full.
@@ -57,11 +59,13 @@ impl Engine {
             for part in 0..TS_PARTS as usize {
                 snapshot.counted.parts[part] += counted.parts[part];
             }
+            snapshot.refused += self.cpu_refused(cpu, table, &tick);
         }
         let delayed = self.configs[table].delay != 0;
         snapshot.rows = rows.into_values().collect();
+        let least = proof(snapshot.missed, 0, snapshot.refused);
         for row in &mut snapshot.rows {
-            row.proven = !delayed && row.value.value >= snapshot.missed;
+            row.proven = !delayed && row.value.value >= least;
         }
         snapshot.rows.sort_by_key(|row| (std::cmp::Reverse(row.value.value), row.id));
         let shown: u64 = snapshot.rows.iter().map(|row| row.value.value).sum();
@@ -95,5 +99,13 @@ impl Engine {
             return count_value(&abi::ts_count { sum: total.sum, ..Default::default() });
         }
         window_value(total, tick).expect("nobody writes to the total")
+    }
+
+    fn cpu_refused(&self, cpu: usize, table: usize, tick: &ts_tick) -> u64 {
+        let refused = &self.banks[cpu].table(table).refused;
+        if self.configs[table].type_ == abi::TS_STATIC {
+            return refused.sum.iter().sum();
+        }
+        window_most(refused, tick).expect("nobody writes to it")
     }
 }

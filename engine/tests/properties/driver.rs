@@ -6,7 +6,7 @@ use crate::ops::{Op, PushOp, Setup};
 use std::collections::BTreeMap;
 use topstat_engine::abi::{TS_DYNAMIC, TS_STATIC};
 use topstat_engine::sim::{Engine, Snapshot, TABLES};
-use topstat_engine::{Value, config};
+use topstat_engine::{Value, config, proof};
 
 /// Engines begin with it, so that the next epoch is a smaller number.
 const EPOCH_MAX: u32 = 65_535;
@@ -102,6 +102,7 @@ impl Driver {
             return;
         }
         match object {
+            Some(_) if push.refused => self.engine.push_refused(cpu, push.part & 1, &push.amounts),
             Some(object) => {
                 let values = self.engine.push(cpu, object, push.part & 1, &push.amounts);
                 assert!(values.iter().zip(&push.amounts).all(|(value, amount)| *value == 0 || value >= amount));
@@ -113,8 +114,9 @@ impl Driver {
                 continue;
             }
             let part = push.part as usize & 1;
-            self.model.pushes.push(Push { ns: now, table, id, part, amount });
-            if object.is_none() {
+            let refused = push.refused && object.is_some();
+            self.model.pushes.push(Push { ns: now, table, id, refused, part, amount });
+            if object.is_none() || refused {
                 continue;
             }
             let facts = &mut self.facts[table];
@@ -185,10 +187,19 @@ impl Driver {
 
     /// All that a table should show now, by id: objects that are alive and have a value.
     fn truth(&self, table: usize) -> BTreeMap<u64, Value> {
+        self.values(table, false)
+    }
+
+    /// What is not known of objects that are alive, by id, since it was refused.
+    fn unknown(&self, table: usize) -> BTreeMap<u64, Value> {
+        self.values(table, true)
+    }
+
+    fn values(&self, table: usize, refused: bool) -> BTreeMap<u64, Value> {
         let alive = |id: &u64| (0..self.setup.objects).any(|object| self.engine.object(object).id == *id);
         let (config, now) = (self.engine.config(table), self.engine.ticks(table));
         let mut truth = BTreeMap::new();
-        for (id, pushes) in self.model.by_object(table, self.facts[table].since) {
+        for (id, pushes) in self.model.by_object(table, self.facts[table].since, refused) {
             if id == 0 || !alive(&id) {
                 continue;
             }
@@ -232,6 +243,7 @@ impl Driver {
             return Snapshot::default();
         }
         let (truth, all_ordered) = (self.truth(table), self.all_ordered(table));
+        let unknown = self.unknown(table);
         if all_ordered {
             self.check_bounds(table, &truth);
         }
@@ -241,8 +253,12 @@ impl Driver {
         }
         self.check_rows(&snapshot, &truth);
         self.check_total(table, &snapshot);
+        for (id, value) in &unknown {
+            assert!(value.value <= snapshot.refused, "T6: {} of object {id}, not {}", value.value, snapshot.refused);
+        }
         if all_ordered {
             check_proof(&snapshot, &truth);
+            check_proof_of_all(&snapshot, &truth, &unknown);
             self.check_bounds(table, &truth);
         }
         let facts = &self.facts[table];
@@ -289,5 +305,20 @@ fn check_proof(snapshot: &Snapshot, truth: &BTreeMap<u64, Value>) {
     for (id, value) in truth {
         let seen = snapshot.rows.iter().any(|row| row.id == *id);
         assert!(seen || value.value <= snapshot.missed, "object {id} of {} isn't seen", value.value);
+    }
+}
+
+/// However many rows are shown: no object without one is larger than those that are proven, with what was refused of it.
+fn check_proof_of_all(snapshot: &Snapshot, truth: &BTreeMap<u64, Value>, unknown: &BTreeMap<u64, Value>) {
+    let of = |values: &BTreeMap<u64, Value>, id| values.get(id).map_or(0, |value| value.value);
+    for shown in 0..=snapshot.rows.len() {
+        let (rows, hidden) = snapshot.rows.split_at(shown);
+        let least = proof(snapshot.missed, hidden.first().map_or(0, |row| row.value.value), snapshot.refused);
+        let proven = rows.iter().rfind(|row| row.value.value >= least);
+        let Some(smallest) = proven.map(|row| row.value.value) else { continue };
+        for id in truth.keys().chain(unknown.keys()).filter(|id| !rows.iter().any(|row| row.id == **id)) {
+            let all = of(truth, id) + of(unknown, id);
+            assert!(all <= smallest, "object {id} of {all} has no row, and one of {smallest} of {shown} is proven");
+        }
     }
 }

@@ -25,8 +25,9 @@ fn amount() -> impl Strategy<Value = u64> {
 }
 
 fn push() -> impl Strategy<Value = PushOp> {
-    (prop::option::weighted(0.97, object()), 0u32..2, prop::array::uniform4(amount()))
-        .prop_map(|(object, part, amounts): (_, _, Amounts)| PushOp { object, part, amounts })
+    let refused = prop::bool::weighted(0.03);
+    (prop::option::weighted(0.97, object()), refused, 0u32..2, prop::array::uniform4(amount()))
+        .prop_map(|(object, refused, part, amounts): (_, _, _, Amounts)| PushOp { object, refused, part, amounts })
 }
 
 fn delay() -> impl Strategy<Value = u32> {
@@ -131,7 +132,7 @@ proptest! {
         for &(cpu, object, amount, wait) in &pushes {
             sums[object] += amount;
             driver.apply(&Op::Wait(wait));
-            driver.apply(&Op::Push(cpu, PushOp { object: Some(object), part: 0, amounts: [amount; TABLES] }));
+            driver.apply(&Op::Push(cpu, PushOp { object: Some(object), refused: false, part: 0, amounts: [amount; TABLES] }));
         }
         sums.retain(|&sum| sum != 0);
         sums.sort_unstable_by(|a, b| b.cmp(a));
@@ -231,6 +232,34 @@ fn rows_are_proven_again_after_a_period() {
     let snapshot = engine.snapshot(0);
     assert_eq!((snapshot.missed, snapshot.rows.len(), snapshot.total), (0, 1, 1));
     assert!(snapshot.rows[0].proven);
+}
+
+/// What was refused may be an object larger than a row: for a period and a slide, in a static table for ever.
+#[test]
+fn what_was_refused_counts_against_smaller_rows() {
+    let mut engine = Engine::new(2, 2, 2, 1000).unwrap();
+    engine.set_config(0, config(1000, 0, TS_DYNAMIC, true, 1, 1000).unwrap());
+    engine.set_config(1, config(1000, 0, TS_STATIC, true, 1, 1000).unwrap());
+    engine.birth(0);
+    engine.birth(1);
+    engine.push(0, 0, 0, &[10, 10, 0, 0]);
+    engine.push(1, 1, 0, &[5, 5, 0, 0]);
+    let proven = |engine: &mut Engine, table: usize| {
+        let snapshot = engine.snapshot(table);
+        let rows: Vec<_> = snapshot.rows.iter().map(|row| (row.value.value, row.proven)).collect();
+        (snapshot.refused, rows)
+    };
+    assert_eq!(proven(&mut engine, 0), (0, vec![(10, true), (5, true)]));
+    engine.push_refused(0, 0, &[4, 4, 0, 0]);
+    engine.push_refused(1, 1, &[3, 3, 0, 0]);
+    for table in 0..2 {
+        assert_eq!(proven(&mut engine, table), (7, vec![(10, true), (5, false)]));
+        assert_eq!(engine.snapshot(table).total, 22);
+    }
+    engine.set_time(1_300_000_000);
+    engine.push(1, 1, 0, &[1, 1, 0, 0]);
+    assert_eq!(proven(&mut engine, 0), (0, vec![(1, true)]));
+    assert_eq!(proven(&mut engine, 1), (7, vec![(10, true), (6, false)]));
 }
 
 fn assert_top_ordered(engine: &Engine, objects: std::ops::Range<usize>) {

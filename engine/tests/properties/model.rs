@@ -13,6 +13,8 @@ pub struct Push {
     pub table: usize,
     /// 0: to the total alone.
     pub id: u64,
+    /// The object did not get it.
+    pub refused: bool,
     pub part: usize,
     pub amount: u64,
 }
@@ -90,10 +92,10 @@ pub struct Model {
 }
 
 impl Model {
-    /// The pushes to a table, by object.
-    pub fn by_object(&self, table: usize, since: usize) -> BTreeMap<u64, Vec<Push>> {
+    /// The pushes to a table, by object: those that it got, or those that it was refused.
+    pub fn by_object(&self, table: usize, since: usize, refused: bool) -> BTreeMap<u64, Vec<Push>> {
         let mut objects = BTreeMap::<u64, Vec<Push>>::new();
-        for push in self.pushes[since..].iter().filter(|push| push.table == table) {
+        for push in self.pushes[since..].iter().filter(|push| push.table == table && push.refused == refused) {
             objects.entry(push.id).or_default().push(*push);
         }
         objects

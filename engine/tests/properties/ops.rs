@@ -21,6 +21,8 @@ pub struct Setup {
 #[derive(Clone, Debug)]
 pub struct PushOp {
     pub object: Option<usize>,
+    /// What the object should get it does not: only the totals do.
+    pub refused: bool,
     pub part: u32,
     pub amounts: Amounts,
 }
@@ -79,8 +81,8 @@ impl Bytes<'_> {
 
     fn push(&mut self) -> PushOp {
         let which = self.next();
-        let object = (which < 250).then_some(usize::from(which));
-        PushOp { object, part: self.next().into(), amounts: self.amounts() }
+        let object = (which < 253).then_some(usize::from(which));
+        PushOp { object, refused: which >= 240, part: self.next().into(), amounts: self.amounts() }
     }
 }
 

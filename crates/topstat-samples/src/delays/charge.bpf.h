@@ -97,8 +97,9 @@ __noinline int delays_push(struct delays_object *o, u32 table, u64 amount_ns, u3
 	if (early)
 		ts_window_spread(&t->total, tick, since, early, 0);
 	if (!o) {
-		t->unobjected += lost;
 		ts_push_total(t, tick, 0, amount_ns - early);
+		if (lost)
+			ts_refuse(t, tick, amount_ns);
 		return 0;
 	}
 	w = &o->window[table];
@@ -114,17 +115,39 @@ __noinline int delays_push(struct delays_object *o, u32 table, u64 amount_ns, u3
 	return 0;
 }
 
-/* A task without storage has waited: when, and how long, can't be known. Counted each time that it leaves a CPU. */
-__noinline int delays_lost(void)
+/* Nobody knows how much of this was waited since the task was last looked at: at most all of it. */
+__noinline int delays_refuse(u32 table, u64 amount_ns)
 {
-	u32 cpu = bpf_get_smp_processor_id(), i;
+	u32 bank_number = table / TS_BANK_TABLES, number = table % TS_BANK_TABLES;
 	struct ts_bank *bank;
+	struct ts_config *c;
 
-	for (i = 0; i < DELAYS_TABLES; i++) {
-		bank = ranked_bank(cpu, i / TS_BANK_TABLES);
-		if (bank)
-			ranked_table(bank, i % TS_BANK_TABLES)->unobjected++;
-	}
+	if (table >= DELAYS_TABLES || !amount_ns)
+		return 0;
+	bank = ranked_bank(bpf_get_smp_processor_id(), bank_number);
+	if (!bank)
+		return 0;
+	c = settings.config[ts_bound(bank_number, DELAYS_BANKS - 1)];
+	if (!c[ts_bound(number, TS_BANK_TABLES - 1)].enabled)
+		return 0;
+	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, bpf_jiffies64());
+	ts_refuse(ranked_table(bank, number), &bank->tick[ts_bound(number, TS_BANK_TABLES - 1)], amount_ns);
+	return 0;
+}
+
+/* A task without storage has waited at some time. Counted each time that it leaves a CPU. */
+static __noinline int delays_lost(struct task_struct *task)
+{
+	struct task_delay_info *d = task->delays;
+
+	if (!d)
+		return 0;
+	delays_refuse(DELAYS_BLKIO, d->blkio_delay);
+	delays_refuse(DELAYS_SWAPIN, d->swapin_delay);
+	delays_refuse(DELAYS_RECLAIM, d->freepages_delay);
+	delays_refuse(DELAYS_THRASHING, d->thrashing_delay);
+	delays_refuse(DELAYS_COMPACT, d->compact_delay);
+	delays_refuse(DELAYS_WPCOPY, d->wpcopy_delay);
 	return 0;
 }
 
@@ -215,7 +238,7 @@ static __always_inline void delays_charge(struct task_struct *task)
 		return;
 	w = bpf_task_storage_get(&threads, task, NULL, 0);
 	if (ts_unlikely(!w)) {
-		delays_lost();
+		delays_lost(task);
 		return;
 	}
 	now_jiffies = bpf_jiffies64();

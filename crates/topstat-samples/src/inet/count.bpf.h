@@ -10,9 +10,9 @@ static __always_inline void inet_count(struct ts_bank *bank, u32 table, u32 part
 {
 	struct ts_table *t = ranked_table(bank, table);
 
-	if (lost)
-		ts_add(&t->unobjected, 1);
 	ts_push_total(t, &bank->tick[table], part, amount);
+	if (lost)
+		ts_refuse(t, &bank->tick[table], amount);
 }
 
 /* Count a packet that has no object to the totals alone: either there should be one (`lost`), or

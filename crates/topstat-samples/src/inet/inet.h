@@ -69,7 +69,7 @@ struct inet_found {
 
 /* Another one whenever a structure changes that is pinned: the constants, the settings, a
  * bank, an object. */
-#define INET_ABI 1
+#define INET_ABI 2
 
 /* Set before loading. */
 struct inet_constants {

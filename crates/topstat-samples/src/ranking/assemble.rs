@@ -4,6 +4,7 @@
 
 use std::time::SystemTime;
 
+use topstat_engine::proof;
 use topstat_model::{CpuRow, CpuSection, Lost, Row as ModelRow, Settings, Snapshot, TableType, Unit};
 
 use super::abi::{Row, TS_SLIDES, ts_section, ts_tick};
@@ -36,6 +37,8 @@ pub struct Read<'a, F: Ranked> {
     pub sections: &'a [Section<F::Row>],
     /// Of each section's CPU.
     pub totals: Vec<u64>,
+    /// What objects without a row may have been refused: see T6 in the engine's `table.h`.
+    pub refused: u64,
     /// See [`Ranked::unranked`].
     pub unranked: Option<F::Row>,
     /// Rows that the table keeps.
@@ -48,9 +51,9 @@ pub struct Read<'a, F: Ranked> {
     pub cpu_rows: bool,
 }
 
-/// Puts it together.
-pub fn assemble<F: Ranked>(read: Read<'_, F>, describer: &mut F::Describer) -> Result<Snapshot, Error> {
-    let Read { table, time, sections, mut totals, unranked, top, objects, lost, lost_now, cpu_rows } = read;
+/// Puts it together. Also says whether rows are not proven that ordering all objects again would prove.
+pub fn assemble<F: Ranked>(read: Read<'_, F>, describer: &mut F::Describer) -> Result<(Snapshot, bool), Error> {
+    let Read { table, time, sections, mut totals, refused, unranked, top, objects, lost, lost_now, cpu_rows } = read;
     let info = table.info;
     let tick = sections[0].head.tick;
     let scale = scale(info.unit);
@@ -72,7 +75,14 @@ pub fn assemble<F: Ranked>(read: Read<'_, F>, describer: &mut F::Describer) -> R
     let counted = sum(totals.iter().copied()).checked_mul(scale).filter(|counted| *counted < u64::MAX);
     let total = counted.ok_or_else(|| does_not_add_up(&"the totals of its CPUs are more than a number holds"))?;
     let rows = rows::<F>(table.sample, &merged, top, scale, describer);
-    let proven = proven(&merged, rows.len(), sections, table.settings.order_ms());
+    let missed = sections.iter().map(|s| s.head.missed).max().unwrap_or(0);
+    let proven = |refused| match table.settings.order_ms() {
+        0 => proven(&merged, rows.len(), missed, refused),
+        // Objects may have grown unseen, and nothing is certain.
+        _ => 0,
+    };
+    let unordered = (proven(0) as usize) < rows.len();
+    let proven = proven(refused);
     let mut cpus = Vec::with_capacity(sections.len());
     for (section, total) in sections.iter().zip(&totals) {
         let rows = if cpu_rows { cpu_section_rows::<F>(table.sample, section, top, scale, describer) } else { vec![] };
@@ -102,7 +112,7 @@ pub fn assemble<F: Ranked>(read: Read<'_, F>, describer: &mut F::Describer) -> R
         cpus,
     };
     snapshot.settle().map_err(|fault| does_not_add_up(&fault))?;
-    Ok(snapshot)
+    Ok((snapshot, unordered))
 }
 
 /// The shown rows of the merge.
@@ -164,14 +174,11 @@ pub fn header(table: &Table<'_>) -> Settings {
     }
 }
 
-/// How many of the shown rows are certain to be the true top: those at least as large as
-/// anything that was ever turned away (T5 in the engine's `table.h`). With a delay, objects may
-/// have grown unseen, and nothing is certain.
-fn proven<R: Row>(merged: &[Merged<'_, R>], shown: usize, sections: &[Section<R>], delay_ms: u32) -> u32 {
-    if delay_ms > 0 {
-        return 0;
-    }
-    let missed = sections.iter().map(|s| s.head.missed).max().unwrap_or(0);
-    let certain = |m: &&Merged<'_, R>| m.row.head().value >= missed && m.row.head().busy == 0;
+/// How many of the shown rows are certain to be the true top: those that no object without a row can be larger than, since
+/// they are larger than anything that was ever turned away (T5 in the engine's `table.h`), by all that was refused (T6).
+fn proven<R: Row>(merged: &[Merged<'_, R>], shown: usize, missed: u64, refused: u64) -> u32 {
+    let hidden = merged.get(shown).map_or(0, |m| m.row.head().value);
+    let least = proof(missed, hidden, refused);
+    let certain = |m: &&Merged<'_, R>| m.row.head().value >= least && m.row.head().busy == 0;
     u32::try_from(merged.iter().take(shown).take_while(certain).count()).unwrap_or(u32::MAX)
 }

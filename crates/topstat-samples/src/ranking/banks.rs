@@ -4,7 +4,7 @@
 use std::mem::{offset_of, size_of};
 
 use libbpf_rs::MapHandle;
-use topstat_engine::window_value;
+use topstat_engine::{window_most, window_value};
 use topstat_model::TableType;
 
 use super::abi::{TS_BANK_TABLES, TS_MARKS, ts_bank, ts_entry, ts_table, ts_tick, ts_window, ts_window_head};
@@ -96,7 +96,24 @@ impl Banks {
     /// is never less than they are. `None`: the table has gone on too far, begin anew.
     pub fn total(&self, cpu: u32, sample: u32, table: u32, kind: TableType, tick: &ts_tick) -> Option<u64> {
         let offset = table_offset(self.entries, table) + offset_of!(ts_table, total);
-        let bank = self.bank(cpu, sample);
+        self.window(self.bank(cpu, sample), offset, kind, |window| window_value(window, tick).map(|v| v.value))
+    }
+
+    /// What of any object is not known, at most, for it was refused on this CPU (T6): to be read after the rows. `None`
+    /// as for [`Banks::total`].
+    pub fn refused(&self, cpu: u32, sample: u32, table: u32, kind: TableType, tick: &ts_tick) -> Option<u64> {
+        let offset = table_offset(self.entries, table) + offset_of!(ts_table, refused);
+        self.window(self.bank(cpu, sample), offset, kind, |window| window_most(window, tick))
+    }
+
+    /// A window of a table's own; in a static table its running total.
+    fn window(
+        &self,
+        bank: usize,
+        offset: usize,
+        kind: TableType,
+        value: impl Fn(&ts_window) -> Option<u64>,
+    ) -> Option<u64> {
         for _ in 0..BUSY_TRIES {
             let mut window: ts_window = self.memory.read(bank, offset);
             if kind == TableType::Static {
@@ -108,8 +125,8 @@ impl Banks {
                 continue;
             }
             window.sum = head.sum;
-            if let Some(value) = window_value(&window, tick) {
-                return Some(value.value);
+            if let Some(value) = value(&window) {
+                return Some(value);
             }
             if window.slide == window.done {
                 return None;

@@ -80,6 +80,7 @@ fn family_of<F: Ranked<Describer = Paths>>(
             time: SystemTime::UNIX_EPOCH,
             sections: &taken,
             totals,
+            refused: sum((0..CPUS).filter_map(|cpu| banks.refused(cpu, sample, number, info.kind, &tick))),
             unranked: taken[1].rows.last().copied(),
             top: TOP,
             objects: 0,
@@ -87,7 +88,7 @@ fn family_of<F: Ranked<Describer = Paths>>(
             lost_now: Default::default(),
             cpu_rows: true,
         };
-        read.push(assemble::<F>(what, paths));
+        read.push(assemble::<F>(what, paths).map(|(snapshot, _)| snapshot));
         // What is found there is set anew, or refused.
         let refilling = settings.lock().map(|locked| settings.refilling(&locked)).expect("nobody else's");
         if let Some((sample, number)) = refilling {

@@ -34,6 +34,9 @@ pub struct Reader<F: Ranked> {
     cpu_rows: bool,
     /// Whether somebody refilled while the latest snapshot was taken, so that nothing of it is proven.
     disturbed: bool,
+    /// Whether rows of the latest snapshot are not proven that may be when all objects are ordered again. What was refused
+    /// (T6) has no object.
+    unordered: bool,
     /// Whether anything was turned away (T5) when the latest snapshot was taken: only then can an object be in no
     /// table although there are free rows.
     turned_away: bool,
@@ -58,6 +61,7 @@ impl<F: Ranked> Reader<F> {
             describer: F::describer(),
             cpu_rows,
             disturbed: false,
+            unordered: false,
             turned_away: false,
         })
     }
@@ -146,9 +150,17 @@ impl<F: Ranked> Reader<F> {
                 None => return Ok(None),
             }
         }
-        let mut snapshot = self.assemble(table, time, &sections, totals)?;
+        let mut refused = 0_u64;
+        for section in &sections {
+            match self.state.banks.refused(section.cpu, table.sample, table.number, table.info.kind, &tick) {
+                Some(more) => refused = refused.saturating_add(more),
+                None => return Ok(None),
+            }
+        }
+        let mut snapshot = self.assemble(table, time, &sections, totals, refused)?;
         if self.disturbed {
             snapshot.proven = 0;
+            self.unordered = !snapshot.rows.is_empty();
         }
         Ok(Some(snapshot))
     }
@@ -174,6 +186,7 @@ impl<F: Ranked> Reader<F> {
         time: SystemTime,
         sections: &[Section<F::Row>],
         totals: Vec<u64>,
+        refused: u64,
     ) -> Result<Snapshot, Error> {
         let tick = sections[0].head.tick;
         let lost = self.lost(table, sections);
@@ -182,6 +195,7 @@ impl<F: Ranked> Reader<F> {
             time,
             sections,
             totals,
+            refused,
             unranked: F::unranked(self.state.maps(), table.sample, table.number, &tick),
             top: self.state.top,
             objects: self.state.census(table.sample),
@@ -189,7 +203,9 @@ impl<F: Ranked> Reader<F> {
             lost,
             cpu_rows: self.cpu_rows,
         };
-        assemble::<F>(read, &mut self.describer)
+        let (snapshot, unordered) = assemble::<F>(read, &mut self.describer)?;
+        self.unordered = unordered;
+        Ok(snapshot)
     }
 
     fn lost(&self, table: &Table<'_>, sections: &[Section<F::Row>]) -> Lost {
@@ -232,7 +248,7 @@ impl<F: Ranked> Source for Reader<F> {
         let snapshot = self.peek(info)?;
         let short = self.turned_away && snapshot.rows.len() < self.state.top as usize && snapshot.other > 0;
         let settings = self.table(info)?.settings;
-        if settings.order_ms() > 0 || !settings.sync || (snapshot.is_proven() && !short) {
+        if settings.order_ms() > 0 || !settings.sync || (!self.unordered && !short) {
             return Ok(snapshot);
         }
         let mut snapshot = snapshot;

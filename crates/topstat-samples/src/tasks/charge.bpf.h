@@ -10,6 +10,7 @@
 struct top_amounts {
 	u64 used_ns;
 	u64 waited_ns;
+	u64 unknown_ns; /* it has waited no more than that, but nobody knows how long */
 	u64 since_jiffies; /* when it began to be used */
 	u64 now_jiffies;
 	u32 switches;
@@ -28,9 +29,9 @@ static __always_inline u64 top_early(const struct top_amounts *a, const struct t
 	return ts_spread_early(tick, top_since(a, tick, c), c->precise ? tick->now : a->now_jiffies, a->used_ns);
 }
 
-/* Time on a CPU to the total alone: nobody's, or idle. */
+/* Time on a CPU to the total alone: nobody's, idle, or (`lost`) of something that should have an object. */
 static __always_inline void top_charge_total(struct ts_bank *bank, u32 table, const struct ts_config *c,
-					     const struct top_amounts *a, struct ts_window *idle)
+					     const struct top_amounts *a, struct ts_window *idle, u32 lost)
 {
 	struct ts_table *t = ranked_table(bank, table);
 	struct ts_tick *tick = &bank->tick[table];
@@ -39,6 +40,8 @@ static __always_inline void top_charge_total(struct ts_bank *bank, u32 table, co
 	if (early)
 		ts_window_spread(&t->total, tick, top_since(a, tick, c), early, 0);
 	ts_push_total(t, tick, 0, a->used_ns - early);
+	if (lost)
+		ts_refuse(t, tick, a->used_ns);
 	if (!idle)
 		return;
 	if (idle->slide != tick->slide)
@@ -65,6 +68,16 @@ static __always_inline void top_charge_cpu(struct ts_bank *bank, u32 sample, con
 	ts_push(t, tick, c, ranked_view(sample, TASKS_CPU), claimed, self, id, w, 0, a->used_ns - early);
 }
 
+/* To the total alone, as above; of other tables than those of time on a CPU by window. */
+static __always_inline void top_charge_none(struct ts_bank *bank, u32 table, u64 amount, u32 lost)
+{
+	struct ts_table *t = ranked_table(bank, table);
+
+	ts_push_total(t, &bank->tick[table], 0, amount);
+	if (lost && amount)
+		ts_refuse(t, &bank->tick[table], amount);
+}
+
 static __always_inline void top_charge_task(struct task_struct *task, struct tasks_object *o, u32 lost,
 					    struct tasks_runner *r, u32 cpu, const struct top_amounts *a)
 {
@@ -77,7 +90,7 @@ static __always_inline void top_charge_task(struct task_struct *task, struct tas
 	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, a->now_jiffies);
 	if (!task->pid) {
 		if (c[TASKS_CPU].enabled)
-			top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, &r->idle[TASKS_TASKS]);
+			top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, &r->idle[TASKS_TASKS], 0);
 		if (c[TASKS_CPU_TOTAL].enabled) {
 			ts_add(&ranked_table(bank, TASKS_CPU_TOTAL)->total.sum[0], a->used_ns);
 			ts_add(&r->idle_total.sum[0], a->used_ns);
@@ -85,18 +98,18 @@ static __always_inline void top_charge_task(struct task_struct *task, struct tas
 		return;
 	}
 	if (ts_unlikely(!o)) {
-		if (c[TASKS_CPU].enabled) {
-			top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, NULL);
-			ranked_table(bank, TASKS_CPU)->unobjected += lost;
-		}
+		if (c[TASKS_CPU].enabled)
+			top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, NULL, lost);
 		if (c[TASKS_SWITCHES].enabled)
-			ts_push_total(ranked_table(bank, TASKS_SWITCHES), &bank->tick[TASKS_SWITCHES], 0, a->switches);
+			top_charge_none(bank, TASKS_SWITCHES, a->switches, lost);
 		if (c[TASKS_WAITS].enabled)
-			ts_push_total(ranked_table(bank, TASKS_WAITS), &bank->tick[TASKS_WAITS], 0, a->waited_ns);
+			top_charge_none(bank, TASKS_WAITS, a->waited_ns, lost);
 		if (c[TASKS_CPU_TOTAL].enabled)
-			ts_add(&ranked_table(bank, TASKS_CPU_TOTAL)->total.sum[0], a->used_ns);
+			top_charge_none(bank, TASKS_CPU_TOTAL, a->used_ns, lost);
 		return;
 	}
+	if (ts_unlikely(a->unknown_ns))
+		ts_refuse(ranked_table(bank, TASKS_WAITS), &bank->tick[TASKS_WAITS], a->unknown_ns);
 	claimed = ts_bank_enter(bank);
 	if (c[TASKS_CPU].enabled)
 		top_charge_cpu(bank, TASKS_TASKS, &c[TASKS_CPU], claimed, o->self, o->id, &o->window[TASKS_CPU], a);
@@ -132,13 +145,12 @@ static __always_inline void top_charge_group(struct task_struct *task, struct ta
 		return;
 	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, a->now_jiffies);
 	if (!task->pid) {
-		top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, &r->idle[TASKS_CGROUPS]);
+		top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, &r->idle[TASKS_CGROUPS], 0);
 		return;
 	}
 	g = top_group(task, o, &id, &lost);
 	if (ts_unlikely(!g)) {
-		top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, NULL);
-		ranked_table(bank, TASKS_CPU)->unobjected += lost;
+		top_charge_total(bank, TASKS_CPU, &c[TASKS_CPU], a, NULL, lost);
 		return;
 	}
 	claimed = ts_bank_enter(bank);
@@ -157,20 +169,27 @@ static __always_inline u64 top_waited_since(struct task_struct *task, u64 *seen)
 }
 
 /* `own`: the thread's object, if it is its own; see struct tasks_waited. */
-static __always_inline u64 top_waited(struct task_struct *task, struct tasks_object *own)
+static __always_inline void top_waited(struct top_amounts *a, struct task_struct *task, struct tasks_object *own)
 {
 	struct tasks_waited *w;
 
 	if (!settings.config[TASKS_TASKS][TASKS_WAITS].enabled)
-		return 0;
-	if (ts_likely(own))
-		return top_waited_since(task, &own->waited_seen);
+		return;
+	if (ts_likely(own)) {
+		a->waited_ns = top_waited_since(task, &own->waited_seen);
+		return;
+	}
 	w = bpf_task_storage_get(&waited, task, NULL, 0);
-	if (w)
-		return top_waited_since(task, &w->seen);
+	if (w) {
+		a->waited_ns = top_waited_since(task, &w->seen);
+		return;
+	}
 	/* A leader no more: another thread has become it. */
 	own = bpf_task_storage_get(&objects, task, NULL, 0);
-	return own ? top_waited_since(task, &own->waited_seen) : 0;
+	if (own)
+		a->waited_ns = top_waited_since(task, &own->waited_seen);
+	else /* without memory for either: at most all that it ever waited */
+		a->unknown_ns = task->sched_info.run_delay;
 }
 
 /* The task on this CPU leads to its run queue, and that to its clock. Where one of these is missing
@@ -243,7 +262,7 @@ static __always_inline void top_charge(struct tasks_runner *r, u32 cpu, struct t
 			o = bpf_task_storage_get(&objects, leader, NULL, 0);
 			lost = !o;
 		}
-		a.waited_ns = top_waited(task, leader == task ? o : NULL);
+		top_waited(&a, task, leader == task ? o : NULL);
 		if (o && !o->id)
 			o = NULL; /* it is no object any more */
 	}

@@ -276,7 +276,7 @@ enum tasks_table {
 };
 
 /* Another one whenever a structure changes that is pinned. */
-#define TASKS_ABI 1
+#define TASKS_ABI 2
 
 /* Set before loading. */
 struct tasks_top_constants {
