@@ -118,7 +118,8 @@ fn bindings(header: &Path, engine: &Path, elsewhere: &[(&str, &str)], out: &Path
 /// when the family's ABI was last given another number.
 fn layout(header: &Path, engine: &Path, out: &Path) -> Result<()> {
     // What only sections of readers, arguments, records and the benchmark consist of is never pinned.
-    let passing = ["_row", "_section", "_section_args", "_refill", "_found", "_bench", "_value", "_view", "_room"];
+    let passing =
+        ["_head", "_row", "_section", "_section_args", "_refill", "_found", "_bench", "_value", "_view", "_room"];
     let bindings = bindgen::Builder::default()
         .header(header.to_string_lossy())
         .clang_arg(format!("-I{}", engine.display()))

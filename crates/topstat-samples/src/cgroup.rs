@@ -71,6 +71,22 @@ pub fn root() -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(mount.as_fd(), ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
+/// The root of the hierarchy of a v1 controller, as far as it is mounted here.
+///
+/// # Errors
+/// When it is not, or can't be opened.
+pub fn v1_root(controller: V1Controller) -> io::Result<OwnedFd> {
+    let mount = v1_mount(controller).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+    open_directory(mount.mount_point)
+}
+
+/// Whether this is the root of a whole hierarchy, and not that of a cgroup namespace.
+pub fn is_whole(root: &OwnedFd) -> bool {
+    /// The kernel's, of every kernfs root.
+    const ROOT_INODE: u64 = 1;
+    rustix::fs::fstat(root).is_ok_and(|found| found.st_ino == ROOT_INODE)
+}
+
 /// Which hierarchies there are, in words.
 pub fn describe() -> String {
     let v2 = v2_mount().map_or_else(

@@ -13,6 +13,7 @@ mod check;
 mod container;
 pub mod cost;
 mod error;
+mod fallbacks;
 mod families;
 mod hooks;
 pub mod pinned;
@@ -39,6 +40,8 @@ use topstat_model::{Dump, Snapshot};
 pub const DEFAULT_TOP: u32 = 128;
 /// The most rows a table can keep.
 pub const MAX_TOP: u32 = 1024;
+/// The most control groups that can be told apart where the kernel has no storage for them: 3 MiB.
+pub const MAX_GROUPS: u32 = 8192;
 
 /// What to load, and how.
 #[derive(Clone, Debug)]
@@ -53,11 +56,13 @@ pub struct Options {
     pub cpu_rows: bool,
     /// Objects are threads, where they would be processes.
     pub threads: bool,
+    /// Control groups that can be told apart where the kernel has no storage for them, 1 to [`MAX_GROUPS`].
+    pub groups: u32,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { top: DEFAULT_TOP, period_ms: 1000, delay_ms: 0, cpu_rows: false, threads: false }
+        Self { top: DEFAULT_TOP, period_ms: 1000, delay_ms: 0, cpu_rows: false, threads: false, groups: MAX_GROUPS }
     }
 }
 

@@ -2,11 +2,12 @@
 //! What families have in common whose objects are processes or threads, or have one. The eBPF side of it is
 //! `bpf/process.bpf.h`.
 
-use libbpf_rs::{Link, Object};
+use libbpf_rs::Object;
 use topstat_model::{Column, ColumnKind, Field};
 
 use crate::cgroup::{self, Paths, V1Controller};
 use crate::container::container;
+use crate::ranking::Refill;
 use crate::{Error, bpf};
 use abi::process_who;
 
@@ -75,8 +76,9 @@ pub fn adopt(object: &Object, iterator: &str) -> Result<(), Error> {
 ///
 /// # Errors
 /// What the kernel says.
-pub fn refill(object: &Object, iterator: &str) -> Result<Link, Error> {
+pub fn refill(object: &Object, iterator: &str) -> Result<Refill, Error> {
     bpf::program(object, iterator)?
         .attach()
+        .map(Refill::by)
         .map_err(|e| Error::Kernel { what: "order all tasks again".to_owned(), why: e.to_string() })
 }

@@ -170,6 +170,28 @@ impl Group {
         Ok(Self { folder, path })
     }
 
+    /// Makes one directly below the root.
+    ///
+    /// # Errors
+    /// When there is no hierarchy, or the group can't be made.
+    pub fn below_root(name: &str) -> io::Result<Self> {
+        let mount = v2_mount().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "none is mounted"))?;
+        let name = format!("topstat-live-{}-{name}", std::process::id());
+        let (folder, path) = (mount.join(&name), format!("/{name}"));
+        fs::create_dir(&folder)?;
+        Ok(Self { folder, path })
+    }
+
+    /// Makes one below this one, which must be dropped after it.
+    ///
+    /// # Errors
+    /// When it can't be made.
+    pub fn child(&self, name: &str) -> io::Result<Self> {
+        let (folder, path) = (self.folder.join(name), format!("{}/{name}", self.path));
+        fs::create_dir(&folder)?;
+        Ok(Self { folder, path })
+    }
+
     /// Moves a process into it.
     pub fn take(&self, pid: u32) {
         fs::write(self.folder.join("cgroup.procs"), pid.to_string()).expect("move a process into the cgroup");

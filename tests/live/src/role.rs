@@ -47,8 +47,14 @@ pub struct Role {
 impl Role {
     /// Starts one.
     pub fn start(role: &str, arguments: &[&str]) -> Self {
+        Self::start_with(role, arguments, &[])
+    }
+
+    /// Starts one with variables in its environment.
+    pub fn start_with(role: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let mut child = command(role)
             .args(arguments)
+            .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

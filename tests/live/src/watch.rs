@@ -29,7 +29,7 @@ pub fn table(path: &str) -> &'static TableInfo {
 
 /// As many rows as there can be, nothing aging, everything ordered.
 pub fn everything() -> Options {
-    Options { top: topstat_samples::MAX_TOP, period_ms: ENDLESS_MS, delay_ms: 0, cpu_rows: true, threads: false }
+    Options { top: topstat_samples::MAX_TOP, period_ms: ENDLESS_MS, cpu_rows: true, ..Options::default() }
 }
 
 /// The default number of rows, nothing aging.

@@ -10,6 +10,7 @@ mod crowd;
 mod delay_roles;
 mod delays;
 mod exact;
+mod groups;
 mod networks;
 mod offline;
 mod owners;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
         ("tasks", tasks::cases()),
         ("crowd", crowd::cases()),
         ("task_tables", task_tables::cases()),
+        ("groups", groups::cases()),
         ("delays", delays::cases()),
     ]);
     println!(

@@ -30,6 +30,7 @@ pub fn play(role: &str, arguments: &[String]) -> ExitCode {
         "self-talk" => self_talk(argument(0), arguments.get(1).map(String::as_str)),
         "unprivileged" => unprivileged(argument(0)),
         "watcher" => watcher(),
+        "group-watcher" => crate::groups::watcher(argument(0)),
         "topstat" => return topstat(arguments),
         "no-fuse" => no_fuse(),
         "spinner" => spinner(argument(0), argument(1)),

@@ -33,6 +33,9 @@ enum { false = 0, true = 1 };
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_endian.h>
 
+/* BPF_MAP_TYPE_CGRP_STORAGE: the system's <linux/bpf.h> may be older (6.2) than the kernel that this runs on. */
+#define MAP_TYPE_CGRP_STORAGE 32
+
 #define CORE __attribute__((preserve_access_index))
 
 
@@ -105,8 +108,10 @@ struct cgroup_root {
 
 struct cgroup {
 	struct cgroup_subsys_state self;
+	int level; /* the root's is 0 */
 	struct kernfs_node *kn;
 	struct cgroup_root *root;
+	struct cgroup *ancestors[]; /* by level, up to itself */
 } CORE;
 
 struct css_set {
@@ -200,6 +205,11 @@ struct bpf_iter_meta {
 struct bpf_iter__task {
 	struct bpf_iter_meta *meta;
 	struct task_struct *task;
+} CORE;
+
+struct bpf_iter__cgroup {
+	struct bpf_iter_meta *meta;
+	struct cgroup *cgroup;
 } CORE;
 
 struct bpf_iter__task_file {

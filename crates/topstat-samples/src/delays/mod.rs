@@ -10,13 +10,13 @@ mod tables;
 
 use std::mem::{offset_of, size_of};
 
-use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
+use libbpf_rs::{MapCore as _, MapFlags, Object};
 use topstat_model::{Column, Field};
 
 use crate::cgroup::Paths;
 use crate::hooks::{Hook, Observer};
 use crate::process;
-use crate::ranking::{Maps, Ranked};
+use crate::ranking::{Maps, Ranked, Refill};
 use crate::{Check, Error, Options, SampleInfo};
 use observer::Accounting;
 
@@ -37,12 +37,15 @@ impl Ranked for Delays {
     const SNAPSHOT_OBJECT: &'static [u8] = include_bytes!(concat!(env!("OUT_DIR"), "/delays/snapshot.bpf.o"));
     const SECTION_HEAD: usize = size_of::<abi::delays_section>();
     const REFILL: &'static str = "delays_refill";
-    const FURTHER: &'static [&'static str] = &["threads", IMPOSSIBLE];
     const BY_THREAD: Option<usize> = Some(offset_of!(abi::delays_constants, by_thread));
     const HOOKS: &'static [Hook] = observer::HOOKS;
     const PARTS: &'static [&'static str] = &[];
     type Row = abi::delays_row;
     type Describer = Paths;
+
+    fn further() -> &'static [&'static str] {
+        &["threads", IMPOSSIBLE]
+    }
 
     fn ready() -> Result<(), Error> {
         match observer::accounting() {
@@ -90,7 +93,7 @@ impl Ranked for Delays {
         vec![("impossible", count.unwrap_or(0))]
     }
 
-    fn refill(object: &Object, _maps: &Maps, _sample: u32) -> Result<Link, Error> {
+    fn refill(object: &Object, _maps: &Maps, _sample: u32) -> Result<Refill, Error> {
         process::refill(object, Self::REFILL)
     }
 }

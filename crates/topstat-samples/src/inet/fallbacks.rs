@@ -13,18 +13,10 @@ use super::abi::{inet_found, inet_object};
 use super::hooks;
 use crate::Error;
 use crate::bpf::{self, Plain};
+use crate::fallbacks::Feature;
 use crate::hooks::Hook;
 
-/// Something that came after the oldest kernel that the family is for, and what is the case without it.
-pub struct Feature {
-    program: &'static str,
-    /// What it is.
-    pub name: &'static str,
-    /// How things are without it.
-    pub without: &'static str,
-}
-
-const FEATURES: [Feature; 3] = [
+const FEATURES: &[Feature] = &[
     Feature {
         program: "probe_atomics",
         name: "eBPF atomics that return a value",
@@ -108,30 +100,10 @@ impl Flavour {
     }
 }
 
-/// Set to anything, all of [`FEATURES`] is taken to be lacking: to try and to test the fallbacks on any kernel.
-const PLAIN: &str = "TOPSTAT_PLAIN";
-
 /// What this kernel lacks, or does not let this user have; asked once.
 pub fn lacking() -> &'static [&'static Feature] {
     static LACKING: OnceLock<Vec<&'static Feature>> = OnceLock::new();
-    LACKING.get_or_init(|| {
-        let all = std::env::var_os(PLAIN).is_some_and(|v| !v.is_empty());
-        // Mostly there are all; each object that is loaded reads all of the kernel's types.
-        if !all && loads(|_| true) {
-            return Vec::new();
-        }
-        FEATURES.iter().filter(|f| all || !loads(|name| name == f.program)).collect()
-    })
-}
-
-/// Whether the kernel takes these programs of `probe.bpf.c`.
-fn loads(wanted: impl Fn(&str) -> bool) -> bool {
-    let Ok(mut object) = bpf::open("probe", PROBE) else { return false };
-    for mut program in object.progs_mut() {
-        let wanted = wanted(&program.name().to_string_lossy());
-        program.set_autoload(wanted);
-    }
-    bpf::load("probe", object).is_ok()
+    LACKING.get_or_init(|| crate::fallbacks::lacking(FEATURES, PROBE))
 }
 
 /// What the iterators are for.

@@ -59,8 +59,6 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     const REFILL: &'static str;
     /// Every place where its programs may be attached; which of them are, an [`Observer`] says.
     const HOOKS: &'static [Hook];
-    /// Maps of its state besides those that all families have, by what their names end with.
-    const FURTHER: &'static [&'static str] = &[];
     /// Where its constants say whether objects are threads: the offset of a `u32`, where users may choose.
     const BY_THREAD: Option<usize> = None;
     /// What the names of its values' parts are: `rx`, `tx`.
@@ -70,6 +68,10 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     /// What it takes to put a description into words.
     type Describer: Send;
 
+    /// Maps of its state besides those that all families have, by what their names end with.
+    fn further() -> &'static [&'static str] {
+        &[]
+    }
     /// See [`Family::ready`](crate::Family::ready).
     ///
     /// # Errors
@@ -96,14 +98,15 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     /// The fields of a row, in the order of the columns.
     fn describe(sample: u32, row: &Self::Row, describer: &mut Self::Describer) -> Vec<Field>;
 
-    /// Attaches the iterator that orders all objects of a sample again.
+    /// Attaches what orders all objects of a sample again.
     ///
     /// # Errors
     /// What the kernel says.
-    fn refill(object: &Object, maps: &Maps, _sample: u32) -> Result<Link, Error> {
+    fn refill(object: &Object, maps: &Maps, _sample: u32) -> Result<Refill, Error> {
         let program = bpf::program(object, Self::REFILL)?;
         program
             .attach_iter(maps.objects.as_fd())
+            .map(Refill::by)
             .map_err(|e| Error::Kernel { what: format!("attach {}", Self::REFILL), why: e.to_string() })
     }
 
@@ -115,6 +118,21 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     /// A row that no CPU ranks, at the moment of a snapshot.
     fn unranked(_maps: &Maps, _sample: u32, _table: u32, _tick: &ts_tick) -> Option<Self::Row> {
         None
+    }
+}
+
+/// How all objects of a sample are ordered again.
+pub struct Refill {
+    /// Iterators, to be read out one after the other.
+    pub iterators: Vec<Link>,
+    /// Whether they find all objects; where they don't, nothing is proven by them.
+    pub whole: bool,
+}
+
+impl Refill {
+    /// By one that finds all.
+    pub fn by(iterator: Link) -> Self {
+        Self { iterators: vec![iterator], whole: true }
     }
 }
 
@@ -130,7 +148,7 @@ pub struct Maps {
     pub constants: MapHandle,
     /// The objects' storage.
     pub objects: MapHandle,
-    /// See [`Ranked::FURTHER`].
+    /// See [`Ranked::further`].
     pub further: Vec<(&'static str, MapHandle)>,
 }
 
@@ -140,7 +158,7 @@ impl Maps {
 
     /// The names of all that a family has.
     pub fn names<F: Ranked>() -> impl Iterator<Item = &'static str> {
-        Self::NAMES.into_iter().chain(F::FURTHER.iter().copied())
+        Self::NAMES.into_iter().chain(F::further().iter().copied())
     }
 
     /// Those of a loaded object.
@@ -157,7 +175,7 @@ impl Maps {
             census: get(census)?,
             constants: get(constants)?,
             objects: get(objects)?,
-            further: F::FURTHER.iter().map(|name| Ok((*name, get(name)?))).collect::<Result<_, Error>>()?,
+            further: F::further().iter().map(|name| Ok((*name, get(name)?))).collect::<Result<_, Error>>()?,
         })
     }
 

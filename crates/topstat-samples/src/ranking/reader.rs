@@ -222,11 +222,13 @@ impl<F: Ranked> Reader<F> {
         }
     }
 
-    /// Runs the iterator over all objects of a sample.
-    fn order_all(&self, sample: u32) -> Result<(), Box<dyn std::error::Error>> {
-        let link = F::refill(&self.object, self.state.maps(), sample)?;
-        bpf::read_out(&link)?;
-        Ok(())
+    /// Runs the iterators over all objects of a sample. Returns whether they found all.
+    fn order_all(&self, sample: u32) -> Result<bool, Box<dyn std::error::Error>> {
+        let refill = F::refill(&self.object, self.state.maps(), sample)?;
+        for iterator in &refill.iterators {
+            bpf::read_out(iterator)?;
+        }
+        Ok(refill.whole)
     }
 }
 
@@ -284,11 +286,11 @@ impl<F: Ranked> Source for Reader<F> {
         let ordered = self.order_all(table.sample).map_err(|e| failed(&e));
         let done: ts_refill = self.refill.read(0, 0);
         // What was skipped, for a push that was preempted holds the bank, is in no table and counted nowhere.
-        if ordered.is_err() || done.skipped > 0 {
+        if !matches!(ordered, Ok(true)) || done.skipped > 0 {
             state.banks.distrust(table.sample, table.number);
         }
         state.settings.end_refill(&locked);
-        ordered.map(|()| done.objects)
+        ordered.map(|_| done.objects)
     }
 
     fn dump(&mut self, info: &TableInfo) -> Result<Dump, Error> {

@@ -54,6 +54,7 @@ const _: () = {
     assert!(offset_of!(tasks_settings, config) == size_of::<ts_settings>());
     assert!(offset_of!(tasks_top_constants, shape) == 0);
     assert!(TASKS_TABLES == TS_BANK_TABLES);
+    assert!(TASKS_GROUPS == crate::MAX_GROUPS);
     assert!(offset_of!(SectionHead, gone) == offset_of!(tasks_section, gone));
     assert!(offset_of!(SectionHead, rows) == offset_of!(tasks_section, rows));
 };

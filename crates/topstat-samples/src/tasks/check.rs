@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What this kernel allows the samples of tasks, and how exact each part of the account is.
 
+use super::fallbacks::{Flavour, lacking};
 use super::{accountant, observer};
-use crate::{Check, DEFAULT_TOP, Outcome, bpf};
+use crate::{Check, Error, Options, Outcome, bpf};
 
 /// Where the kernel's configuration is to be found, as text or compressed; mostly it can't be read, and is not needed.
 const CONFIGS: [&str; 2] = ["/boot/config-", "/lib/modules/"];
 
 /// What the family needs beyond what all need.
 pub fn check() -> Vec<Check> {
-    let tables = observer::open(DEFAULT_TOP, false, 1).and_then(|object| bpf::load("tasks, cgroups", object));
+    let tables = observer::open(&Options::default(), 1).and_then(|object| bpf::load("tasks, cgroups", object));
     let account = accountant::open(&accountant::AccountOptions::default())
         .and_then(|(object, _)| bpf::load("the account of tasks", object));
     vec![
-        Check::loads(
-            "samples tasks, cgroups",
-            "tasks, cgroups",
-            tables.map(drop),
-            "hooks: tracepoints sched_switch, task_newtask, sched_process_exec, sched_process_exit, cgroup_rmdir; \
-             task storage",
-        ),
+        tables_load(tables.map(drop)),
         Check::loads(
             "account of tasks",
             "tasks",
@@ -36,6 +31,19 @@ pub fn check() -> Vec<Check> {
         interrupts(),
         steal(),
     ]
+}
+
+/// Whether the kernel takes the programs of the tables: which, and what is otherwise than elsewhere.
+fn tables_load(loaded: Result<(), Error>) -> Check {
+    let hooks: Vec<_> = Flavour::of_kernel().hooks().iter().map(|hook| hook.name).collect();
+    let found = format!("hooks: {}; task storage", hooks.join(", "));
+    let check = Check::loads("samples tasks, cgroups", "tasks, cgroups", loaded, found);
+    let lacks: Vec<_> = lacking().iter().map(|f| format!("without {}: {}", f.name, f.without)).collect();
+    if check.outcome != Outcome::Ok || lacks.is_empty() {
+        return check;
+    }
+    let found = format!("{}; {}", check.found, lacks.join("; "));
+    Check { outcome: Outcome::Degraded, found, advice: "a kernel of 6.2 or later has it".to_owned(), ..check }
 }
 
 /// Whether the kernel itself accounts for user and system at every entry, and not by ticks.

@@ -8,6 +8,8 @@ mod accountant;
 #[cfg(feature = "bench")]
 pub mod bench;
 mod check;
+mod fallbacks;
+mod groups;
 mod ledger;
 mod observer;
 mod precise;
@@ -16,9 +18,8 @@ mod tables;
 mod usage;
 
 use std::mem::{offset_of, size_of};
-use std::os::fd::AsFd as _;
 
-use libbpf_rs::{Link, Object};
+use libbpf_rs::Object;
 use topstat_model::{Column, Field};
 
 pub use accountant::{AccountOptions, Accountant};
@@ -27,8 +28,9 @@ pub use precise::Precise;
 use crate::cgroup::Paths;
 use crate::hooks::{Hook, Observer};
 use crate::process;
-use crate::ranking::{Maps, Ranked, ts_tick};
-use crate::{Check, Error, Options, SampleInfo, bpf};
+use crate::ranking::{Maps, Ranked, Refill, ts_tick};
+use crate::{Check, Error, Options, SampleInfo};
+use fallbacks::Flavour;
 
 /// The family of the samples of tasks.
 pub static FAMILY: Tasks = Tasks;
@@ -40,15 +42,22 @@ impl Ranked for Tasks {
     const NAME: &'static str = "tasks";
     const SAMPLES: &'static [SampleInfo] = tables::SAMPLES;
     const ABI: u32 = abi::TASKS_ABI;
-    const SNAPSHOT_OBJECT: &'static [u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks/snapshot.bpf.o"));
+    const SNAPSHOT_OBJECT: &'static [u8] = Flavour::Full.snapshot();
     const SECTION_HEAD: usize = size_of::<abi::tasks_top_section>();
     const REFILL: &'static str = "top_refill_tasks";
-    const FURTHER: &'static [&'static str] = &["runners", "groups", "group_index", "group_free", "waited"];
     const BY_THREAD: Option<usize> = Some(offset_of!(abi::tasks_top_constants, by_thread));
-    const HOOKS: &'static [Hook] = observer::HOOKS;
+    const HOOKS: &'static [Hook] = observer::FULL;
     const PARTS: &'static [&'static str] = &[];
     type Row = abi::tasks_top_row;
     type Describer = Paths;
+
+    fn further() -> &'static [&'static str] {
+        Flavour::of_kernel().maps()
+    }
+
+    fn snapshot_object() -> &'static [u8] {
+        Flavour::of_kernel().snapshot()
+    }
 
     fn check() -> Vec<Check> {
         check::check()
@@ -70,12 +79,8 @@ impl Ranked for Tasks {
         rows::describe(sample, row, paths)
     }
 
-    fn refill(object: &Object, maps: &Maps, sample: u32) -> Result<Link, Error> {
-        let groups = maps.further.iter().find(|(name, _)| *name == "groups").filter(|_| sample == abi::TASKS_CGROUPS);
-        let Some((_, map)) = groups else { return process::refill(object, Self::REFILL) };
-        bpf::program(object, "top_refill_groups")?
-            .attach_iter(map.as_fd())
-            .map_err(|e| Error::Kernel { what: "order all groups again".to_owned(), why: e.to_string() })
+    fn refill(object: &Object, maps: &Maps, sample: u32) -> Result<Refill, Error> {
+        if sample == abi::TASKS_CGROUPS { groups::refill(object, maps) } else { process::refill(object, Self::REFILL) }
     }
 
     fn unranked(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi::tasks_top_row> {

@@ -47,6 +47,8 @@ int top_refill_tasks(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+#ifdef TOPSTAT_PLAIN
+
 SEC("iter/bpf_map_elem")
 int top_refill_groups(struct bpf_iter__bpf_map_elem *ctx)
 {
@@ -56,3 +58,23 @@ int top_refill_groups(struct bpf_iter__bpf_map_elem *ctx)
 		ranked_order_again(g->self, g->id);
 	return 0;
 }
+
+#else
+
+SEC("iter/cgroup")
+int top_refill_groups(struct bpf_iter__cgroup *ctx)
+{
+	struct cgroup *cgroup = ctx->cgroup;
+	struct tasks_group *g;
+
+	if (!cgroup)
+		return 0;
+	g = bpf_cgrp_storage_get(&groups, cgroup, NULL, 0);
+	if (g)
+		ranked_order_again(g->self, g->id);
+	else
+		refill.skipped++; /* it has none, or it can't be looked at just now */
+	return 0;
+}
+
+#endif

@@ -283,6 +283,8 @@ struct tasks_top_constants {
 	struct ts_shape shape;
 	u32 by_thread;
 	u32 v1_controller; /* enum process_v1 */
+	u32 groups; /* where they are in an array: its places */
+	u32 pad;
 };
 
 struct tasks_settings {
@@ -313,7 +315,8 @@ struct tasks_waited {
 };
 
 /*
- * A control group. All are in one array, where a switch finds its group at the index that the process's
+ * A control group: in the storage of its cgroup, where the kernel has such (group_storage.bpf.h). Else all
+ * are in one array (group_array.bpf.h), where a switch finds its group at the index that the process's
  * object remembers; looking it up in a hash would take four times as long as everything else that a
  * push to a table takes. The hash `group_index` is for all others.
  *
@@ -328,6 +331,11 @@ struct tasks_waited {
  *       already may still leave a CPU in its name, and find no object any more; one that has just seen
  *       the id before it was cleared adds to a window that nobody uses, for an index waits in the queue
  *       until all others have been used.
+ *   G5  A subtree gets a place only while it has fewer than are left: below a cgroup on level 3 as many
+ *       as are left, on level 2 twice, and on level 1 four times as many. (The root is level 0.) So
+ *       whoever may make cgroups below one of these can't take all places: he leaves half to those
+ *       beside him, and a third, or a fifth, to those beside what he is part of. Who has few still
+ *       gets one. What gets none is refused (T6). `tasks_shares` has how many there are below each.
  */
 struct tasks_group {
 	u64 id; /* of the cgroup, with TASKS_GROUP_V1 if it is of a v1 hierarchy */
@@ -337,8 +345,24 @@ struct tasks_group {
 	u64 pad_end[8];
 };
 #define TASKS_GROUP_V1 (1ULL << 63)
-/* Cgroups with tasks that can be told apart: 3 MiB. Others are counted to the total alone. */
+/* Places of the array, unless a test asks for fewer: 3 MiB. */
 #define TASKS_GROUPS 8192
+
+/* The levels on which a host's administrator shares it out: slices, users or units, and what is delegated
+ * to them (/user.slice/user-1000.slice/user@1000.service). */
+#define TASKS_SHARE_LEVELS 3
+/* A power of two. */
+#define TASKS_SHARES 4096
+
+/*
+ * Groups in the array below each cgroup of a level, itself included, at a hash of its address. Nothing has to
+ * be allocated or found, so there is nothing to run out of. Two whose hash is the same are taken for one,
+ * which at worst refuses a place to one of them: to do so to another one, a subtree has to have a good part of all
+ * places below a single cgroup, and there are only so many such parts.
+ */
+struct tasks_shares {
+	u32 groups[TASKS_SHARE_LEVELS][TASKS_SHARES];
+};
 
 struct tasks_census {
 	struct ts_census objects[TASKS_SAMPLES];

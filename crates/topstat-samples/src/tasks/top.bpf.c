@@ -61,6 +61,7 @@ SEC("tp_btf/task_newtask")
 int BPF_PROG(top_new, struct task_struct *task)
 {
 	top_begin(task);
+	top_group_of(task);
 	return 0;
 }
 
@@ -100,31 +101,58 @@ int BPF_PROG(top_exit, struct task_struct *task)
 	return 0;
 }
 
-/* Hierarchies have ids of their own: the same one may be another cgroup's elsewhere. */
+#ifndef TOPSTAT_PLAIN
+
+TS_GATE("tp_btf/cgroup_mkdir", top_mkdir)
+
+SEC("tp_btf/cgroup_mkdir")
+int BPF_PROG(top_mkdir, struct cgroup *cgroup)
+{
+	u64 id = top_group_id(cgroup);
+
+	if (id)
+		top_group_begin(cgroup, id);
+	return 0;
+}
+
+/* The cgroups that are there already. */
+SEC("iter/cgroup")
+int top_adopt_groups(struct bpf_iter__cgroup *ctx)
+{
+	struct cgroup *cgroup = ctx->cgroup;
+	u64 id;
+
+	if (!cgroup)
+		return 0;
+	id = top_group_id(cgroup);
+	if (id)
+		top_group_begin(cgroup, id);
+	return 0;
+}
+
+#endif
+
 TS_GATE("tp_btf/cgroup_rmdir", top_rmdir)
 
 SEC("tp_btf/cgroup_rmdir")
 int BPF_PROG(top_rmdir, struct cgroup *cgroup)
 {
-	struct cgroup_root *root = cgroup->root;
-	u64 id = cgroup->kn->id;
+	u64 id = top_group_id(cgroup);
 
-	if (root->hierarchy_id) {
-		if (!constants.v1_controller || !(root->subsys_mask >> process_v1_index(constants.v1_controller) & 1))
-			return 0;
-		id |= TASKS_GROUP_V1;
-	}
-	top_group_end(id);
+	if (id)
+		top_group_end(cgroup, id);
 	return 0;
 }
 
-/* The tasks that are there already. */
+/* The tasks that are there already, and the cgroups that they are in. */
 SEC("iter/task")
 int top_adopt(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 
-	if (task)
-		top_begin(task);
+	if (!task)
+		return 0;
+	top_begin(task);
+	top_group_of(task);
 	return 0;
 }

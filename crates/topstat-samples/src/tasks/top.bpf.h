@@ -15,6 +15,7 @@
 
 const volatile struct tasks_top_constants constants SEC(".rodata.constants") = {
 	.shape = { .entries_mask = TS_TOP_DEFAULT * TS_SPARE - 1, .table_stride = 4096 },
+	.groups = TASKS_GROUPS,
 };
 
 struct tasks_settings settings SEC(".data.settings");
@@ -34,6 +35,8 @@ struct {
 	__type(key, int);
 	__type(value, struct tasks_waited);
 } waited SEC(".maps");
+
+#ifdef TOPSTAT_PLAIN
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -56,6 +59,19 @@ struct {
 	__uint(key_size, 0);
 	__uint(value_size, sizeof(u32));
 } group_free SEC(".maps");
+
+struct tasks_shares shares SEC(".data.shares");
+
+#else
+
+struct {
+	__uint(type, MAP_TYPE_CGRP_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct tasks_group);
+} groups SEC(".maps");
+
+#endif
 
 /* By CPU. */
 struct {

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Somebody who may make control groups makes so many that there is no place for more, where the kernel has none of its
+//! own for them. Nobody else may lose a row by that, and what has none must be told by `proven`.
+
+use serde_json::Value;
+use topstat_live::cgroup::Group;
+use topstat_live::role::{Role, say, told};
+use topstat_live::watch::{ENDLESS_MS, table};
+use topstat_live::{Case, case, harness, note};
+use topstat_samples::Options;
+
+pub fn cases() -> Vec<Case> {
+    vec![case!(many_groups, Root, CgroupV2), case!(many_groups_in_an_array, Root, CgroupV2)]
+}
+
+/// Of the array, so that it is soon full.
+const PLACES: u32 = 64;
+const MANY: usize = 150;
+const PATH: &str = "cgroups/cpu";
+/// What rows may be off by: the kernel leaves out what the hypervisor takes, and what moving takes counts here.
+const TOLERANCE: f64 = 0.1;
+
+/// A role: has the table, with an array for so many groups if there must be one; `refill` orders all groups again, and
+/// anything else is answered by a snapshot as JSON.
+pub fn watcher(groups: &str) {
+    let groups = groups.parse().expect("how many groups");
+    let options = Options { period_ms: ENDLESS_MS, groups, ..Options::default() };
+    let mut source = topstat_samples::load(&[table(PATH)], &options).expect("load");
+    say("watching");
+    while let Some(line) = told() {
+        if line == "refill" {
+            say(format!("refilled {}", source.refill(table(PATH)).expect("refill")));
+            continue;
+        }
+        let snapshot = source.snapshot(table(PATH)).expect("a snapshot");
+        topstat_model::json::write(&snapshot, &mut std::io::stdout()).expect("write it");
+    }
+}
+
+/// As the kernel has it.
+fn many_groups() {
+    // SAFETY: takes a number and no options.
+    let storage =
+        unsafe { libbpf_sys::libbpf_probe_bpf_map_type(libbpf_sys::BPF_MAP_TYPE_CGRP_STORAGE, std::ptr::null()) };
+    scenario("", storage == 1);
+}
+
+/// As an older kernel has it.
+fn many_groups_in_an_array() {
+    scenario("1", false);
+}
+
+fn snapshot(watcher: &mut Role) -> Value {
+    watcher.tell("snapshot");
+    serde_json::from_str(&watcher.hear()).expect("JSON")
+}
+
+fn rows(snapshot: &Value) -> &[Value] {
+    snapshot["rows"].as_array().expect("rows")
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().expect("a number")
+}
+
+fn value_of(snapshot: &Value, group: &Group) -> Option<u64> {
+    let row = rows(snapshot).iter().find(|row| row["object"]["cgroup"] == group.path.as_str())?;
+    Some(number(&row["value"]))
+}
+
+/// Uses so much of a CPU in the group. Returns how much it was by the kernel's account.
+fn burn(burner: &mut Role, group: &Group, ms: u64) -> f64 {
+    let used = |burner: &Role| {
+        let text = std::fs::read_to_string(format!("/proc/{}/schedstat", burner.pid())).expect("schedstat");
+        text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok()).expect("run time")
+    };
+    group.take(burner.pid());
+    let before = used(burner);
+    burner.tell(&ms.to_string());
+    burner.expect("burnt");
+    (used(burner) - before) as f64
+}
+
+fn assert_near(found: Option<u64>, truth: f64, what: &str) {
+    let found = found.unwrap_or_else(|| panic!("{what} used {truth} ns and has no row")) as f64;
+    note(format!("{what}: found {found} ns, truth {truth} ns"));
+    assert!((found - truth).abs() <= truth * TOLERANCE + 5e6, "{what}: {found} ns, but it was {truth} ns");
+}
+
+/// No row is proven that is smaller than what has none.
+fn assert_honest(snapshot: &Value, missing: f64) {
+    let proven = usize::try_from(number(&snapshot["proven"])).expect("few rows");
+    let smallest = rows(snapshot)[..proven].last().map_or(f64::MAX, |row| number(&row["value"]) as f64);
+    note(format!("{proven} of {} rows proven, lost {}", rows(snapshot).len(), snapshot["lost"]));
+    assert!(smallest >= missing * (1.0 - TOLERANCE), "{missing} ns have no row, and one of {smallest} ns is proven");
+}
+
+/// `all`: there is a place for every group.
+fn scenario(plain: &str, all: bool) {
+    harness::once();
+    let subtree = Group::below_root("hog").expect("make a cgroup");
+    let outside = Group::below_root("outside").expect("make a cgroup");
+    let mut many: Vec<Group> = Vec::new();
+    let last = subtree.child("last").expect("make a cgroup");
+    let mut watcher = Role::start_with("group-watcher", &[&PLACES.to_string()], &[("TOPSTAT_PLAIN", plain)]);
+    let mut hog = Role::start("burner", &["ts-hog"]);
+    let mut other = Role::start("burner", &["ts-other"]);
+    watcher.expect("watching");
+    hog.expect("ready");
+    other.expect("ready");
+    for i in 0..MANY {
+        let group = subtree.child(&i.to_string()).expect("make a cgroup");
+        burn(&mut hog, &group, 0);
+        many.push(group);
+    }
+
+    let truth = burn(&mut other, &outside, 200);
+    let before = snapshot(&mut watcher);
+    assert_near(value_of(&before, &outside), truth, "a group elsewhere");
+    let (objects, lost) = (number(&before["objects"]), number(&before["lost"]["no_memory"]));
+    if all {
+        assert!(objects >= MANY as u64 && lost == 0, "{objects} objects, {lost} lost");
+    } else {
+        assert!(objects <= u64::from(PLACES) && lost > 0, "{objects} objects, {lost} lost");
+    }
+
+    // One of the many is now the largest of all.
+    let truth = burn(&mut other, &last, 700);
+    let after = snapshot(&mut watcher);
+    if all {
+        assert_near(value_of(&after, &last), truth, "one of the many");
+        assert_eq!(number(&after["lost"]["no_memory"]), 0);
+    } else {
+        assert_eq!(value_of(&after, &last), None, "it was to have no place");
+        assert_honest(&after, truth);
+    }
+
+    // Places come back.
+    outside.take(hog.pid());
+    drop(many);
+    let again = subtree.child("again").expect("make a cgroup");
+    let truth = burn(&mut other, &again, 200);
+    watcher.tell("refill");
+    let refilled = watcher.expect("refilled");
+    let end = snapshot(&mut watcher);
+    assert_near(value_of(&end, &again), truth, "a group after them");
+    assert!(number(&end["proven"]) > 0, "nothing is proven although all groups were ordered again: {end}");
+    note(format!("{objects} objects, {} after the many, {refilled} of them ordered again", end["objects"]));
+    outside.take(other.pid());
+    hog.finish();
+    other.finish();
+    watcher.finish();
+}
