@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The cgroup hierarchies: where to attach, and which path belongs to an id. Which container a path is of: `container.rs`.
 
-use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use procfs::process::{MountInfo, Process};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+
+use crate::path_cache::{self, PathCache, Remembered};
 
 /// A v1 controller whose hierarchy tells where a process belongs, on hosts where v2 does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,33 +112,46 @@ pub struct Paths {
 }
 
 struct Hierarchy {
+    which: path_cache::Hierarchy,
     mount: PathBuf,
     root: OwnedFd,
-    /// What was asked for; `None`: gone before it was asked for.
-    known: HashMap<u64, Option<String>>,
 }
 
-/// Ids that are remembered; beyond that all are asked for again.
-const KNOWN_MAX: usize = 10_000;
+/// What all readers of this process remember, together. Held for a look-up only, never while the kernel is asked.
+static KNOWN: LazyLock<Mutex<PathCache>> = LazyLock::new(|| Mutex::new(PathCache::new()));
+
+fn known() -> MutexGuard<'static, PathCache> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How much this process remembers of cgroups' paths. What was not used for long is forgotten before.
+pub fn remembered() -> Remembered {
+    let mut known = known();
+    known.forget_unused(Instant::now());
+    known.remembered()
+}
+
 /// A file handle of the kernel's kernfs: `FILEID_KERNFS`, then the id (since 5.5).
 const FILEID_KERNFS: i32 = 0xfe;
 
 impl Hierarchy {
-    fn new(mount: MountInfo) -> Option<Self> {
+    fn new(which: path_cache::Hierarchy, mount: MountInfo) -> Option<Self> {
         let root = open_directory(&mount.mount_point).ok()?;
-        Some(Self { mount: mount.mount_point, root, known: HashMap::new() })
+        Some(Self { which, mount: mount.mount_point, root })
     }
 
-    fn path(&mut self, id: u64) -> Option<String> {
-        if self.known.len() > KNOWN_MAX {
-            self.known.clear();
+    fn path(&self, id: u64) -> Option<String> {
+        let key = (self.which, id);
+        if let Some(known) = known().get(key, Instant::now()) {
+            return known;
         }
-        if let Some(known) = self.known.get(&id) {
-            return known.clone();
+        let found = self.ask(id);
+        // What failed for other reasons (no descriptor is free, no privilege) may be there the next time.
+        let gone = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::ESTALE | libc::ENOENT));
+        if found.as_ref().err().is_none_or(gone) {
+            known().insert(key, found.as_deref().ok(), Instant::now());
         }
-        let found = self.ask(id).ok();
-        self.known.insert(id, found.clone());
-        found
+        found.ok()
     }
 
     fn ask(&self, id: u64) -> io::Result<String> {
@@ -170,18 +186,18 @@ impl Paths {
     /// Paths in the hierarchies that are mounted now.
     pub fn new() -> Self {
         Self {
-            v2: v2_mount().and_then(Hierarchy::new),
-            v1: v1_controller().and_then(v1_mount).and_then(Hierarchy::new),
+            v2: v2_mount().and_then(|mount| Hierarchy::new(path_cache::Hierarchy::V2, mount)),
+            v1: v1_controller().and_then(v1_mount).and_then(|mount| Hierarchy::new(path_cache::Hierarchy::V1, mount)),
         }
     }
 
     /// The path of a process's cgroup: in v2, or where that is the root and v1 knows more, in v1.
     pub fn of(&mut self, v2_id: u64, v1_id: u64) -> Option<String> {
-        let v2 = self.v2.as_mut().filter(|_| v2_id != 0).and_then(|h| h.path(v2_id));
+        let v2 = self.v2.as_ref().filter(|_| v2_id != 0).and_then(|h| h.path(v2_id));
         if v2.as_deref().is_some_and(|p| p != "/") {
             return v2;
         }
-        let v1 = self.v1.as_mut().filter(|_| v1_id != 0).and_then(|h| h.path(v1_id));
+        let v1 = self.v1.as_ref().filter(|_| v1_id != 0).and_then(|h| h.path(v1_id));
         v1.or(v2)
     }
 }

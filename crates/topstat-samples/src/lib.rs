@@ -16,6 +16,7 @@ mod error;
 mod fallbacks;
 mod families;
 mod hooks;
+mod path_cache;
 pub mod pinned;
 mod process;
 mod ranking;
@@ -23,6 +24,7 @@ mod state;
 
 pub use bpf::Verified;
 pub use catalogue::{SampleInfo, TableInfo, find, samples};
+pub use cgroup::remembered as remembered_paths;
 pub use check::{Check, Outcome, check, verify};
 pub use error::Error;
 #[cfg(feature = "bench")]
@@ -31,6 +33,7 @@ pub use families::{Family, tasks};
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub use ranking::fuzz;
+pub use path_cache::{MOST_BYTES as MOST_PATH_BYTES, Remembered};
 
 pub use state::{Program, State, TableSettings, families, load_state};
 
