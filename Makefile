@@ -94,6 +94,7 @@ soak: ## Keep a daemon under load, readers, settings and kills for an hour (SECO
 	@scripts/setup build test
 	@$(AS_ROOT) env TOPSTAT_CROWD=100000 $(CARGO) test --locked -p topstat-live $(CARGOFLAGS) -- crowd::
 	@$(AS_ROOT) env TOPSTAT_SOAK_SECONDS=$(SECONDS) $(CARGO) test --locked -p topstat-live $(CARGOFLAGS) -- soak::
+	@$(AS_ROOT) env TOPSTAT_SOAK_SECONDS=$(SECONDS) $(CARGO) test --locked -p topstat-live $(CARGOFLAGS) -- tree_stopped::the_kernel
 
 .PHONY: fuzz
 fuzz: ## Fuzz for an hour (SECONDS=600), all targets or one (FUZZ=tree): docs/reliability.md

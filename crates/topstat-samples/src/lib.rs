@@ -30,10 +30,10 @@ pub use error::Error;
 #[cfg(feature = "bench")]
 pub use families::inet::bench;
 pub use families::{Family, tasks};
+pub use path_cache::{MOST_BYTES as MOST_PATH_BYTES, Remembered};
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub use ranking::fuzz;
-pub use path_cache::{MOST_BYTES as MOST_PATH_BYTES, Remembered};
 
 pub use state::{Program, State, TableSettings, families, load_state};
 

@@ -29,6 +29,7 @@ mod time;
 #[doc(hidden)]
 pub mod fuzz {
     pub use crate::daemon::config::{Config, Error as ConfigError, TableConfig};
+    pub use crate::daemon::pulse::Pulse;
     pub use crate::daemon::tree;
     pub use crate::daemon::workers::Workers;
 }

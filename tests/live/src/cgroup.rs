@@ -196,6 +196,11 @@ impl Group {
     pub fn take(&self, pid: u32) {
         fs::write(self.folder.join("cgroup.procs"), pid.to_string()).expect("move a process into the cgroup");
     }
+
+    /// Where it is in the file system.
+    pub fn folder(&self) -> &std::path::Path {
+        &self.folder
+    }
 }
 
 impl Drop for Group {

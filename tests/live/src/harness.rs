@@ -54,6 +54,10 @@ pub enum Need {
     Compiler,
     /// That user namespaces may be made, by unshare(1).
     UserNamespace,
+    /// A kernel that ends the connection of a FUSE file system that does not answer (Linux 6.15).
+    FuseTimeout,
+    /// More time than a usual run of the tests should take: `make soak` has it.
+    Minutes,
 }
 
 /// Says that CPUs of this host may be taken offline, as scripts/vm-suite does in guests.
@@ -115,6 +119,13 @@ impl Need {
                 let there = actions.is_ok_and(|actions| actions.split_whitespace().any(|name| name == "user_notif"));
                 (!there).then(|| "needs a kernel with CONFIG_SECCOMP_FILTER".to_owned())
             }
+            Need::FuseTimeout => {
+                let found = std::fs::metadata("/proc/sys/fs/fuse/default_request_timeout").err();
+                found.map(|e| format!("needs timeouts of FUSE requests (Linux 6.15): {e}"))
+            }
+            Need::Minutes => std::env::var_os("TOPSTAT_SOAK_SECONDS")
+                .is_none()
+                .then(|| "takes a minute: part of make soak, by TOPSTAT_SOAK_SECONDS".to_owned()),
             Need::Compiler => {
                 let there = |tool: &str| {
                     let asked = std::process::Command::new(tool).arg("--version").output();

@@ -30,6 +30,8 @@ mod tasks;
 mod tasks_cli;
 mod tree;
 mod tree_faults;
+mod tree_shares;
+mod tree_stopped;
 mod trouble;
 
 use std::process::ExitCode;
@@ -51,6 +53,8 @@ fn main() -> ExitCode {
         ("soak", soak::cases()),
         ("tree", tree::cases()),
         ("tree_faults", tree_faults::cases()),
+        ("tree_shares", tree_shares::cases()),
+        ("tree_stopped", tree_stopped::cases()),
         ("pins", pins::cases()),
         ("pins_faults", pins_faults::cases()),
         ("pins_owners", pins_owners::cases()),

@@ -39,7 +39,9 @@ pub fn play(role: &str, arguments: &[String]) -> ExitCode {
         "planter" => crate::pins_owners::planter(argument(0), argument(1), argument(2)),
         "adopter" => adopter(argument(0), argument(1)),
         other => assert!(
-            crate::task_roles::play(other, arguments) || crate::delay_roles::play(other, arguments),
+            crate::task_roles::play(other, arguments)
+                || crate::delay_roles::play(other, arguments)
+                || crate::tree_shares::play(other, arguments),
             "there is no role {other}"
         ),
     }

@@ -185,32 +185,38 @@ fn systemd_understands_the_unit() {
 }
 
 /// What systemd would hear.
-struct Manager {
+pub struct Manager {
     socket: UnixDatagram,
-    heard: Vec<String>,
+    pub heard: Vec<String>,
 }
 
 impl Manager {
-    fn new(path: &Path) -> Self {
+    pub fn new(path: &Path) -> Self {
         let socket = UnixDatagram::bind(path).expect("a socket");
         socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a timeout");
         Self { socket, heard: Vec::new() }
     }
 
     /// Waits for a message with this line, and returns it.
-    fn hears(&mut self, line: &str) -> String {
+    pub fn hears(&mut self, line: &str) -> String {
+        let heard = self.hears_within(line, pace::patience(Duration::from_secs(30)));
+        heard.unwrap_or_else(|| panic!("no {line} among {:?}", self.heard))
+    }
+
+    /// The same, where it may not come.
+    pub fn hears_within(&mut self, line: &str, time: Duration) -> Option<String> {
         let begun = Instant::now();
-        while begun.elapsed() < pace::patience(Duration::from_secs(30)) {
+        while begun.elapsed() < time {
             let mut bytes = [0; 4096];
             if let Ok(length) = self.socket.recv(&mut bytes) {
                 let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
                 self.heard.push(text.clone());
                 if text.lines().any(|one| one == line) {
-                    return text;
+                    return Some(text);
                 }
             }
         }
-        panic!("no {line} among {:?}", self.heard);
+        None
     }
 }
 

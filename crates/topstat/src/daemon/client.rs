@@ -7,6 +7,7 @@ use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::probe::{self, Answer};
 use super::statistics::Statistics;
 use super::tree::value::Setting;
 use super::tree::{File, Kind, Tree};
@@ -38,11 +39,17 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When there is none: no daemon runs, and nothing is pinned.
+    /// When there is none: no daemon runs, and nothing is pinned. And where a daemon has its tree there, and does not
+    /// answer.
     pub fn reach(mount: &Path, pins: &Path, backend: &mut dyn Backend) -> Result<Self, Error> {
-        // A tree that a killed daemon has left answers nothing.
-        if mount::is_tree(mount) && !mount::is_dead(mount) {
-            return Ok(Self::Tree(mount.to_owned()));
+        if mount::is_tree(mount) {
+            match probe::ask(mount) {
+                Ok(Answer::Alive) => return Ok(Self::Tree(mount.to_owned())),
+                // A tree that a killed daemon has left.
+                Ok(Answer::Dead) => {}
+                Ok(Answer::None) => return Err(Error::Daemon(mount::silent(mount))),
+                Err(source) => return Err(Error::System { what: "ask the daemon", source }),
+            }
         }
         let mut states = Vec::new();
         for family in topstat_samples::families() {

@@ -10,11 +10,14 @@ pub mod config;
 pub mod cost;
 mod document;
 mod events;
+mod handshake;
 mod lock;
 pub mod logging;
 pub mod mount;
 pub mod notify;
 pub mod own;
+pub mod probe;
+pub mod pulse;
 pub mod statistics;
 pub mod tree;
 pub mod workers;
@@ -23,8 +26,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use topstat_samples::State;
 use topstat_samples::pinned::Adopted;
+use topstat_samples::{SampleInfo, State};
 
 use crate::args::ListFormat;
 use crate::backend::Backend;
@@ -37,9 +40,11 @@ use lock::{Lock, NoLock};
 use mount::{Mounted, NoTree, Point};
 use notify::Notify;
 use own::Own;
+use pulse::{Echo, Pulse};
 use statistics::Statistics;
 use tree::Tree;
-use tree::fuse::TreeFs;
+use tree::fuse::{Service, TreeFs};
+use tree::shares::Shares;
 use workers::Workers;
 
 /// Where the tree is mounted.
@@ -94,7 +99,7 @@ pub type Text = Arc<dyn Fn(ListFormat) -> String + Send + Sync>;
 ///
 /// When it cannot start: another daemon runs, the mount point can't be used, nothing could be loaded.
 pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> {
-    let _lock = Lock::take(&settings.pid_file).map_err(|error| Error::Daemon(error.to_string()))?;
+    let _lock = Lock::take(&settings.pid_file).map_err(|error| no_lock(&error, &settings.mount))?;
     let system = |what| move |source| Error::System { what, source };
     let events = Events::catch().map_err(system("catch signals"))?;
     // Before anything is loaded: a mount point that can't be used is a mistake that somebody has to see.
@@ -110,10 +115,14 @@ pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> 
     log::info!("privileges left: {}", caps::describe());
     let cost = Cost::new(states.clone(), config.overhead_budget);
     let readers = std::thread::available_parallelism().map_or(1, usize::from).clamp(2, MOST_READERS);
+    let pulse = Arc::new(Pulse::default());
+    let shares = Arc::new(Shares::default());
+    let workers = Arc::new(Workers::start("read", readers, &pulse).map_err(system("start threads"))?);
     let own: Text = {
-        let cost = Arc::clone(&cost);
+        let (cost, shares, workers) = (Arc::clone(&cost), Arc::clone(&shares), Arc::clone(&workers));
         Arc::new(move |format| {
-            let own = Own::new(&cost.report(), own::Process::own());
+            let use_of_tree = own::Tree::new(&shares, &workers);
+            let own = Own::new(&cost.report(), own::Process::own(), use_of_tree, topstat_samples::remembered_paths());
             match format {
                 ListFormat::Text => own.text(),
                 ListFormat::Json => own.json(),
@@ -122,15 +131,39 @@ pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> 
     };
     let statistics = Arc::new(Statistics::new(states.clone(), readers, own));
     statistics.warm_up()?;
-    let serve = |point: Point| mount(point, settings, &statistics, readers, &events);
+    let service = Arc::new(Service {
+        store: Arc::clone(&statistics) as _,
+        shares,
+        readers: workers,
+        // One after the other, as setting is.
+        setter: Workers::start("set", 1, &pulse).map_err(system("start threads"))?,
+        pulse: Arc::clone(&pulse),
+    });
+    let samples = statistics.samples();
+    let serve = |point: Point| mount(point, settings, &samples, &service, &events);
+    // A mistake later must not end what has run for long.
+    let again = || {
+        let mounted = Point::prepare(&settings.mount).map_err(Error::from).and_then(serve);
+        mounted.unwrap_or_else(|error| {
+            log::error!("{error}");
+            None
+        })
+    };
     let mut mounted = serve(point)?;
     let keeper = cost.start().map_err(system("start threads"))?;
     let mut notify = Notify::new(Instant::now());
+    // Without a watchdog nobody wants to know.
+    let echo = notify.deadline().map(|_| Echo::start(&settings.mount, &pulse)).transpose();
+    let echo = echo.map_err(system("start threads"))?;
     let status = status(&states);
     notify.ready(&status);
     loop {
         let event = events.wait(notify.deadline()).map_err(system("wait for signals"))?;
-        notify.alive(Instant::now());
+        if notify.alive(Instant::now(), &pulse)
+            && let Some(echo) = &echo
+        {
+            echo.ask();
+        }
         match event {
             Event::Stop => break,
             Event::Reload => {
@@ -139,17 +172,22 @@ pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> 
                 notify.ready(&status);
                 if !mounted.as_ref().is_some_and(Mounted::is_there) {
                     drop(mounted.take());
-                    // A mistake now must not end what has run for long.
-                    mounted =
-                        Point::prepare(&settings.mount).map_err(Error::from).and_then(serve).unwrap_or_else(|error| {
-                            log::error!("{error}");
-                            None
-                        });
+                    mounted = again();
                 }
             }
             Event::Unmounted => {
                 // At the end, or once it was mounted again, that is no news.
-                if mounted.as_mut().is_some_and(Mounted::is_over) {
+                if !mounted.as_mut().is_some_and(Mounted::is_over) {
+                } else if mounted.as_ref().is_some_and(Mounted::is_there) {
+                    log::warn!(
+                        "the kernel has ended the connection of the tree at {} (abort of /sys/fs/fuse/connections, or no \
+                         answer for {} s): it is mounted again",
+                        settings.mount.display(),
+                        handshake::REQUEST_TIMEOUT_S
+                    );
+                    drop(mounted.take());
+                    mounted = again();
+                } else {
                     mounted = None;
                     log::warn!(
                         "somebody has unmounted the tree from {}; counting goes on without it (SIGHUP mounts it again)",
@@ -165,7 +203,7 @@ pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> 
     drop(keeper);
     drop(mounted);
     if settings.unload {
-        drop((statistics, states, cost));
+        drop((service, statistics, states, cost));
         let removed = backend.remove(&settings.pins)?;
         log::info!("removed what was pinned: {} files", removed.len());
     }
@@ -186,6 +224,15 @@ pub fn unload(pins: &Path, pid_file: &Path, backend: &mut dyn Backend) -> Result
         NoLock::Io { .. } => Error::Daemon(error.to_string()),
     })?;
     Ok(backend.remove(pins)?)
+}
+
+/// Why a second daemon does not start, and what to do where the first does not answer.
+fn no_lock(error: &NoLock, mount: &Path) -> Error {
+    let silent = matches!(error, NoLock::Running(_)).then(|| mount::is_silent(mount)).flatten();
+    Error::Daemon(match silent {
+        Some(silent) => format!("{error}; {silent}"),
+        None => error.to_string(),
+    })
 }
 
 /// One line for `systemctl status`.
@@ -265,18 +312,13 @@ fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn S
 fn mount(
     point: Point,
     settings: &Settings,
-    statistics: &Arc<Statistics>,
-    readers: usize,
+    samples: &[&'static SampleInfo],
+    service: &Arc<Service>,
     events: &Events,
 ) -> Result<Option<Mounted>, Error> {
     let system = |what| move |source| Error::System { what, source };
-    let readers = Workers::start("read", readers).map_err(system("start threads"))?;
-    // One after the other, as setting is.
-    let setter = Workers::start("set", 1).map_err(system("start threads"))?;
     let on_end = events.on_unmount().map_err(system("watch the mount point"))?;
-    let tree = Tree::new(&statistics.samples());
-    let store: Arc<Statistics> = Arc::clone(statistics);
-    match point.mount(TreeFs::new(tree, settings.group, store, readers, setter), on_end) {
+    match point.mount(TreeFs::new(Tree::new(samples), settings.group, Arc::clone(service)), on_end) {
         Ok(mounted) => {
             log::info!("the tree is at {}", mounted.at().display());
             Ok(Some(mounted))

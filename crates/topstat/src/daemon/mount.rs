@@ -14,13 +14,14 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use fuser::{Config, Session, SessionACL};
+use fuser::{Config, SessionACL};
 use procfs::process::{MountInfo, Process};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use super::caps;
+use super::probe::{self, Answer};
 use super::tree::fuse::TreeFs;
+use super::{caps, handshake};
 
 /// What mountinfo calls the tree.
 const FS_TYPE: &str = "fuse.topstat";
@@ -120,8 +121,7 @@ impl Point {
         config.acl = SessionACL::All;
         config.n_threads = Some(REQUEST_THREADS);
         config.clone_fd = true;
-        let session =
-            Session::from_fd(tree, device, SessionACL::All, config).map_err(|error| unusable(error.to_string()))?;
+        let session = handshake::session(tree, device, config).map_err(|error| unusable(error.to_string()))?;
         let serve = move || {
             // And so for the threads that it starts.
             caps::serve_only();
@@ -185,9 +185,25 @@ pub fn is_tree(at: &Path) -> bool {
     real(at).and_then(|at| top_mount(&at)).is_ok_and(|mount| mount.is_some_and(|mount| mount.fs_type == FS_TYPE))
 }
 
-/// Whether the tree there is one whose daemon was killed.
-pub fn is_dead(at: &Path) -> bool {
-    matches!(rustix::fs::statfs(at), Err(Errno::NOTCONN | Errno::CONNABORTED))
+/// What to do about a tree that is there and answers nobody.
+pub fn silent(at: &Path) -> String {
+    let number = real(at).ok().and_then(|at| top_mount(&at).ok().flatten()).and_then(|mount| {
+        let (_, number) = mount.majmin.split_once(':')?;
+        Some(number.to_owned())
+    });
+    format!(
+        "the tree at {} does not answer within {} s: its daemon is stopped or stuck. Have it go on (kill -CONT) or end it \
+         (kill -KILL). If programs still wait for the tree then, end their wait, as root: \
+         echo 1 > /sys/fs/fuse/connections/{}/abort (mount -t fusectl none /sys/fs/fuse/connections, where that is empty)",
+        at.display(),
+        probe::PATIENCE.as_secs(),
+        number.as_deref().unwrap_or("N"),
+    )
+}
+
+/// What to do about the tree there, if there is one and it answers nobody.
+pub fn is_silent(at: &Path) -> Option<String> {
+    (is_tree(at) && matches!(probe::ask(at), Ok(Answer::None))).then(|| silent(at))
 }
 
 /// The path without links. The last name is not looked at: a dead tree there answers nothing.
@@ -241,8 +257,11 @@ fn clear(at: &Path) -> Result<usize, String> {
         if mount.fs_type != FS_TYPE {
             return Err(format!("{source} ({}) is mounted there", mount.fs_type));
         }
-        if !is_dead(at) {
-            return Err("another daemon's tree is mounted there".to_owned());
+        match probe::ask(at) {
+            Ok(Answer::Dead) => {}
+            Ok(Answer::Alive) => return Err("another daemon's tree is mounted there".to_owned()),
+            Ok(Answer::None) => return Err(silent(at)),
+            Err(error) => return Err(format!("a tree is mounted there, and can't be asked whose it is: {error}")),
         }
         caps::raised(|| rustix::mount::unmount(at, UnmountFlags::DETACH))
             .map_err(|e| format!("the tree of a killed daemon lies there, and can't be unmounted: {e}"))?;

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
+use super::pulse::Pulse;
+
 /// The way to the service manager, and its watchdog.
 #[derive(Debug, Default)]
 pub struct Notify {
@@ -17,13 +19,15 @@ struct Watchdog {
     /// How often to say that the daemon is alive: half of what it is given, as sd_watchdog_enabled(3) advises.
     every: Duration,
     next: Instant,
+    /// Not all was well the last time, and was said.
+    stuck: bool,
 }
 
 impl Notify {
     /// As the environment has it.
     pub fn new(now: Instant) -> Self {
         let every = sd_notify::watchdog_enabled().map(|limit| limit / 2).filter(|every| !every.is_zero());
-        Self { watchdog: every.map(|every| Watchdog { every, next: now }) }
+        Self { watchdog: every.map(|every| Watchdog { every, next: now, stuck: false }) }
     }
 
     /// The daemon serves.
@@ -49,14 +53,25 @@ impl Notify {
         self.watchdog.as_ref().map(|watchdog| watchdog.next)
     }
 
-    /// To be called by the loop whose being stuck the watchdog is to find; says so if it is time.
-    pub fn alive(&mut self, now: Instant) {
-        if let Some(watchdog) = &mut self.watchdog
-            && now >= watchdog.next
-        {
-            watchdog.next = now + watchdog.every;
-            send(&[NotifyState::Watchdog]);
+    /// Tells systemd that all is well, if it is time and no thread that serves has been at one piece of work since the
+    /// last time but one; if one has, systemd kills the daemon when it has heard nothing for long enough, and starts it
+    /// anew. Says whether it was time.
+    pub fn alive(&mut self, now: Instant, pulse: &Pulse) -> bool {
+        let Some(watchdog) = self.watchdog.as_mut().filter(|watchdog| now >= watchdog.next) else { return false };
+        watchdog.next = now + watchdog.every;
+        let stuck = pulse.stuck(watchdog.every);
+        match &stuck {
+            None => send(&[NotifyState::Watchdog]),
+            Some((thread, time)) if !watchdog.stuck => {
+                log::error!(
+                    "{thread} has made no progress for {} s: systemd is not told that all is well",
+                    time.as_secs()
+                );
+            }
+            Some(_) => {}
         }
+        watchdog.stuck = stuck.is_some();
+        true
     }
 }
 

@@ -2,13 +2,19 @@
 //! What `<root>/self` says, as text and as JSON: names and figures with their units, nothing that has to be asked for
 //! twice.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::SystemTime;
 
 use serde::Serialize;
 
+use topstat_samples::{MOST_PATH_BYTES, Remembered};
+
 use super::budget::Level;
 use super::cost::Report;
+use super::tree::shares::{Pool, Shares};
+use super::workers::Workers;
 
 /// The daemon's own process.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -33,6 +39,74 @@ impl Process {
     }
 }
 
+/// Who uses the tree, and how much of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Tree {
+    handles: Used,
+    text_bytes: Used,
+    self_bytes: Used,
+    waiting: usize,
+    working: usize,
+    /// Those with the most.
+    users: Vec<User>,
+}
+
+/// What is used of a pool that has parts: root's, and that of all others.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Used {
+    root: usize,
+    root_most: usize,
+    users: usize,
+    users_most: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct User {
+    uid: u32,
+    handles: usize,
+    text_bytes: usize,
+    self_bytes: usize,
+    waiting: usize,
+    working: usize,
+}
+
+/// Users that are listed.
+const MOST_USERS: usize = 16;
+
+impl Tree {
+    /// As it is now.
+    pub fn new(shares: &Shares, workers: &Workers) -> Self {
+        let mut by_uid: BTreeMap<u32, User> = BTreeMap::new();
+        let mut used = |pool: &Pool, of: fn(&mut User) -> &mut usize| {
+            let (taken, most) = (pool.taken(), pool.most());
+            for (uid, amount) in taken.by_uid.into_iter().chain((taken.root > 0).then_some((0, taken.root))) {
+                *of(by_uid.entry(uid).or_default()) = amount;
+            }
+            Used { root: taken.root, root_most: most.root, users: taken.users, users_most: most.users }
+        };
+        let handles = used(&shares.handles, |user| &mut user.handles);
+        let text_bytes = used(&shares.texts, |user| &mut user.text_bytes);
+        let self_bytes = used(&shares.own, |user| &mut user.self_bytes);
+        let ((waiting, working), loads) = workers.load();
+        for load in loads {
+            let user = by_uid.entry(load.uid).or_default();
+            (user.waiting, user.working) = (load.waiting, load.working);
+        }
+        let mut users: Vec<User> = by_uid.into_iter().map(|(uid, user)| User { uid, ..user }).collect();
+        users.sort_by_key(|user| Reverse((user.waiting, user.text_bytes, user.handles)));
+        users.truncate(MOST_USERS);
+        Self { handles, text_bytes, self_bytes, waiting, working, users }
+    }
+}
+
+/// What is remembered of cgroups' paths.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Paths {
+    entries: usize,
+    bytes: usize,
+    most_bytes: usize,
+}
+
 /// The document.
 #[derive(Debug, Serialize)]
 pub struct Own {
@@ -46,6 +120,8 @@ pub struct Own {
     cpu_share: f64,
     map_bytes: Option<u64>,
     object_bytes: Option<u64>,
+    tree: Tree,
+    paths: Paths,
     samples: Vec<Sample>,
     measured: Option<Measured>,
     error: Option<String>,
@@ -112,7 +188,7 @@ struct Change {
 impl Own {
     /// All of it, of a process.
     #[allow(clippy::cast_precision_loss)] // figures for people
-    pub fn new(report: &Report<'_>, process: Process) -> Self {
+    pub fn new(report: &Report<'_>, process: Process, tree: Tree, paths: Remembered) -> Self {
         let uptime_s = report.uptime.as_secs_f64();
         let per_run = |cost_ns: u64, runs: u64| (runs > 0).then(|| cost_ns as f64 / runs as f64);
         let measured = report.measured.as_ref().map(|window| {
@@ -180,6 +256,8 @@ impl Own {
             cpu_share: if uptime_s > 0.0 { process.cpu_ns as f64 / 1e9 / uptime_s } else { 0.0 },
             map_bytes: report.measured.as_ref().map(|window| window.map_bytes),
             object_bytes: report.measured.as_ref().map(|window| window.storage_bytes),
+            tree,
+            paths: Paths { entries: paths.entries, bytes: paths.bytes, most_bytes: MOST_PATH_BYTES },
             samples: samples.collect(),
             measured,
             error: report.failed.clone(),
@@ -210,6 +288,13 @@ impl Own {
         line("fds", &self.process.fds);
         line("map_bytes", &optional(self.map_bytes.as_ref()));
         line("object_bytes", &optional(self.object_bytes.as_ref()));
+        let Tree { handles, text_bytes, waiting, working, .. } = &self.tree;
+        line("handles", &(handles.root + handles.users));
+        line("text_bytes", &(text_bytes.root + text_bytes.users));
+        line("reads_waiting", waiting);
+        line("reads_working", working);
+        line("paths", &self.paths.entries);
+        line("path_bytes", &self.paths.bytes);
         if let Some(error) = &self.error {
             line("error", &topstat_model::typeset::escape(error));
         }
@@ -237,6 +322,10 @@ impl Own {
     }
 
     fn lists(&self, text: &mut String) {
+        text.push_str("\nuid\thandles\ttext_bytes\tself_bytes\twaiting\tworking\n");
+        for User { uid, handles, text_bytes, self_bytes, waiting, working } in &self.tree.users {
+            let _ = writeln!(text, "{uid}\t{handles}\t{text_bytes}\t{self_bytes}\t{waiting}\t{working}");
+        }
         text.push_str("\ntable\tobjects\tpushed\tunit\tdelay_ms\traised_ms\n");
         for sample in &self.samples {
             for table in &sample.tables {
@@ -312,7 +401,17 @@ mod tests {
             exhausted: false,
             changes: vec![cost::Change { at: at(61), from: Level::of_delay(10, 1000), to: level, share: 0.0123 }],
         };
-        Own { time: "now".to_owned(), ..Own::new(&report, PROCESS) }
+        let user = User { uid: 1000, handles: 3, text_bytes: 50_000, self_bytes: 0, waiting: 2, working: 1 };
+        let tree = Tree {
+            handles: Used { root: 1, root_most: 10, users: 3, users_most: 20 },
+            text_bytes: Used { root: 7000, root_most: 10_000, users: 50_000, users_most: 100_000 },
+            self_bytes: Used::default(),
+            waiting: 2,
+            working: 1,
+            users: vec![user],
+        };
+        let paths = Remembered { entries: 12, bytes: 3456 };
+        Own { time: "now".to_owned(), ..Own::new(&report, PROCESS, tree, paths) }
     }
 
     #[test]
@@ -329,6 +428,12 @@ mod tests {
             fds\t62\n\
             map_bytes\t582112\n\
             object_bytes\t888\n\
+            handles\t4\n\
+            text_bytes\t57000\n\
+            reads_waiting\t2\n\
+            reads_working\t1\n\
+            paths\t12\n\
+            path_bytes\t3456\n\
             measured\t2026-11-21T08:01:00.000Z\n\
             measured_s\t1.000\n\
             measured_cpus\t2\n\
@@ -338,6 +443,9 @@ mod tests {
             budget_percent\t1\n\
             budget_level\t2 of 7\n\
             budget_enough\t1\n\
+            \n\
+            uid\thandles\ttext_bytes\tself_bytes\twaiting\tworking\n\
+            1000\t3\t50000\t0\t2\t1\n\
             \n\
             table\tobjects\tpushed\tunit\tdelay_ms\traised_ms\n\
             \n\
@@ -361,6 +469,11 @@ mod tests {
             (&json["measured"]["runs"], &json["measured"]["programs"][1]["ns_per_run"]),
             (&300_000.into(), &20.0.into())
         );
+        assert_eq!(
+            (&json["tree"]["users"][0]["uid"], &json["tree"]["handles"]["users_most"]),
+            (&1000.into(), &20.into())
+        );
+        assert_eq!(json["paths"], serde_json::json!({"entries": 12, "bytes": 3456, "most_bytes": MOST_PATH_BYTES}));
         assert_eq!((&json["budget"]["share"], &json["budget"]["levels"]), (&0.005.into(), &7.into()));
         assert_eq!(json["budget"]["changes"][0]["to"], 2);
         let json: serde_json::Value = serde_json::from_str(&own(false, None).json()).unwrap();

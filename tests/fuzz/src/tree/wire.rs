@@ -9,12 +9,14 @@ use std::time::Duration;
 use fuser::{Config, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
-use topstat::fuzz::Workers;
 use topstat::fuzz::tree::Tree;
-use topstat::fuzz::tree::fuse::{Store, TreeFs};
+use topstat::fuzz::tree::fuse::{Service, Store, TreeFs};
+use topstat::fuzz::{Pulse, Workers};
 
 /// What no answer takes, on a busy host.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Who takes texts: of these, one is left for others than the user who asks.
+const READERS: usize = 2;
 /// The longest answer that is asked for, and its head.
 pub const LONGEST: usize = 16 << 10;
 
@@ -78,8 +80,11 @@ impl Wire {
         let (kernel, daemon) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .expect("a pair of sockets");
         let serve = move || {
-            let workers = |name| Workers::start(name, 1).expect("threads");
-            let filesystem = TreeFs::new(tree, None, store, workers("read"), workers("set"));
+            let pulse = Arc::new(Pulse::default());
+            let workers = |name, count| Workers::start(name, count, &pulse).expect("threads");
+            let (readers, setter) = (Arc::new(workers("read", READERS)), workers("set", 1));
+            let service = Service { store, shares: Arc::default(), readers, setter, pulse };
+            let filesystem = TreeFs::new(tree, None, Arc::new(service));
             let mut config = Config::default();
             config.acl = SessionACL::All;
             config.n_threads = Some(1);

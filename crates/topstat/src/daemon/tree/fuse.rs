@@ -3,23 +3,28 @@
 //!
 //! Files are opened for direct I/O and have the size 0, as in /proc: what they hold is made when it is read, and the
 //! kernel keeps nothing of it. Requests that take microseconds are answered where they arrive. Snapshots are taken by
-//! [`Workers`], and what is set is set by one of its own, since it may have to wait until another process has set
-//! something, or a table was ordered again: neither holds up anything else.
+//! [`Workers`], for users in turn; and what is set is set by one of its own, since it may have to wait until another
+//! process has set something, or a table was ordered again: neither holds up anything else.
+//!
+//! A file is its opener's: who that was pays for it, and waits for it, whoever has it read.
 
+use std::cell::OnceCell;
 use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, KernelConfig,
-    LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 
-use super::handle::{Full, Handle, Handles};
+use super::handle::{Handle, Handles, NoRoom};
+use super::shares::Shares;
 use super::value::Setting;
 use super::{Entry, File, Kind, Node, Place, Tree};
-use crate::daemon::workers::Workers;
+use crate::daemon::pulse::{Beat, Pulse, Working};
+use crate::daemon::workers::{Refused, Workers};
 
 /// How long the kernel may keep names: they never change while the tree is mounted.
 const NAMES: Duration = Duration::from_secs(3600);
@@ -58,10 +63,30 @@ pub struct Failure {
     pub why: String,
 }
 
-impl From<Full> for Failure {
-    fn from(full: Full) -> Self {
-        Self { errno: libc::ENOMEM, why: full.to_string() }
+impl From<NoRoom> for Failure {
+    fn from(no_room: NoRoom) -> Self {
+        Self { errno: libc::ENOMEM, why: no_room.to_string() }
     }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Self { errno: libc::EBUSY, why: refused.to_string() }
+    }
+}
+
+/// What a daemon serves its trees with: one after the other, where they are unmounted and mounted again.
+pub struct Service {
+    /// What stands behind the files.
+    pub store: Arc<dyn Store>,
+    /// What open files may take.
+    pub shares: Arc<Shares>,
+    /// Who takes snapshots.
+    pub readers: Arc<Workers>,
+    /// Who sets.
+    pub setter: Workers,
+    /// What tells whether they, and the threads that answer requests, make progress.
+    pub pulse: Arc<Pulse>,
 }
 
 /// The file system.
@@ -72,22 +97,24 @@ pub struct TreeFs {
     group: Option<u32>,
     /// When the tree was made: the time of all files, for only their content changes.
     begun: SystemTime,
-    readers: Workers,
-    setter: Workers,
 }
 
 /// What workers need, too.
 struct Shared {
-    store: Arc<dyn Store>,
+    service: Arc<Service>,
     handles: Handles,
 }
+
+/// What is set is set in the order in which it was written, whoever wrote it: only root can.
+const SETTER: (u32, u64) = (0, 0);
 
 impl Shared {
     fn read(&self, handle: &Handle, file: File, offset: u64, size: u32, reply: ReplyData) {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         // The bytes are handed to the kernel from where they are kept.
         let mut reply = Some(reply);
-        let read = handle.read(offset, size, || self.store.read(file), |bytes| reply.take().map(|r| r.data(bytes)));
+        let make = || self.service.store.read(file);
+        let read = handle.read(offset, size, make, |bytes| reply.take().map(|reply| reply.data(bytes)));
         if let (Err(failure), Some(reply)) = (read, reply) {
             reply.error(self.failed("read", file, &failure));
         }
@@ -98,7 +125,7 @@ impl Shared {
         let Kind::Setting(setting) = file.kind else { return Err(Errno::EACCES) };
         let taken = handle.writing().write(setting, offset, handle.append, written);
         taken.map(|value| value.map(|value| (setting, value))).map_err(|refused| {
-            self.store.refused("write", &file.path(), &refused.to_string());
+            self.service.store.refused("write", &file.path(), &refused.to_string());
             Errno::EINVAL
         })
     }
@@ -113,27 +140,40 @@ impl Shared {
     }
 
     fn set(&self, file: File, setting: Setting, value: u32) -> Result<(), Errno> {
-        self.store.write(file.place, setting, value).map_err(|failure| self.failed("write", file, &failure))
+        self.service.store.write(file.place, setting, value).map_err(|failure| self.failed("write", file, &failure))
     }
 
     fn failed(&self, what: &str, file: File, failure: &Failure) -> Errno {
-        self.store.refused(what, &file.path(), &failure.why);
+        self.service.store.refused(what, &file.path(), &failure.why);
         Errno::from_i32(failure.errno)
     }
 }
 
 impl TreeFs {
-    /// The file system of this tree, whose snapshots the readers take, and whose settings the setter sets.
-    pub fn new(tree: Tree, group: Option<u32>, store: Arc<dyn Store>, readers: Workers, setter: Workers) -> Self {
-        let shared = Arc::new(Shared { store, handles: Handles::default() });
-        Self { shared, tree, group, begun: SystemTime::now(), readers, setter }
+    /// The file system of this tree.
+    pub fn new(tree: Tree, group: Option<u32>, service: Arc<Service>) -> Self {
+        let handles = Handles::new(Arc::clone(&service.shares));
+        Self { shared: Arc::new(Shared { service, handles }), tree, group, begun: SystemTime::now() }
+    }
+
+    /// To be held by a thread that fuser calls, as long as it is at a request.
+    fn working(&self) -> Working {
+        thread_local! {
+            static BEAT: OnceCell<Arc<Beat>> = const { OnceCell::new() };
+        }
+        let watched = || self.shared.service.pulse.thread("a request thread of the tree".to_owned());
+        BEAT.with(|beat| beat.get_or_init(watched).working())
     }
 
     /// Has a value set, if there is one, and then says how that went.
     fn set(&self, file: File, value: Option<(Setting, u32)>, done: impl FnOnce(Result<(), Errno>) + Send + 'static) {
         let Some((setting, value)) = value else { return done(Ok(())) };
         let shared = Arc::clone(&self.shared);
-        self.setter.run(move || done(shared.set(file, setting, value)));
+        let (root, line) = SETTER;
+        self.shared.service.setter.run(root, line, move |turn| match turn {
+            Ok(()) => done(shared.set(file, setting, value)),
+            Err(refused) => done(Err(shared.failed("write", file, &refused.into()))),
+        });
     }
 
     fn attributes(&self, inode: u64, node: &Node) -> FileAttr {
@@ -177,12 +217,13 @@ impl TreeFs {
     }
 
     fn refuse(&self, inode: INodeNo, what: &str, why: &str) {
+        let _working = self.working();
         let path = match self.tree.get(inode.0).map(|node| node.entry) {
             Some(Entry::File(file)) => file.path(),
             Some(Entry::Directory(place)) => place.path(),
             None => String::new(),
         };
-        self.shared.store.refused(what, &path, why);
+        self.shared.service.store.refused(what, &path, why);
     }
 }
 
@@ -192,10 +233,13 @@ impl Filesystem for TreeFs {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // A number within range is taken.
         let _ = config.set_max_write(MOST_WRITTEN);
+        // Where the kernel has it; how long is said where the tree is mounted.
+        let _ = config.add_capabilities(InitFlags::FUSE_REQUEST_TIMEOUT);
         Ok(())
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _working = self.working();
         match self.tree.lookup(parent.0, name) {
             Some((inode, node)) => {
                 reply.entry_with_ttls(&ATTRIBUTES, &NAMES, &self.attributes(inode, node), Generation(0));
@@ -205,6 +249,7 @@ impl Filesystem for TreeFs {
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let _working = self.working();
         match self.tree.get(inode.0) {
             Some(node) => reply.attr(&ATTRIBUTES, &self.attributes(inode.0, node)),
             None => reply.error(Errno::ENOENT),
@@ -242,7 +287,8 @@ impl Filesystem for TreeFs {
         reply.error(errno);
     }
 
-    fn open(&self, _: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _working = self.working();
         let Some(file) = self.file(inode) else { return reply.error(Errno::EISDIR) };
         let mut how = FopenFlags::FOPEN_DIRECT_IO;
         if flags.acc_mode() == OpenAccMode::O_RDONLY {
@@ -250,11 +296,17 @@ impl Filesystem for TreeFs {
             how |= FopenFlags::FOPEN_NOFLUSH;
         } else if !file.kind.writable() {
             // Root may write to what nobody may, were it not for this.
-            self.shared.store.refused("write", &file.path(), "it can only be read");
+            self.shared.service.store.refused("write", &file.path(), "it can only be read");
             return reply.error(Errno::EACCES);
         }
         let append = flags.0 & libc::O_APPEND != 0;
-        reply.opened(FileHandle(self.shared.handles.open(append)), how);
+        match self.shared.handles.open(request.uid(), file.kind, append) {
+            Ok(number) => reply.opened(FileHandle(number), how),
+            Err(full) => {
+                self.shared.service.store.refused("open", &file.path(), &full.to_string());
+                reply.error(Errno::EMFILE);
+            }
+        }
     }
 
     fn read(
@@ -268,7 +320,9 @@ impl Filesystem for TreeFs {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let (file, handle) = match self.opened(inode, handle) {
+        let _working = self.working();
+        let number = handle;
+        let (file, handle) = match self.opened(inode, number) {
             Ok(opened) => opened,
             Err(errno) => return reply.error(errno),
         };
@@ -280,7 +334,12 @@ impl Filesystem for TreeFs {
         handle.read_kept(offset, length, |bytes| reply.take().into_iter().for_each(|reply| reply.data(bytes)));
         let Some(reply) = reply else { return };
         let shared = Arc::clone(&self.shared);
-        self.readers.run(move || shared.read(&handle, file, offset, size, reply));
+        // A line of its own, for reads of a file that is open wait for each other: they would take one worker each.
+        self.shared.service.readers.run(handle.uid(), number.0, move |turn| match turn {
+            Ok(()) => shared.read(&handle, file, offset, size, reply),
+            // Perhaps by a request thread, which must not wait for the handle.
+            Err(refused) => reply.error(shared.failed("read", file, &refused.into())),
+        });
     }
 
     fn write(
@@ -295,6 +354,7 @@ impl Filesystem for TreeFs {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _working = self.working();
         let size = u32::try_from(written.len()).unwrap_or(MOST_WRITTEN);
         let taken = self.opened(inode, handle).and_then(|(file, handle)| {
             let value = self.shared.write(&handle, file, offset, written)?;
@@ -310,6 +370,7 @@ impl Filesystem for TreeFs {
     }
 
     fn flush(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        let _working = self.working();
         match self.opened(inode, handle) {
             Ok((file, handle)) => self.set(file, Shared::close(&handle, file), move |done| match done {
                 Ok(()) => reply.ok(),
@@ -333,14 +394,17 @@ impl Filesystem for TreeFs {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        let _working = self.working();
         // A flush came first, unless the kernel was in a hurry; whoever has closed the file is told no error any more.
-        if let Some((file, handle)) = self.file(inode).zip(self.shared.handles.close(handle.0)) {
-            self.set(file, Shared::close(&handle, file), |_| ());
+        if let Some(file) = self.file(inode) {
+            let set = |handle: Arc<Handle>| self.set(file, Shared::close(&handle, file), |_| ());
+            self.shared.handles.close(handle.0, set);
         }
         reply.ok();
     }
 
     fn readdir(&self, _: &Request, inode: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let _working = self.working();
         let Some(node) = self.tree.get(inode.0) else { return reply.error(Errno::ENOENT) };
         let dots = [(inode.0, "."), (node.parent, "..")];
         let children = node.children.iter().filter_map(|inode| Some((*inode, self.tree.get(*inode)?.name)));

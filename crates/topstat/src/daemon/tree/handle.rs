@@ -10,18 +10,42 @@
 //! takes effect. So nothing that arrives in pieces (`dd bs=1`) ever sets half a number.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, io};
 
+use memmap2::MmapMut;
+use rustix::param::page_size;
+
+use super::Kind;
+use super::shares::{Full, Share, Shares};
 use super::value::{Bad, Setting};
 
-/// How many bytes of text all open files may keep together. A snapshot of 128 rows on a few CPUs has some 50 KB; without
-/// a bound, whoever opens files and does not read on could have the daemon's memory grow.
-const MOST_KEPT: usize = 64 << 20;
+/// From this length on a text has pages of its own, which go back to the kernel as soon as it is dropped. The allocator
+/// would keep them as long as anything that was allocated later lives.
+const MAPPED_FROM: usize = 16 << 10;
 
-/// The texts that open files keep, together: how many bytes.
-type Kept = Arc<AtomicUsize>;
+/// So many open files, with shorter texts, leave at most 1 MiB in the allocator when they are closed. After more of them
+/// it is told to give memory back.
+const MANY: usize = 64;
+
+/// Why a text that was made can't be kept.
+#[derive(Debug)]
+pub enum NoRoom {
+    /// The user's share is used up.
+    Full(Full),
+    /// The system has no memory for it.
+    Memory(io::Error),
+}
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(full) => full.fmt(f),
+            Self::Memory(error) => write!(f, "no memory for the text: {error}"),
+        }
+    }
+}
 
 /// What a handle has read.
 #[derive(Debug, Default)]
@@ -31,34 +55,61 @@ pub struct Reading {
     begun: bool,
 }
 
+/// A text that is kept, and what pays for it.
 #[derive(Debug)]
 struct Text {
-    bytes: Vec<u8>,
-    kept: Kept,
+    bytes: Bytes,
+    _share: Option<Share>,
 }
 
-impl Text {
-    fn new(bytes: Vec<u8>, kept: &Kept) -> Result<Self, Full> {
-        let before = kept.fetch_add(bytes.len(), Ordering::Relaxed);
-        // From here on dropping it takes it off again.
-        let text = Self { bytes, kept: Arc::clone(kept) };
-        if before + text.bytes.len() > MOST_KEPT { Err(Full) } else { Ok(text) }
+#[derive(Debug)]
+enum Bytes {
+    Heap(Vec<u8>),
+    Mapped(MmapMut),
+}
+
+impl Bytes {
+    fn new(bytes: Vec<u8>) -> io::Result<Self> {
+        if bytes.len() < MAPPED_FROM {
+            return Ok(Self::Heap(bytes));
+        }
+        let mut mapped = MmapMut::map_anon(bytes.len())?;
+        mapped.copy_from_slice(&bytes);
+        Ok(Self::Mapped(mapped))
+    }
+
+    fn get(&self) -> &[u8] {
+        match self {
+            Self::Heap(bytes) => bytes,
+            Self::Mapped(bytes) => bytes,
+        }
     }
 }
 
-impl Drop for Text {
-    fn drop(&mut self) {
-        self.kept.fetch_sub(self.bytes.len(), Ordering::Relaxed);
-    }
+/// Who pays for the texts of a handle.
+#[derive(Clone, Debug)]
+pub struct Payer {
+    shares: Arc<Shares>,
+    /// Who has opened the file.
+    uid: u32,
+    of: Kind,
 }
 
-/// Open files keep too much text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+impl Payer {
+    /// Settings and types have a few bytes, which the handle itself pays for.
+    fn pay(&self, bytes: usize) -> Result<Option<Share>, Full> {
+        match self.of {
+            Kind::Setting(_) | Kind::Type => Ok(None),
+            Kind::Own | Kind::OwnJson => self.shares.own.take(self.uid, bytes).map(Some),
+            Kind::Stat | Kind::Dump | Kind::Json => self.shares.texts.take(self.uid, bytes).map(Some),
+        }
+    }
 
-impl fmt::Display for Full {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "open files keep {} MiB of text; close some", MOST_KEPT >> 20)
+    fn keep(&self, bytes: Vec<u8>) -> Result<Text, NoRoom> {
+        // Pages are whole.
+        let takes = if bytes.len() < MAPPED_FROM { bytes.len() } else { bytes.len().next_multiple_of(page_size()) };
+        let share = self.pay(takes).map_err(NoRoom::Full)?;
+        Ok(Text { bytes: Bytes::new(bytes).map_err(NoRoom::Memory)?, _share: share })
     }
 }
 
@@ -68,18 +119,19 @@ impl Reading {
     ///
     /// # Errors
     ///
-    /// Those of `make`, and [`Full`]. What was read before stays.
-    pub fn read<E: From<Full>>(
+    /// Those of `make`: what was read before stays. And [`NoRoom`]: it is gone.
+    pub fn read<E: From<NoRoom>>(
         &mut self,
         offset: u64,
         size: usize,
-        kept: &Kept,
+        payer: &Payer,
         make: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<&[u8], E> {
         if !self.keeps(offset) {
             let bytes = make()?;
+            // First, so that nobody pays for two.
             self.text = None;
-            self.text = Some(Text::new(bytes, kept)?);
+            self.text = Some(payer.keep(bytes)?);
         }
         Ok(self.piece(offset, size))
     }
@@ -94,7 +146,7 @@ impl Reading {
     /// A piece of the text that is kept.
     fn piece(&mut self, offset: u64, size: usize) -> &[u8] {
         self.begun |= offset == 0;
-        let bytes = self.text.as_ref().map_or(&[][..], |text| &text.bytes);
+        let bytes = self.text.as_ref().map_or(&[][..], |text| text.bytes.get());
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
         let to = from.saturating_add(size).min(bytes.len());
         &bytes[from..to]
@@ -164,21 +216,23 @@ impl Writing {
 pub struct Handle {
     /// Opened to append.
     pub append: bool,
-    kept: Kept,
+    payer: Payer,
     reading: Mutex<Reading>,
     writing: Mutex<Writing>,
+    /// For the handle itself.
+    _share: Share,
 }
 
 impl Handle {
     /// See [`Reading::read`]; `take` gets the bytes. Reads of one handle wait for each other.
-    pub fn read<E: From<Full>, T>(
+    pub fn read<E: From<NoRoom>, T>(
         &self,
         offset: u64,
         size: usize,
         make: impl FnOnce() -> Result<Vec<u8>, E>,
         take: impl FnOnce(&[u8]) -> T,
     ) -> Result<T, E> {
-        lock(&self.reading).read(offset, size, &self.kept, make).map(take)
+        lock(&self.reading).read(offset, size, &self.payer, make).map(take)
     }
 
     /// The same, where no text has to be made for it and nobody has to be waited for; else does nothing.
@@ -190,38 +244,84 @@ impl Handle {
         }
     }
 
+    /// Who has opened it, and pays for it.
+    pub fn uid(&self) -> u32 {
+        self.payer.uid
+    }
+
     /// What it has written.
     pub fn writing(&self) -> MutexGuard<'_, Writing> {
         lock(&self.writing)
     }
 }
 
-/// All open files, by the number that the kernel gives back with each request.
 #[derive(Debug, Default)]
+struct Open {
+    handles: HashMap<u64, Arc<Handle>>,
+    /// How many there were at once since memory was given back the last time.
+    peak: usize,
+}
+
+/// Has the allocator give back to the kernel what nobody uses. It takes a millisecond at most.
+fn trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: what is in use stays as it is.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+/// All open files, by the number that the kernel gives back with each request.
+#[derive(Debug)]
 pub struct Handles {
-    open: Mutex<HashMap<u64, Arc<Handle>>>,
+    open: Mutex<Open>,
     last: AtomicU64,
-    kept: Kept,
+    shares: Arc<Shares>,
 }
 
 impl Handles {
-    /// Opens a file.
-    pub fn open(&self, append: bool) -> u64 {
+    /// None are open yet; those that will be take their shares of these.
+    pub fn new(shares: Arc<Shares>) -> Self {
+        Self { open: Mutex::default(), last: AtomicU64::new(0), shares }
+    }
+
+    /// Opens a file of a kind for a user.
+    ///
+    /// # Errors
+    ///
+    /// The user has too many open.
+    pub fn open(&self, uid: u32, of: Kind, append: bool) -> Result<u64, Full> {
+        let share = self.shares.handles.take(uid, 1)?;
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let handle =
-            Handle { append, kept: Arc::clone(&self.kept), reading: Mutex::default(), writing: Mutex::default() };
-        lock(&self.open).insert(number, Arc::new(handle));
-        number
+        let payer = Payer { shares: Arc::clone(&self.shares), uid, of };
+        let handle = Handle { append, payer, reading: Mutex::default(), writing: Mutex::default(), _share: share };
+        let mut open = lock(&self.open);
+        open.handles.insert(number, Arc::new(handle));
+        open.peak = open.peak.max(open.handles.len());
+        Ok(number)
     }
 
     /// The open file of this number.
     pub fn get(&self, number: u64) -> Option<Arc<Handle>> {
-        lock(&self.open).get(&number).map(Arc::clone)
+        lock(&self.open).handles.get(&number).map(Arc::clone)
     }
 
-    /// Closes the file of this number.
-    pub fn close(&self, number: u64) -> Option<Arc<Handle>> {
-        lock(&self.open).remove(&number)
+    /// Closes the file of this number; `last` gets what it was. Where most of many open files are closed by now, memory is
+    /// given back.
+    pub fn close<T>(&self, number: u64, last: impl FnOnce(Arc<Handle>) -> T) -> Option<T> {
+        let mut open = lock(&self.open);
+        let closed = open.handles.remove(&number)?;
+        let many = open.peak >= MANY && open.handles.len() <= open.peak / 8;
+        if many {
+            open.peak = open.handles.len();
+            open.handles.shrink_to_fit();
+        }
+        drop(open);
+        let last = last(closed);
+        if many {
+            trim();
+        }
+        Some(last)
     }
 }
 
@@ -237,10 +337,20 @@ mod tests {
     #[derive(Debug, PartialEq)]
     struct Failed;
 
-    impl From<Full> for Failed {
-        fn from(_: Full) -> Self {
+    impl From<NoRoom> for Failed {
+        fn from(_: NoRoom) -> Self {
             Self
         }
+    }
+
+    const UID: u32 = 1000;
+
+    fn payer() -> Payer {
+        Payer { shares: Arc::default(), uid: UID, of: Kind::Stat }
+    }
+
+    fn handles() -> Handles {
+        Handles::new(Arc::default())
     }
 
     /// Texts that tell which one they are.
@@ -251,9 +361,9 @@ mod tests {
 
     #[test]
     fn a_reader_in_pieces_gets_one_text_and_one_that_begins_anew_the_next() {
-        let (mut reading, kept, mut made) = (Reading::default(), Kept::default(), 0);
+        let (mut reading, payer, mut made) = (Reading::default(), payer(), 0);
         let mut read = |offset, size| {
-            let read = reading.read(offset, size, &kept, || numbered(&mut made)).unwrap();
+            let read = reading.read(offset, size, &payer, || numbered(&mut made)).unwrap();
             String::from_utf8(read.to_vec()).unwrap()
         };
         assert_eq!([read(0, 4), read(4, 4), read(8, 4), read(10, 4)].concat(), "1111111111");
@@ -269,16 +379,16 @@ mod tests {
 
     #[test]
     fn a_first_piece_that_comes_last_is_of_the_same_text() {
-        let (mut reading, kept, mut made) = (Reading::default(), Kept::default(), 0);
+        let (mut reading, payer, mut made) = (Reading::default(), payer(), 0);
         for (offset, text) in [(5, b"11111"), (0, b"11111"), (0, b"22222")] {
-            assert_eq!(reading.read(offset, 5, &kept, || numbered(&mut made)), Ok(&text[..]));
+            assert_eq!(reading.read(offset, 5, &payer, || numbered(&mut made)), Ok(&text[..]));
         }
     }
 
     #[test]
     fn what_is_kept_is_read_without_making_anything() {
-        let handles = Handles::default();
-        let handle = handles.get(handles.open(false)).unwrap();
+        let handles = handles();
+        let handle = handles.get(handles.open(UID, Kind::Stat, false).unwrap()).unwrap();
         let kept = |offset| {
             let mut read = None;
             handle.read_kept(offset, 5, |bytes| read = Some(bytes.to_vec()));
@@ -295,27 +405,73 @@ mod tests {
 
     #[test]
     fn a_failed_read_can_be_tried_again() {
-        let (mut reading, kept) = (Reading::default(), Kept::default());
-        assert_eq!(reading.read(0, 5, &kept, || Err(Failed)), Err(Failed));
-        assert_eq!(reading.read(0, 5, &kept, || Ok::<_, Failed>(b"ab".to_vec())), Ok(&b"ab"[..]));
-        assert_eq!(reading.read(0, 5, &kept, || Err(Failed)), Err(Failed));
-        assert_eq!(reading.read(1, 5, &kept, || Err(Failed)), Ok(&b"b"[..]));
+        let (mut reading, payer) = (Reading::default(), payer());
+        assert_eq!(reading.read(0, 5, &payer, || Err(Failed)), Err(Failed));
+        assert_eq!(reading.read(0, 5, &payer, || Ok::<_, Failed>(b"ab".to_vec())), Ok(&b"ab"[..]));
+        assert_eq!(reading.read(0, 5, &payer, || Err(Failed)), Err(Failed));
+        assert_eq!(reading.read(1, 5, &payer, || Err(Failed)), Ok(&b"b"[..]));
     }
 
     #[test]
-    fn the_text_of_all_open_files_is_bounded() {
-        let handles = Handles::default();
-        let half = || Ok::<_, Failed>(vec![0; MOST_KEPT / 2]);
-        let read = |number| handles.get(number).unwrap().read(0, 1, half, <[u8]>::len);
-        let open = [(); 3].map(|()| handles.open(false));
-        assert_eq!(open.map(read), [Ok(1), Ok(1), Err(Failed)]);
-        handles.close(open[0]);
-        assert_eq!(read(open[2]), Ok(1));
-        for number in open {
-            handles.close(number);
+    fn a_user_who_keeps_too_much_is_refused_and_nobody_else_is() {
+        const TEXT: usize = 1 << 20;
+        let handles = handles();
+        let open = |uid, of| handles.open(uid, of, false).unwrap();
+        let read =
+            |number, bytes| handles.get(number).unwrap().read(0, 1, || Ok::<_, Failed>(vec![b'x'; bytes]), <[u8]>::len);
+        // A ninth of 48 MiB.
+        let greedy = [(); 6].map(|()| open(UID, Kind::Stat));
+        assert_eq!(greedy.map(|number| read(number, TEXT)), [Ok(1), Ok(1), Ok(1), Ok(1), Ok(1), Err(Failed)]);
+        for (uid, of, bytes) in [
+            (UID, Kind::Setting(Setting::Period), 10),
+            (UID, Kind::Own, 10_000),
+            (UID, Kind::OwnJson, 10_000),
+            (UID + 1, Kind::Stat, TEXT),
+            (0, Kind::Stat, 15 * TEXT),
+        ] {
+            assert_eq!(read(open(uid, of), bytes), Ok(1), "{uid} {of:?}");
         }
-        assert_eq!(handles.kept.load(Ordering::Relaxed), 0);
-        assert!(handles.get(open[1]).is_none());
+        handles.close(greedy[0], drop);
+        assert_eq!(read(greedy[5], TEXT), Ok(1));
+        // The same handle again: it pays for one text.
+        assert_eq!(read(greedy[5], TEXT), Ok(1));
+        for number in 0..100 {
+            handles.close(number, drop);
+        }
+        for pool in [&handles.shares.texts, &handles.shares.own, &handles.shares.handles] {
+            assert_eq!(pool.taken(), super::super::shares::Taken::default());
+        }
+        assert!(handles.get(greedy[1]).is_none());
+    }
+
+    #[test]
+    fn handles_themselves_are_bounded_by_user() {
+        let handles = handles();
+        let mut open = Vec::new();
+        let full = loop {
+            match handles.open(UID, Kind::Type, false) {
+                Ok(number) => open.push(number),
+                Err(full) => break full.to_string(),
+            }
+        };
+        assert_eq!(open.len(), 1820);
+        assert!(full.starts_with("open files of uid 1000 have 1820 handles, and 14564 are left"), "{full}");
+        assert!(handles.open(0, Kind::Type, false).is_ok() && handles.open(UID + 1, Kind::Type, false).is_ok());
+        for number in open {
+            handles.close(number, drop);
+        }
+        assert!(handles.open(UID, Kind::Type, false).is_ok());
+        assert!(lock(&handles.open).handles.capacity() < 1000, "and its memory goes back");
+    }
+
+    #[test]
+    fn long_texts_are_as_they_were_made() {
+        let (mut reading, payer) = (Reading::default(), payer());
+        let text: Vec<u8> = (0..=u8::MAX).cycle().take(MAPPED_FROM + 1).collect();
+        for length in [0, 1, MAPPED_FROM - 1, MAPPED_FROM, MAPPED_FROM + 1] {
+            let read = reading.read(0, usize::MAX, &payer, || Ok::<_, Failed>(text[..length].to_vec()));
+            assert_eq!(read, Ok(&text[..length]));
+        }
     }
 
     #[test]

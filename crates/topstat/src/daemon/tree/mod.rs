@@ -6,6 +6,7 @@
 
 pub mod fuse;
 pub mod handle;
+pub mod shares;
 pub mod value;
 
 use std::ffi::OsStr;

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Asks a tree whether anybody answers, without being held up by it.
+//!
+//! Whoever asks a FUSE file system whose process is stopped waits, and where that process has taken the request already,
+//! nothing ends the wait, not even SIGKILL. A process can't end while one of its threads waits so. Therefore a child
+//! asks: it keeps nothing open, and nobody has to wait for its end.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+/// How long a tree may take to answer: a thousand times as long as one takes on a busy host.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What became of the question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// There is one, if only that asking is not allowed.
+    Alive,
+    /// The process behind it is no more, or the kernel has ended the connection to it.
+    Dead,
+    /// There is none within [`PATIENCE`].
+    None,
+}
+
+const ALIVE: u8 = 0;
+const DEAD: u8 = 1;
+
+/// Asks.
+///
+/// # Errors
+///
+/// When there can be no child to ask.
+pub fn ask(at: &Path) -> io::Result<Answer> {
+    let path = CString::new(at.as_os_str().as_bytes())?;
+    let (answers, answer) = pipe_with(PipeFlags::CLOEXEC)?;
+    // SAFETY: the child calls nothing but the system, as whoever is forked off a process with threads must.
+    let child = match unsafe { libc::fork() } {
+        -1 => return Err(io::Error::last_os_error()),
+        0 => child(&path, answer.as_raw_fd()),
+        child => child,
+    };
+    drop(answer);
+    let answer = wait(&answers);
+    // Dead or about to be, unless it waits for what nobody can end: then it is left to init.
+    // SAFETY: it is our child, and nobody has waited for it.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        let flags = if answer == Answer::None { libc::WNOHANG } else { 0 };
+        libc::waitpid(child, std::ptr::null_mut(), flags);
+    }
+    Ok(answer)
+}
+
+fn child(path: &CString, answer: RawFd) -> ! {
+    let tell = |answered: u8| {
+        // SAFETY: a byte that lives long enough.
+        unsafe { libc::write(answer, std::ptr::from_ref(&answered).cast(), 1) };
+    };
+    // Whatever has a lock, or would be closed, must not wait for this process: all but the pipe.
+    let close = |from: libc::c_uint, to: libc::c_uint| {
+        // SAFETY: this process owns no file. Before Linux 5.9 it fails, and they stay open.
+        unsafe { libc::syscall(libc::SYS_close_range, from, to, 0) };
+    };
+    let kept = libc::c_uint::try_from(answer).unwrap_or(0);
+    close(kept + 1, libc::c_uint::MAX);
+    if kept > 0 {
+        close(0, kept - 1);
+    }
+    match rustix::fs::statfs(path.as_c_str()) {
+        Err(Errno::NOTCONN | Errno::CONNABORTED) => tell(DEAD),
+        _ => tell(ALIVE),
+    }
+    // SAFETY: nothing of the parent's is run at exit.
+    unsafe { libc::_exit(0) }
+}
+
+fn wait(answers: &impl std::os::fd::AsFd) -> Answer {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout =
+            Timespec { tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(answers, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Answer::None,
+            Err(Errno::INTR) => continue,
+            _ => {}
+        }
+        let mut answered = [0];
+        return match rustix::io::read(answers, &mut answered) {
+            Err(Errno::INTR) => continue,
+            Ok(1) if answered[0] == ALIVE => Answer::Alive,
+            Ok(1) => Answer::Dead,
+            // It was killed.
+            _ => Answer::None,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_answers_is_alive_whatever_it_answers() {
+        for path in ["/", "/nonexistent", "/proc/self"] {
+            let begun = Instant::now();
+            assert_eq!(ask(Path::new(path)).unwrap(), Answer::Alive, "{path}");
+            assert!(begun.elapsed() < PATIENCE);
+        }
+        assert!(ask(Path::new("with a zero \0")).is_err());
+    }
+
+    #[test]
+    fn nothing_said_is_no_answer() {
+        let (answers, answer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let begun = Instant::now();
+        assert_eq!(wait(&answers), Answer::None);
+        assert!(begun.elapsed() >= PATIENCE);
+        drop(answer);
+        assert_eq!(wait(&answers), Answer::None);
+    }
+}

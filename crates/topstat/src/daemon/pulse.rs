@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether all threads that serve make progress: what the watchdog is fed by.
+//!
+//! Each thread that answers requests or takes snapshots has a [`Beat`], which says since when it has been at one piece of
+//! work; one that waits for work is well. So have the queues of work, where nobody takes what is in them. And an [`Echo`], a thread of its own, asks the daemon's own tree something, as
+//! any user would: so the way through the kernel is known to be open, too.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+use std::{io, thread};
+
+use super::caps;
+
+/// The threads that serve.
+#[derive(Debug)]
+pub struct Pulse {
+    begun: Instant,
+    /// Those that have ended are forgotten.
+    threads: Mutex<Vec<Weak<Beat>>>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub struct Beat {
+    name: String,
+    begun: Instant,
+    /// When it began what it is at, in ms since `begun`, and one more; 0: it waits for work.
+    since: AtomicU64,
+}
+
+/// A piece of work, until this is dropped.
+#[derive(Debug)]
+pub struct Working(Arc<Beat>);
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self { begun: Instant::now(), threads: Mutex::default() }
+    }
+}
+
+impl Pulse {
+    /// Has a thread watched, for as long as it keeps what this gives.
+    pub fn thread(&self, name: String) -> Arc<Beat> {
+        let beat = Arc::new(Beat { name, begun: self.begun, since: AtomicU64::new(0) });
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.retain(|thread| thread.strong_count() > 0);
+        threads.push(Arc::downgrade(&beat));
+        beat
+    }
+
+    /// A thread that has been at one piece of work for this long, and for how long: the one that has been the longest.
+    pub fn stuck(&self, long: Duration) -> Option<(String, Duration)> {
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let working = threads.iter().filter_map(Weak::upgrade).filter_map(|beat| Some((beat.working_for()?, beat)));
+        let (longest, beat) = working.max_by_key(|(time, _)| *time)?;
+        (longest >= long).then(|| (beat.name.clone(), longest))
+    }
+}
+
+impl Beat {
+    /// Says that a piece of work begins, which ends when what this gives is dropped.
+    pub fn working(self: &Arc<Self>) -> Working {
+        self.since.store(self.now() + 1, Ordering::Relaxed);
+        Working(Arc::clone(self))
+    }
+
+    /// The same for what is no thread: it waits for one from now on, or for nothing any more.
+    pub fn waits(&self, waits: bool) {
+        self.since.store(if waits { self.now() + 1 } else { 0 }, Ordering::Relaxed);
+    }
+
+    /// Whether [`Beat::waits`] or [`Beat::working`] has said so.
+    pub fn is_waiting(&self) -> bool {
+        self.since.load(Ordering::Relaxed) > 0
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX - 1)
+    }
+
+    fn working_for(&self) -> Option<Duration> {
+        let since = self.since.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(Duration::from_millis(self.now().saturating_sub(since)))
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.since.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The thread that asks the daemon's own tree.
+#[derive(Debug)]
+pub struct Echo(SyncSender<()>);
+
+impl Echo {
+    /// Starts it, for the tree at this path. While nothing is mounted there it is told of the directory, which is well.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no more threads.
+    pub fn start(at: &Path, pulse: &Pulse) -> io::Result<Self> {
+        let (asked, asks) = sync_channel(1);
+        let (at, beat) = (at.to_owned(), pulse.thread("topstat-echo".to_owned()));
+        thread::Builder::new().name("topstat-echo".to_owned()).spawn(move || {
+            caps::serve_only();
+            if !without_files() {
+                log::warn!("the watchdog does not ask the tree itself: this kernel has no close_range (Linux 5.9)");
+                return;
+            }
+            while asks.recv() == Ok(()) {
+                let _working = beat.working();
+                // Whatever it is told, it was told something.
+                let _ = rustix::fs::statfs(&at);
+            }
+        })?;
+        Ok(Self(asked))
+    }
+
+    /// Has it ask. Where it still waits for an answer, it does not ask twice.
+    pub fn ask(&self) {
+        let _ = self.0.try_send(());
+    }
+}
+
+/// Gives this thread a table of open files of its own, with nothing but the standard ones in it.
+///
+/// When the daemon is killed while this thread waits for its own tree, the kernel can end that wait only once the tree's
+/// device is closed; which it never would be if this thread, which can't end before, had it open, too.
+fn without_files() -> bool {
+    const FIRST: libc::c_uint = 3;
+    // SAFETY: the table is this thread's alone from then on (CLOSE_RANGE_UNSHARE), and the thread owns no file.
+    unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_UNSHARE) == 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_at_one_thing_for_long_is_told() {
+        let pulse = Pulse::default();
+        let (quick, slow) = (pulse.thread("quick".to_owned()), pulse.thread("slow".to_owned()));
+        assert_eq!(pulse.stuck(Duration::ZERO), None, "who waits for work is well");
+        let working = slow.working();
+        thread::sleep(Duration::from_millis(20));
+        let _quick = quick.working();
+        let (name, time) = pulse.stuck(Duration::from_millis(10)).expect("one is stuck");
+        assert!(name == "slow" && time >= Duration::from_millis(19), "{name} {time:?}");
+        assert_eq!(pulse.stuck(Duration::from_secs(3600)), None);
+        drop(working);
+        let _next = slow.working();
+        assert_eq!(pulse.stuck(Duration::from_secs(3600)), None);
+        drop((slow, quick, _next, _quick));
+        assert_eq!(pulse.stuck(Duration::ZERO), None, "threads that have ended are forgotten");
+    }
+
+    #[test]
+    fn the_echo_leaves_the_files_of_others_open() {
+        let file = std::fs::File::open("/proc/self/stat").unwrap();
+        let pulse = Pulse::default();
+        let echo = Echo::start(Path::new("/"), &pulse).unwrap();
+        for _ in 0..100 {
+            echo.ask();
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(pulse.stuck(Duration::from_secs(3600)), None);
+        assert!(file.metadata().is_ok());
+    }
+}

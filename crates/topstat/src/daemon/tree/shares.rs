@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What open files may take of the daemon's memory, each user's for itself.
+//!
+//! Whoever may read the tree may open files and not read on, under as many uids as a user namespace gives him. None of
+//! that may keep others, least of all root, from reading. So of each [`Pool`]:
+//!
+//! - **S1** all that is taken together is at most `root` + `users`, what the pool was made with.
+//! - **S2** `root` is for uid 0 alone.
+//! - **S3** another uid is given something only if what it has then is at most an eighth ([`FRACTION`]) of what is left
+//!   free of `users`. So `n` uids, however greedy, leave (8/9)ⁿ of it free, and the next one a ninth of that.
+//! - **S4** what was taken is given back when its [`Share`] is dropped; a uid that has nothing is not remembered.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// See S3. The first uid gets a ninth of all; after 32 greedy ones, the next still gets a four hundredth.
+const FRACTION: usize = 8;
+
+/// Text that is kept, in bytes. A snapshot of 128 rows on a few CPUs has some 50 KB: a uid may keep a hundred of them, and
+/// two where 32 others keep all they can.
+const TEXTS: Most = Most { root: 16 << 20, users: 48 << 20 };
+/// The same for `self`, which has some 5 KB. Apart, so that whoever is given no more can see why.
+const OWN: Most = Most { root: 1 << 20, users: 3 << 20 };
+/// Open files. Each takes some 300 bytes beside its text, so all of them some 6 MB. A uid may have 1,820.
+const HANDLES: Most = Most { root: 4096, users: 16_384 };
+
+/// How large the parts of a pool are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Most {
+    /// What only root may take.
+    pub root: usize,
+    /// What all others may take together.
+    pub users: usize,
+}
+
+/// Something that there is so much of, in parts by uid.
+#[derive(Debug)]
+pub struct Pool {
+    /// How it is called, with its unit.
+    what: &'static str,
+    most: Most,
+    taken: Mutex<Taken>,
+}
+
+/// How much is taken of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// By root.
+    pub root: usize,
+    /// By all others together.
+    pub users: usize,
+    /// By each of the others that has any.
+    pub by_uid: HashMap<u32, usize>,
+}
+
+/// A part that is taken. Dropping it gives it back.
+#[derive(Debug)]
+pub struct Share {
+    pool: Arc<Pool>,
+    uid: u32,
+    amount: usize,
+}
+
+/// A uid gets no more for now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Full {
+    what: &'static str,
+    uid: u32,
+    has: usize,
+    /// What is left free, of root's or of all others' part.
+    free: usize,
+}
+
+impl fmt::Display for Full {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, uid, has, free } = self;
+        let whose = if *uid == 0 { "of root's part" } else { "to all users but root" };
+        write!(
+            f,
+            "open files of uid {uid} have {has} {what}, and {free} are left {whose}; close some (self lists users)"
+        )
+    }
+}
+
+impl Pool {
+    fn new(what: &'static str, most: Most) -> Arc<Self> {
+        Arc::new(Self { what, most, taken: Mutex::default() })
+    }
+
+    /// Takes so much for a uid.
+    ///
+    /// # Errors
+    ///
+    /// [`Full`], by S1 … S3; nothing was taken then.
+    pub fn take(self: &Arc<Self>, uid: u32, amount: usize) -> Result<Share, Full> {
+        let mut taken = self.lock();
+        let has = if uid == 0 { taken.root } else { taken.by_uid.get(&uid).copied().unwrap_or(0) };
+        let free = if uid == 0 { self.most.root - taken.root } else { self.most.users - taken.users };
+        let after = |amount: usize| Some((has.checked_add(amount)?, free.checked_sub(amount)?));
+        match after(amount) {
+            Some(_) if uid == 0 => taken.root += amount,
+            Some((has, free)) if has.saturating_mul(FRACTION) <= free => {
+                taken.users += amount;
+                if has > 0 {
+                    taken.by_uid.insert(uid, has);
+                }
+            }
+            _ => return Err(Full { what: self.what, uid, has, free }),
+        }
+        Ok(Share { pool: Arc::clone(self), uid, amount })
+    }
+
+    /// How much is taken now.
+    pub fn taken(&self) -> Taken {
+        self.lock().clone()
+    }
+
+    /// How large its parts are.
+    pub fn most(&self) -> Most {
+        self.most
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        // Nothing in here panics half way.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut taken = self.pool.lock();
+        if self.uid == 0 {
+            taken.root -= self.amount;
+            return;
+        }
+        taken.users -= self.amount;
+        if let Some(has) = taken.by_uid.get_mut(&self.uid) {
+            *has -= self.amount;
+            if *has == 0 {
+                taken.by_uid.remove(&self.uid);
+                // What a thousand uids have left behind.
+                if taken.by_uid.is_empty() {
+                    taken.by_uid.shrink_to_fit();
+                }
+            }
+        }
+    }
+}
+
+/// The pools of a daemon: they are the same for a tree that is mounted again.
+#[derive(Debug)]
+pub struct Shares {
+    /// Open files.
+    pub handles: Arc<Pool>,
+    /// Bytes of the texts that they keep, but for those of `self`.
+    pub texts: Arc<Pool>,
+    /// Bytes of the texts of `self` that they keep.
+    pub own: Arc<Pool>,
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        Self {
+            handles: Pool::new("handles", HANDLES),
+            texts: Pool::new("bytes of text", TEXTS),
+            own: Pool::new("bytes of self", OWN),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MOST: Most = Most { root: 1000, users: 9000 };
+
+    fn pool() -> Arc<Pool> {
+        Pool::new("beans", MOST)
+    }
+
+    #[test]
+    fn one_uid_gets_a_ninth_and_the_next_a_ninth_of_the_rest() {
+        let pool = pool();
+        let first = pool.take(7, 1000).unwrap();
+        let full = pool.take(7, 1).unwrap_err();
+        assert_eq!(
+            full.to_string(),
+            "open files of uid 7 have 1000 beans, and 8000 are left to all users but root; close some (self lists users)"
+        );
+        let _second = pool.take(8, 888).unwrap();
+        assert!(pool.take(8, 1).is_err());
+        drop(first);
+        assert_eq!(pool.taken(), Taken { root: 0, users: 888, by_uid: [(8, 888)].into() });
+        let _first = pool.take(7, 800).unwrap();
+    }
+
+    #[test]
+    fn roots_part_is_roots() {
+        let pool = pool();
+        let mut users = Vec::new();
+        for uid in 1..500 {
+            while let Ok(share) = pool.take(uid, 1) {
+                users.push(share);
+            }
+        }
+        assert!(pool.taken().users <= MOST.users);
+        let root = pool.take(0, 1000).unwrap();
+        let full = pool.take(0, 1).unwrap_err();
+        assert!(full.to_string().contains("0 are left of root's part"), "{full}");
+        assert!(pool.take(0, usize::MAX).is_err() && pool.take(600, usize::MAX).is_err());
+        drop((root, users));
+        assert_eq!(pool.taken(), Taken::default());
+    }
+
+    proptest! {
+        /// S1 … S4, whoever takes and gives back what, in whatever order.
+        #[test]
+        fn whoever_is_greedy_leaves_room_for_the_next(steps in prop::collection::vec((0..20_u32, 0..700_usize, any::<prop::sample::Index>()), 0..400)) {
+            let pool = pool();
+            let mut shares: Vec<Share> = Vec::new();
+            for (uid, amount, which) in steps {
+                if amount < 200 && !shares.is_empty() {
+                    shares.swap_remove(which.index(shares.len()));
+                }
+                shares.extend(pool.take(uid, amount));
+                let taken = pool.taken();
+                let sum = |root: bool| shares.iter().filter(|s| (s.uid == 0) == root).map(|s| s.amount).sum::<usize>();
+                prop_assert_eq!((taken.root, taken.users), (sum(true), sum(false)));
+                prop_assert!(taken.root <= MOST.root && taken.users <= MOST.users);
+                prop_assert_eq!(taken.by_uid.values().sum::<usize>(), taken.users);
+                prop_assert!(!taken.by_uid.contains_key(&0));
+                let left = (0..taken.by_uid.len()).fold(MOST.users as f64, |left, _| left * 8.0 / 9.0);
+                prop_assert!((MOST.users - taken.users) as f64 >= left - 1.0, "{:?}", taken);
+            }
+            drop(shares);
+            prop_assert_eq!(pool.taken().users, 0);
+        }
+    }
+}
