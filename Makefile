@@ -110,7 +110,8 @@ faults: ## Fail each system call of each command, once (FAULTS=unload): takes ho
 vm: ## Tests on all other kernels; or any command: make vm KERNEL=6.12 CMD='target/release/topstat check'
 	@scripts/setup build vm
 ifeq ($(KERNEL)$(CMD),)
-	@AS_ROOT='$(AS_ROOT)' scripts/vm-tests --also 6.1:slub --also 6.1:debug
+	@AS_ROOT='$(AS_ROOT)' scripts/vm-tests --also 6.1:slub --also 6.1:debug \
+		--also 5.10:systemd --also newest:systemd
 else
 	$(CARGO) build --release --locked -p topstat -p topstat-vm $(CARGOFLAGS)
 	$(AS_ROOT) $(VM) $(if $(KERNEL),run --kernel $(KERNEL),matrix) -- sh -c '$(or $(CMD),$(TOPSTAT) check)'

@@ -22,7 +22,7 @@ $bb mount -t overlay -o lowerdir=/ro,upperdir=/rw/upper,workdir=/rw/work overlay
 
 $bb mount -t tmpfs -o mode=755 run /new/run || die "cannot mount /run"
 $bb mkdir -p /new/run/topstat-vm/share
-$bb cp $bb /stage2.sh /new/run/topstat-vm/
+$bb cp $bb /stage2.sh /systemd.sh /commands.sh /new/run/topstat-vm/
 $bb mount -t virtiofs share /new/run/topstat-vm/share || die "cannot mount the folder for results"
 $bb umount /dev
 exec $bb switch_root /new /run/topstat-vm/busybox sh /run/topstat-vm/stage2.sh

@@ -1,14 +1,14 @@
+#!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # shellcheck shell=dash
-# Second stage of a guest, process 1 on its final root: mounts what a system has, runs the commands, reboots
-# (which ends QEMU). Everything here comes from a busybox on a tmpfs: the host's root may be any.
-#
-# In $share: settings (variables), N.sh (command N). Written here: ready, N.begin, N.out, N.err, N.exit, done.
+# Second stage of a guest, process 1 on its final root: mounts what a system has. Then commands.sh runs the commands;
+# where the settings name an init, that becomes process 1, and runs commands.sh as a service (systemd.sh).
+# Everything here comes from a busybox on a tmpfs: the host's root may be any.
 
 bb=/run/topstat-vm/busybox
 share=/run/topstat-vm/share
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-cgroup='' modules='' config='' settle=0 mode='' commands='' tty_size=''
+cgroup='' modules='' config='' init=''
 # shellcheck disable=SC1091 # written for each guest: it sets these
 . $share/settings
 
@@ -74,44 +74,7 @@ done
 ip -6 route add local ::1 dev lo table local rto_min 20s 2>/dev/null &&
     ip -6 route del local ::1 dev lo table local metric 0 2>/dev/null
 
-finish() {
-    : >$share/done
-    $bb reboot -f
-}
-
-# Whether the kernel said something since the last look that makes further findings doubtful: a taint (warnings,
-# oopses, memory errors), or lockdep, which reports only once.
-kernel_state() {
-    $bb cat /proc/sys/kernel/tainted
-    [ ! -e /proc/lockdep_stats ] || $bb grep debug_locks: /proc/lockdep_stats
-}
-
-[ "$settle" = 0 ] || $bb sleep "$settle"
-$bb cut -d' ' -f1 /proc/uptime >$share/ready.new
-$bb mv $share/ready.new $share/ready
-
-if [ "$mode" = shell ]; then
-    # shellcheck disable=SC1091 # it sets the environment
-    . $share/0.sh
-    # shellcheck disable=SC2086 # words, not one
-    [ -z "$tty_size" ] || $bb stty $tty_size </dev/ttyS0
-    echo "topstat-vm: $($bb uname -r), changes are lost at exit" >/dev/ttyS0
-    $bb setsid -c "${SHELL:-/bin/sh}" -i </dev/ttyS0 >/dev/ttyS0 2>&1
-    finish
-fi
-
-state=$(kernel_state)
-for n in $commands; do
-    echo "topstat-vm: begin $n" >/dev/kmsg
-    : >"$share/$n.begin"
-    # The host's shell: busybox would prefer its own programs to those of the same name.
-    /bin/sh "$share/$n.sh" </dev/null >"$share/$n.out" 2>"$share/$n.err"
-    code=$?
-    # What the command left running would disturb the next.
-    kill -9 -1 2>/dev/null
-    echo "topstat-vm: end $n" >/dev/kmsg
-    echo $code >"$share/$n.code"
-    $bb mv "$share/$n.code" "$share/$n.exit"
-    [ "$(kernel_state)" = "$state" ] || break
-done
-finish
+# shellcheck source=tests/vm/guest/systemd.sh
+[ -z "$init" ] || . /run/topstat-vm/systemd.sh
+# shellcheck source=tests/vm/guest/commands.sh
+. /run/topstat-vm/commands.sh

@@ -46,6 +46,11 @@ const DEBUG_HEADERS: &[(&str, &str)] =
 /// Debian's keys, by which apt judges other suites.
 const KEYRING_PACKAGE: &str = "debian-archive-keyring";
 
+/// Process 1 of the tier that has one: of the host, whose root guests share.
+const SYSTEMD: &str = "/usr/lib/systemd/systemd";
+/// The package it comes in. It does not take the host over: that is another package's work.
+const SYSTEMD_PACKAGE: &str = "systemd";
+
 /// The file server for the guest's root, of which there are two.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Virtiofsd {
@@ -70,6 +75,7 @@ pub struct Tools {
 pub fn packages(debug: bool) -> Vec<&'static str> {
     let mut packages: Vec<_> = BOOT.iter().map(|need| need.package).collect();
     packages.push(KEYRING_PACKAGE);
+    packages.push(SYSTEMD_PACKAGE);
     // Debian 12 ships virtiofsd within QEMU's package; where that has none, it is a package of its own.
     if has_own_virtiofsd_package() {
         packages.push("virtiofsd");
@@ -109,6 +115,16 @@ pub fn tools() -> Result<Tools> {
         names.join(", "),
         packages(false).join(" ")
     )))
+}
+
+/// Finds the program that is process 1 in the systemd tier, or says how to get it.
+pub fn systemd() -> Result<PathBuf> {
+    // Where /lib is a folder of its own, the program is there.
+    let found =
+        [SYSTEMD, SYSTEMD.trim_start_matches("/usr")].map(PathBuf::from).into_iter().find(|path| path.is_file());
+    found.ok_or_else(|| {
+        Unavailable(format!("{SYSTEMD} is missing; install it: apt-get install {SYSTEMD_PACKAGE}")).into()
+    })
 }
 
 /// Says what is missing to build the debug tier's kernel.

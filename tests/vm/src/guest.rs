@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use fs4::FileExt;
 
 use crate::Unavailable;
-use crate::deps::Tools;
+use crate::deps::{self, Tools};
 use crate::kernel::{Kernel, Series};
 use crate::qemu::{self, Cgroup, Files, Machine, Tier};
 use crate::watch::{Begun, Stream, Watch};
@@ -43,6 +43,13 @@ const ENVIRONMENT: &[&str] = &["PATH", "HOME", "USER", "LANG", "LC_ALL", "TERM",
 
 /// The same, by the beginnings of their names.
 const ENVIRONMENT_PREFIXES: &[&str] = &["TOPSTAT_", "RUST_", "CARGO_"];
+
+/// What follows the initramfs.
+const STAGES: [(&str, &str); 3] = [
+    ("stage2.sh", include_str!("../guest/stage2.sh")),
+    ("systemd.sh", include_str!("../guest/systemd.sh")),
+    ("commands.sh", include_str!("../guest/commands.sh")),
+];
 
 /// A command for the guest.
 #[derive(Debug, Clone)]
@@ -188,9 +195,17 @@ impl<'a> Guest<'a> {
         fs::create_dir_all(guest.share().join("out"))?;
         let modules = kernel.modules().map(|dir| dir.display().to_string()).unwrap_or_default();
         let settle = if machine.tier == Tier::Icount { SETTLE_S } else { 0 };
+        let init = match machine.tier {
+            Tier::Systemd => deps::systemd()?.display().to_string(),
+            _ => String::new(),
+        };
         let config = quote(&kernel.dir.join("config").display().to_string())?;
-        let settings =
-            format!("cgroup={}\nmodules={}\nconfig={config}\nsettle={settle}\n", cgroup.name(), quote(&modules)?);
+        let settings = format!(
+            "cgroup={}\nmodules={}\nconfig={config}\nsettle={settle}\ninit={}\n",
+            cgroup.name(),
+            quote(&modules)?,
+            quote(&init)?
+        );
         fs::write(guest.share().join("settings"), settings)?;
         guest.pack_initramfs()?;
         Ok(guest)
@@ -212,7 +227,9 @@ impl<'a> Guest<'a> {
             fs::copy(&module, tree.join("modules").join(module.file_name().unwrap_or_default()))?;
         }
         fs::write(tree.join("init"), include_str!("../guest/initramfs.sh"))?;
-        fs::write(tree.join("stage2.sh"), include_str!("../guest/stage2.sh"))?;
+        for (name, script) in STAGES {
+            fs::write(tree.join(name), script)?;
+        }
         let packed = Command::new("sh")
             .args(["-ec", "chmod 755 init; find . | cpio --quiet -o -H newc >../initramfs.cpio"])
             .current_dir(&tree)

@@ -14,6 +14,8 @@ use crate::deps::{Tools, Virtiofsd};
 pub enum Tier {
     /// As Debian builds it.
     Stock,
+    /// The same, with the host's systemd as process 1: for what a service manager is needed for.
+    Systemd,
     /// Debian's, with checks of every slab object: finds overruns and uses after free of heap memory.
     Slub,
     /// Our own 6.1 with KASAN, lockdep and checks of sleeping in atomic context.
@@ -27,6 +29,7 @@ impl Tier {
     pub fn name(self) -> &'static str {
         match self {
             Self::Stock => "stock",
+            Self::Systemd => "systemd",
             Self::Slub => "slub",
             Self::Debug => "debug",
             Self::Icount => "icount",
@@ -36,7 +39,7 @@ impl Tier {
     /// How much slower than a stock kernel on two CPUs a guest may be before it is taken for hung.
     pub fn patience(self) -> u32 {
         match self {
-            Self::Stock => 1,
+            Self::Stock | Self::Systemd => 1,
             Self::Slub | Self::Icount => 2,
             Self::Debug => 4,
         }
@@ -48,7 +51,7 @@ impl Tier {
     /// get it as `TOPSTAT_SLOWDOWN`.
     pub fn slowdown(self) -> u32 {
         match self {
-            Self::Stock | Self::Icount => 16,
+            Self::Stock | Self::Systemd | Self::Icount => 16,
             Self::Slub => 20,
             Self::Debug => 60,
         }
@@ -136,7 +139,7 @@ pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
         if interactive { "loglevel=5" } else { "loglevel=7" },
     ];
     match machine.tier {
-        Tier::Stock => {}
+        Tier::Stock | Tier::Systemd => {}
         // F: consistency checks, Z: red zones, P: poison, U: who allocated and freed.
         Tier::Slub => arguments.push("slub_debug=FZPU"),
         // Every KASAN report, not the first only: commands share a guest.

@@ -42,7 +42,9 @@ fn run_on(lines: &[&str], out: Option<&Path>, tier: Tier) -> (Session, Vec<Strin
                 .ok_or_else(|| Unavailable("the debug kernel is not built: topstat-vm fetch --debug".into()))?,
             _ => kernel::fetch(&cache, Series::V6_1, false)?,
         };
-        let machine = Machine { tier: Tier::Stock, cpus: 2, memory_mib: 1024, append: vec![] };
+        // The debug kernel is booted as any.
+        let booted = if tier == Tier::Debug { Tier::Stock } else { tier };
+        let machine = Machine { tier: booted, cpus: 2, memory_mib: 1024, append: vec![] };
         let job = |line: &&str| Job::new(["/bin/sh", "-c", line].map(str::to_owned).to_vec(), &[]);
         let jobs = lines.iter().map(job).collect::<anyhow::Result<Vec<_>>>()?;
         let plan = Plan {
@@ -127,6 +129,20 @@ fn the_debug_kernel_finds_what_others_do_not() {
     assert!(said(1).contains("lock held when returning to user space"), "{}", session.log);
     assert!(session.judged[0].outcome.is_failure() && session.judged[1].outcome.is_failure());
     assert_eq!(session.judged[2].outcome, Outcome::Passed);
+}
+
+#[test]
+#[ignore = "boots virtual machines, and fetches kernels for them: make vm-test"]
+fn systemd_is_process_1_of_its_tier() {
+    let lines = [
+        "cat /proc/1/comm && systemctl is-system-running && journalctl --boot --quiet >/dev/null",
+        "sleep 1000 & exit 3",
+        "! cat /proc/[0-9]*/comm | grep -x sleep",
+    ];
+    let (session, printed) = run_on(&lines, None, Tier::Systemd);
+    let outcomes: Vec<&Outcome> = session.judged.iter().map(|judged| &judged.outcome).collect();
+    assert_eq!(outcomes, [&Outcome::Passed, &Outcome::Failed(3), &Outcome::Passed], "{printed:?} {}", session.log);
+    assert_eq!(printed[0], "systemd\nrunning\n");
 }
 
 #[test]

@@ -1,0 +1,68 @@
+#!/bin/busybox sh
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# shellcheck shell=dash
+# The last stage of a guest: runs the commands, and reboots (which ends QEMU).
+#
+# In $share: settings (variables), N.sh (command N). Written here: ready, N.begin, N.out, N.err, N.exit, done.
+
+bb=/run/topstat-vm/busybox
+share=/run/topstat-vm/share
+# Of the service, where there is a service manager.
+group=/sys/fs/cgroup/system.slice/topstat-vm.service
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+settle=0 init='' mode='' commands='' tty_size=''
+# shellcheck disable=SC1091 # written for each guest: it sets these
+. $share/settings
+
+finish() {
+    : >$share/done
+    $bb reboot -f
+}
+
+# Ends whatever commands have left running. Under a service manager that is what is in this service's cgroup.
+end_others() {
+    if [ -z "$init" ]; then
+        kill -9 -1 2>/dev/null
+        return
+    fi
+    for pid in $($bb cat "$group/cgroup.procs"); do
+        [ "$pid" = $$ ] || kill -9 "$pid" 2>/dev/null
+    done
+}
+
+# Whether the kernel said something since the last look that makes further findings doubtful: a taint (warnings,
+# oopses, memory errors), or lockdep, which reports only once.
+kernel_state() {
+    $bb cat /proc/sys/kernel/tainted
+    [ ! -e /proc/lockdep_stats ] || $bb grep debug_locks: /proc/lockdep_stats
+}
+
+[ "$settle" = 0 ] || $bb sleep "$settle"
+$bb cut -d' ' -f1 /proc/uptime >$share/ready.new
+$bb mv $share/ready.new $share/ready
+
+if [ "$mode" = shell ]; then
+    # shellcheck disable=SC1091 # it sets the environment
+    . $share/0.sh
+    # shellcheck disable=SC2086 # words, not one
+    [ -z "$tty_size" ] || $bb stty $tty_size </dev/ttyS0
+    echo "topstat-vm: $($bb uname -r), changes are lost at exit" >/dev/ttyS0
+    $bb setsid -c "${SHELL:-/bin/sh}" -i </dev/ttyS0 >/dev/ttyS0 2>&1
+    finish
+fi
+
+state=$(kernel_state)
+for n in $commands; do
+    echo "topstat-vm: begin $n" >/dev/kmsg
+    : >"$share/$n.begin"
+    # The host's shell: busybox would prefer its own programs to those of the same name.
+    /bin/sh "$share/$n.sh" </dev/null >"$share/$n.out" 2>"$share/$n.err"
+    code=$?
+    # What the command left running would disturb the next.
+    end_others
+    echo "topstat-vm: end $n" >/dev/kmsg
+    echo $code >"$share/$n.code"
+    $bb mv "$share/$n.code" "$share/$n.exit"
+    [ "$(kernel_state)" = "$state" ] || break
+done
+finish
