@@ -131,6 +131,7 @@ ZSHDIR := $(PREFIX)/share/zsh/site-functions
 FISHDIR := $(PREFIX)/share/fish/vendor_completions.d
 UNITDIR := $(PREFIX)/lib/systemd/system
 TMPFILESDIR := $(PREFIX)/lib/tmpfiles.d
+GENERATORDIR := $(PREFIX)/lib/systemd/system-generators
 
 .PHONY: install
 install: ## Install the program with its manual, completions and unit below PREFIX (/usr/local), after `make build`
@@ -148,12 +149,14 @@ install: ## Install the program with its manual, completions and unit below PREF
 		install -D -m 644 "$$page" "$(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}" || exit 1; done
 	install -d $(DESTDIR)$(UNITDIR)
 	sed 's|@BINDIR@|$(BINDIR)|' dist/topstat.service.in >$(DESTDIR)$(UNITDIR)/topstat.service
+	install -D -m 755 dist/topstat-generator $(DESTDIR)$(GENERATORDIR)/topstat-generator
 	install -D -m 644 dist/topstat.tmpfiles.conf $(DESTDIR)$(TMPFILESDIR)/topstat.conf
 
 .PHONY: uninstall
 uninstall: ## Remove what `make install` has put there; the configuration and what is pinned stay (docs/daemon.md)
 	rm -f $(DESTDIR)$(BINDIR)/topstat $(DESTDIR)$(BASHDIR)/topstat $(DESTDIR)$(ZSHDIR)/_topstat
 	rm -f $(DESTDIR)$(FISHDIR)/topstat.fish $(DESTDIR)$(UNITDIR)/topstat.service $(DESTDIR)$(TMPFILESDIR)/topstat.conf
+	rm -f $(DESTDIR)$(GENERATORDIR)/topstat-generator
 	rm -f $(DESTDIR)$(MANDIR)/man1/topstat.1 $(DESTDIR)$(MANDIR)/man[18]/topstat-*.[18]
 	rm -f $(DESTDIR)$(MANDIR)/man5/topstat.toml.5
 	rm -rf $(DESTDIR)$(DOCDIR)

@@ -51,6 +51,9 @@ pub trait Family: Sync {
     /// The names of all programs that it may have attached, gates among them.
     fn programs(&self) -> Vec<String>;
 
+    /// What is left out since this process lacks a privilege, and which; `None` where nothing is.
+    fn less(&self) -> Option<String>;
+
     /// Looks at what the family needs of the kernel, beyond what all need.
     fn check(&self) -> Vec<Check>;
 }
@@ -91,6 +94,10 @@ impl<F: Ranked> Family for F {
 
     fn programs(&self) -> Vec<String> {
         F::HOOKS.iter().flat_map(|hook| [hook.program.to_owned(), hook.enter()]).collect()
+    }
+
+    fn less(&self) -> Option<String> {
+        F::less()
     }
 
     fn check(&self) -> Vec<Check> {

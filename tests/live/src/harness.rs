@@ -40,6 +40,8 @@ pub enum Need {
     Throttle,
     /// systemd-analyze, which knows what units may say.
     SystemdAnalyze,
+    /// systemd as process 1, of a host that is the tests' own: they install a service.
+    Systemd,
     /// Two CPUs that the test may use.
     TwoCpus,
     /// A CPU that may be taken offline: the host is the tests' own.
@@ -62,6 +64,26 @@ pub enum Need {
 
 /// Says that CPUs of this host may be taken offline, as scripts/vm-suite does in guests.
 const SPARE_CPU: &str = "TOPSTAT_LIVE_SPARE_CPU";
+
+/// Says that the tests may install a service here, as scripts/vm-suite does in guests.
+const SYSTEMD: &str = "TOPSTAT_LIVE_SYSTEMD";
+
+/// The first version of systemd-analyze that judges a unit which isn't installed.
+const SYSTEMD_OFFLINE: u32 = 250;
+
+/// Why systemd-analyze is not what tests need.
+fn no_analyze() -> Option<String> {
+    let asked = std::process::Command::new("systemd-analyze").arg("--version").output();
+    match asked {
+        Err(e) => Some(format!("needs systemd-analyze: {e}")),
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let version = text.split_whitespace().nth(1).and_then(|number| number.parse::<u32>().ok());
+            let old = version.is_none_or(|version| version < SYSTEMD_OFFLINE);
+            old.then(|| format!("needs systemd-analyze {SYSTEMD_OFFLINE} or later, not {}", text.trim()))
+        }
+    }
+}
 
 /// Where the next pid is said, less one.
 pub const NEXT_PID: &str = "/proc/sys/kernel/ns_last_pid";
@@ -91,9 +113,14 @@ impl Need {
             Need::BlockDevice => scratch::no_device(),
             Need::MemoryLimit => cgroup::memory_missing(),
             Need::Throttle => cgroup::throttle_missing(),
-            Need::SystemdAnalyze => {
-                let asked = std::process::Command::new("systemd-analyze").arg("--version").output();
-                asked.err().map(|e| format!("needs systemd-analyze: {e}"))
+            Need::SystemdAnalyze => no_analyze(),
+            Need::Systemd if std::env::var_os(SYSTEMD).is_none_or(|said| said != "1") => {
+                Some(format!("installs a service and restarts it: {SYSTEMD}=1 allows it"))
+            }
+            // As sd_booted(3) does.
+            Need::Systemd => {
+                let booted = std::fs::symlink_metadata("/run/systemd/system");
+                booted.err().map(|e| format!("needs systemd as process 1: /run/systemd/system: {e}"))
             }
             Need::TwoCpus => crate::two_cpus().is_none().then(|| "needs two CPUs".to_owned()),
             Need::SpareCpu if std::env::var_os(SPARE_CPU).is_none_or(|said| said != "1") => {

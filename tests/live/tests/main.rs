@@ -33,6 +33,7 @@ mod tree_faults;
 mod tree_shares;
 mod tree_stopped;
 mod trouble;
+mod unit;
 
 use std::process::ExitCode;
 
@@ -67,6 +68,7 @@ fn main() -> ExitCode {
         ("task_tables", task_tables::cases()),
         ("groups", groups::cases()),
         ("delays", delays::cases()),
+        ("unit", unit::cases()),
     ]);
     println!(
         "snapshots taken and checked: {}",

@@ -41,7 +41,8 @@ pub fn play(role: &str, arguments: &[String]) -> ExitCode {
         other => assert!(
             crate::task_roles::play(other, arguments)
                 || crate::delay_roles::play(other, arguments)
-                || crate::tree_shares::play(other, arguments),
+                || crate::tree_shares::play(other, arguments)
+                || crate::unit::play(other),
             "there is no role {other}"
         ),
     }

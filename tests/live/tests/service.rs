@@ -23,6 +23,7 @@ pub fn cases() -> Vec<Case> {
         case!(once_it_serves_it_may_do_no_more_than_it_needs, Root, Fuse),
         case!(each_capability_that_is_kept_is_needed, Root),
         case!(the_units_privileges_are_enough, Root, Fuse),
+        case!(a_privilege_that_is_missing_is_named, Root, Fuse),
         case!(systemd_understands_the_unit, SystemdAnalyze),
         case!(systemd_is_told_what_it_waits_for, Root, Fuse),
         case!(a_configuration_sets_what_it_names_and_a_reload_what_has_changed, Root, Fuse),
@@ -135,17 +136,19 @@ fn unit() -> String {
     fs::read_to_string(file).expect("the unit")
 }
 
-/// With no more than the unit gives it, the daemon loads, serves and ends as with everything.
-fn the_units_privileges_are_enough() {
+/// The capabilities that the unit leaves the daemon.
+fn units_capabilities() -> CapabilitySet {
     let unit = unit();
     let named = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).expect("capabilities");
-    let named: Vec<_> = named.split(' ').collect();
-    let kept: CapabilitySet = named
-        .iter()
-        .map(|name| CapabilitySet::from_name(name.trim_start_matches("CAP_")).unwrap_or_else(|| panic!("{name}")))
-        .collect();
+    let named = named.split(' ').map(|name| {
+        CapabilitySet::from_name(name.trim_start_matches("CAP_")).unwrap_or_else(|| panic!("a capability: {name}"))
+    });
+    named.collect()
+}
+
+/// Does something in a thread with these capabilities, which processes have that it starts.
+fn confined<T: Send + 'static>(kept: CapabilitySet, what: impl FnOnce() -> T + Send + 'static) -> T {
     let had = capabilities(None).unwrap();
-    // A process has the capabilities of the thread that starts it.
     let run = move || {
         for capability in (CapabilitySet::all() - kept).iter() {
             let _ = rustix::thread::remove_capability_from_bounding_set(capability);
@@ -153,16 +156,60 @@ fn the_units_privileges_are_enough() {
         let permitted = had.permitted & kept;
         set_capabilities(None, CapabilitySets { effective: permitted, permitted, inheritable: CapabilitySet::empty() })
             .unwrap();
+        what()
+    };
+    std::thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// With no more than the unit gives it, the daemon loads, serves and ends as with everything.
+fn the_units_privileges_are_enough() {
+    let kept = units_capabilities();
+    confined(kept, move || {
         let mut daemon = Daemon::start();
         let masks = masks(Path::new(&format!("/proc/{}", daemon.pid())));
-        assert_eq!(masks["CapBnd"], 0);
+        assert_eq!((masks["CapBnd"], masks["NoNewPrivs"]), (kept.bits(), 1));
         let _load = some_traffic();
         assert!(daemon.json("tcp_v4/conns_bytes").value["rows"][0]["object"]["cgroup"].is_string());
         assert!(eventually(Duration::from_secs(10), || daemon.own()["measured"].is_object()), "{}", daemon.log());
         assert_eq!(daemon.stop().code(), Some(0));
-        assert!(!daemon.log().contains(" warn ") && !daemon.log().contains(" error "), "{}", daemon.log());
+        // What older kernels take beside that, their unit gets from topstat-generator.
+        let older = |line: &&str| line.contains("CAP_SYS_PTRACE");
+        let complains = |line: &&str| line.contains(" warn ") || line.contains(" error ");
+        let log = daemon.log();
+        assert!(log.lines().filter(complains).all(|line| older(&line)), "{log}");
+    });
+}
+
+/// Whatever capability of the unit's is taken away, the daemon says which, whether it can do without or not.
+fn a_privilege_that_is_missing_is_named() {
+    // The samples of sockets alone need all of them.
+    let scratch = Scratch::new("missing");
+    let file = scratch.path().join("topstat.toml");
+    fs::write(&file, "[samples]\ntasks.enabled = false\ncgroups.enabled = false\ndelays.enabled = false\n").unwrap();
+    let begin = |kept: CapabilitySet, environment: &'static [(&str, &str)]| {
+        let file = file.clone();
+        confined(kept, move || {
+            let options = ["--config", file.to_str().expect("a path in UTF-8")];
+            let mut daemon = Daemon::launch_in(Arc::new(Place::new()), &options, environment);
+            let there = |daemon: &Daemon| fs::read(daemon.path("enabled")).is_ok();
+            let begun = eventually(Duration::from_secs(30), || there(&daemon) || daemon.ended().is_some());
+            assert!(begun, "neither there nor over: {}", daemon.log());
+            (daemon.ended().is_none(), daemon.log())
+        })
     };
-    std::thread::spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let all = units_capabilities();
+    for one in all.iter() {
+        let name = format!("CAP_{}", one.iter_names().next().expect("its name").0);
+        let (serves, log) = begin(all - one, &[]);
+        assert!(log.contains(&format!("without {name}, which is needed: ")), "{name}: {log}");
+        note(format!("without {name} it {}", if serves { "serves" } else { "ends" }));
+    }
+    // On a kernel that lacks what came after 5.10: as everywhere, if one says so.
+    let plain: &[(&str, &str)] = &[("TOPSTAT_PLAIN", "1")];
+    let (_, log) = begin(all, plain);
+    assert!(log.contains("CAP_SYS_PTRACE is missing"), "{log}");
+    let (_, log) = begin(all | CapabilitySet::SYS_PTRACE, plain);
+    assert!(!log.contains("CAP_SYS_PTRACE"), "{log}");
 }
 
 fn systemd_understands_the_unit() {

@@ -135,6 +135,27 @@ fn adopt_by_descriptor(object: &Object) -> Result<(), Error> {
     Ok(())
 }
 
+/// Why other processes' descriptors can't be copied, where that is how sockets are found; `None` where it can be done,
+/// or need not be.
+pub fn out_of_reach() -> Option<String> {
+    if Flavour::of_kernel() == Flavour::Full {
+        return None;
+    }
+    // Of its own a process may copy any descriptor, whatever its privileges: then it is the call that is refused.
+    let process = pidfd_open(rustix::process::getpid(), PidfdFlags::empty());
+    let copied = process.and_then(|own| pidfd_getfd(&own, own.as_raw_fd(), PidfdGetfdFlags::empty()));
+    if let Err(errno) = copied {
+        return Some(format!(
+            "the system call pidfd_getfd is refused ({errno}); a filter of system calls must allow it"
+        ));
+    }
+    let status = procfs::process::Process::myself().and_then(|own| own.status()).ok()?;
+    (status.capeff >> CAP_SYS_PTRACE & 1 == 0).then(|| "CAP_SYS_PTRACE is missing".to_owned())
+}
+
+/// Its number in `linux/capability.h`.
+const CAP_SYS_PTRACE: u32 = 19;
+
 fn adopt(process: std::os::fd::BorrowedFd<'_>, found: &inet_found, objects: &MapHandle) -> Option<()> {
     let socket = pidfd_getfd(process, found.fd.cast_signed(), PidfdGetfdFlags::empty()).ok()?;
     // Process ids may be another namespace's: is it the socket that was found?

@@ -41,6 +41,11 @@ impl Ranked for Inet {
     type Row = abi::inet_row;
     type Describer = Paths;
 
+    fn less() -> Option<String> {
+        let why = fallbacks::out_of_reach()?;
+        Some(format!("sockets that are there already are nobody's until they send, on this kernel: {why}"))
+    }
+
     fn check() -> Vec<Check> {
         observer::check()
     }

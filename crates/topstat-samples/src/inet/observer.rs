@@ -3,7 +3,7 @@
 
 use libbpf_rs::OpenObject;
 
-use super::fallbacks::{Flavour, lacking};
+use super::fallbacks::{Flavour, lacking, out_of_reach};
 use super::tables::SAMPLES;
 use super::{Inet, abi};
 use crate::catalogue::names_of;
@@ -61,7 +61,8 @@ fn loads() -> Check {
     let found = format!("hooks: {}; socket storage", hooks.join(", "));
     let loaded = open(DEFAULT_TOP, 1).and_then(|object| bpf::load(&samples, object));
     let check = Check::loads(&format!("samples {samples}"), &samples, loaded.map(drop), found);
-    let lacks: Vec<_> = lacking().iter().map(|f| format!("without {}: {}", f.name, f.without)).collect();
+    let mut lacks: Vec<_> = lacking().iter().map(|f| format!("without {}: {}", f.name, f.without)).collect();
+    lacks.extend(out_of_reach());
     if check.outcome != Outcome::Ok || lacks.is_empty() {
         return check;
     }

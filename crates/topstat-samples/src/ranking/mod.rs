@@ -79,6 +79,10 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     fn ready() -> Result<(), Error> {
         Ok(())
     }
+    /// See [`Family::less`](crate::Family::less).
+    fn less() -> Option<String> {
+        None
+    }
     /// See [`Family::check`](crate::Family::check).
     fn check() -> Vec<Check>;
     /// Its programs that push, for tables of so many rows: those that this kernel takes. Programs of a pinned state

@@ -25,8 +25,21 @@ pub const AT_TIMES: [Needed; 1] = [(
     "to mount and unmount the tree, and to have runs of programs counted",
 )];
 
+/// What is needed until all is loaded, beside the others.
+pub const LOADING: [Needed; 1] = [(CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN", "to attach programs to packets")];
+
+/// What this thread lacks of all that the daemon needs, in words for the log. CAP_SYS_ADMIN stands for some of the others
+/// while programs are loaded, and not any more when tables are read.
+pub fn missing() -> Vec<String> {
+    let Ok(had) = capabilities(None) else { return Vec::new() };
+    let needed = SERVING.iter().chain(&AT_TIMES).chain(&LOADING);
+    let missing = needed.filter(|(one, ..)| !had.permitted.contains(*one));
+    missing.map(|(_, name, why)| format!("without {name}, which is needed: {why}")).collect()
+}
+
 /// Gives up what is not needed, for this thread and all that it starts from now on. Nothing that they execute can have
-/// more (no_new_privs, and an empty bounding set). Without privileges there is nothing to give up.
+/// more (no_new_privs; and the bounding set is emptied where CAP_SETPCAP allows it, which the unit does without: it has
+/// systemd set it). Without privileges there is nothing to give up.
 ///
 /// # Errors
 ///

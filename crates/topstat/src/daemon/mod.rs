@@ -107,6 +107,9 @@ pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> 
     if point.stale > 0 {
         log::info!("unmounted the tree that a killed daemon had left at {}", settings.mount.display());
     }
+    for missing in caps::missing() {
+        log::warn!("{missing}");
+    }
     let states = adopt(settings, backend)?;
     let mut config = settings.config.clone();
     apply(&config, &Config::default(), &states)?;
@@ -275,6 +278,9 @@ fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn S
         }
         let tables: Vec<_> = family.samples().iter().flat_map(|sample| sample.tables).collect();
         let name = family.name();
+        if let Some(less) = family.less() {
+            log::warn!("{name}: {less}");
+        }
         let options = apply::options(&settings.config, family.samples());
         match backend.adopt(&settings.pins, *family, &tables, &options) {
             Ok((state, how)) => {

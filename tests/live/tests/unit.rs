@@ -1,0 +1,528 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon as a service of systemd: what `make install` puts there, started, confined, hung, restarted and stopped by
+//! systemd itself. All but the first of these tests want a host of their own (`topstat-vm --tier systemd`).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use topstat_live::daemon::{Document, Stat};
+use topstat_live::nest::inet;
+use topstat_live::tally::{TABLES, Tally};
+use topstat_live::watch::everything;
+use topstat_live::{Case, Scratch, Watch, case, eventually, note, pace};
+use topstat_samples::pinned::{self, Adopted, Pins};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(it_is_exposed_no_more_than_it_must_be, SystemdAnalyze),
+        case!(it_starts_serves_and_stops, Root, Fuse, Systemd),
+        case!(what_it_may_not_do_is_refused, Root, Systemd),
+        case!(a_daemon_that_hangs_is_replaced, Root, Fuse, Systemd),
+        case!(an_upgrade_under_load_loses_nothing, Root, Fuse, Systemd),
+    ]
+}
+
+/// What systemd calls the service.
+const SERVICE: &str = "topstat.service";
+/// Where `make install` puts things. systemd looks there, too.
+const PREFIX: &str = "/usr/local";
+const MOUNT: &str = "/run/topstat";
+const PINS: &str = "/sys/fs/bpf/topstat";
+/// What systemd may count to the service's exposure, of 100.
+const MOST_EXPOSED: u32 = 35;
+/// How much of what the unit allows the daemon may need under load: one part in so many.
+const RESERVE: u64 = 4;
+
+fn dist(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist").join(file);
+    fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Runs a program that is to succeed, and gives what it said.
+fn run(program: impl AsRef<std::ffi::OsStr>, arguments: &[&str]) -> String {
+    let program = program.as_ref();
+    let output = Command::new(program).args(arguments).env_remove("MAKEFLAGS").output();
+    let output = output.unwrap_or_else(|e| panic!("{}: {e}", program.display()));
+    assert!(output.status.success(), "{} {arguments:?}: {}", program.display(), text(&output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn systemctl(arguments: &[&str]) -> String {
+    run("systemctl", arguments)
+}
+
+fn topstat(arguments: &[&str]) -> String {
+    run(Path::new(PREFIX).join("bin/topstat"), arguments)
+}
+
+/// A property of the service, as systemd has it.
+fn property(name: &str) -> String {
+    systemctl(&["show", SERVICE, "--value", "--property", name]).trim().to_owned()
+}
+
+fn number(name: &str) -> u64 {
+    property(name).parse().unwrap_or_else(|e| panic!("{name}={}: {e}", property(name)))
+}
+
+/// What the service and systemd have said about it since this boot.
+fn journal() -> String {
+    run("journalctl", &["--sync"]);
+    run("journalctl", &["--boot", "--quiet", "--output=cat", "--no-pager", "--unit", SERVICE])
+}
+
+/// A file of the tree.
+fn path(name: &str) -> PathBuf {
+    Path::new(MOUNT).join(name)
+}
+
+/// Whether the tree is mounted, as process 1 sees it.
+fn mounted() -> bool {
+    let mounts = fs::read_to_string("/proc/1/mountinfo").expect("its mounts");
+    mounts.lines().any(|line| line.contains(&format!(" {MOUNT} ")))
+}
+
+/// In the configuration: other samples than those of sockets are not loaded, which takes half of the time.
+const SOCKETS_ALONE: &str = "[samples]\ntasks.enabled = false\ncgroups.enabled = false\ndelays.enabled = false\n";
+
+/// The service, installed and stopped, with nothing pinned, and with changes of its own to the unit and to the
+/// configuration. Stopped when dropped.
+struct Service;
+
+impl Service {
+    fn new(changes: &str, configuration: &str) -> Self {
+        static INSTALLED: Once = Once::new();
+        INSTALLED.call_once(|| {
+            let target = std::env::var("TOPSTAT_SUITE_TARGET").expect("where the program is: run scripts/vm-tests");
+            let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+            let (prefix, program) = (format!("PREFIX={PREFIX}"), format!("TOPSTAT={target}/topstat"));
+            run("make", &["--no-print-directory", "-C", repository, "install", &prefix, &program]);
+            run("systemd-tmpfiles", &["--create", "topstat.conf"]);
+        });
+        let service = Self;
+        service.end();
+        let folder = Path::new("/run/systemd/system").join(format!("{SERVICE}.d"));
+        fs::create_dir_all(&folder).expect("a folder for changes");
+        // Of the tests' tables both ends of each of the sockets are rows, and nothing ages.
+        let configuration = format!("top = 1024\nperiod = 3600000\n{configuration}");
+        fs::write("/etc/topstat/topstat.toml", configuration).expect("a configuration");
+        fs::write(folder.join("90-test.conf"), format!("[Service]\n{changes}")).expect("changes of the unit");
+        systemctl(&["daemon-reload"]);
+        service
+    }
+
+    /// Starts it: systemd waits until it says that it is ready.
+    fn start(&self) {
+        let output = Command::new("systemctl").args(["start", SERVICE]).output().expect("systemctl");
+        assert!(output.status.success(), "{}\n{}", text(&output), journal());
+    }
+
+    fn pid(&self) -> Pid {
+        let pid = number("MainPID").try_into().ok().and_then(Pid::from_raw);
+        pid.unwrap_or_else(|| panic!("it does not run:\n{}", journal()))
+    }
+
+    fn end(&self) {
+        // A process that was stopped would not hear it.
+        let _ = Command::new("systemctl").args(["kill", "--signal=SIGCONT", SERVICE]).output();
+        systemctl(&["stop", SERVICE]);
+        let _ = Command::new("systemctl").args(["reset-failed", SERVICE]).output();
+        topstat(&["unload"]);
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("{}", journal());
+        } else {
+            self.end();
+        }
+    }
+}
+
+/// Reads what is pinned, as somebody who has nothing to do with the service.
+fn watch() -> Watch {
+    let state = pinned::open(&Pins::at(Path::new(PINS)), inet()).unwrap_or_else(|e| panic!("{e}"));
+    Watch::of(state.expect("something is pinned").reader().unwrap_or_else(|e| panic!("{e}")))
+}
+
+fn it_is_exposed_no_more_than_it_must_be() {
+    let scratch = Scratch::new("exposure");
+    let file = scratch.path().join(SERVICE);
+    fs::write(&file, dist("topstat.service.in").replace("@BINDIR@/topstat", "/bin/true")).unwrap();
+    let threshold = format!("--threshold={MOST_EXPOSED}");
+    let judged = Command::new("systemd-analyze")
+        .args(["security", "--offline=true", "--no-pager", &threshold])
+        .arg(&file)
+        .output()
+        .expect("systemd-analyze");
+    let said = text(&judged);
+    let overall = said.lines().find(|line| line.contains("Overall exposure level")).unwrap_or("");
+    assert!(judged.status.success() && !overall.is_empty(), "{said}");
+    note(overall.trim_start_matches(['→', ' ']));
+}
+
+/// Readers that read all the time, one file each.
+fn readers<T>(files: &[&str], what: impl FnOnce() -> T) -> (T, Vec<Done>) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let read = |file: &str| {
+            let mut done = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                let begun = Instant::now();
+                let text = fs::read_to_string(path(file));
+                done.push(Done { text, took: begun.elapsed() });
+                // Where there is no tree that would be all that this guest does.
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            done
+        };
+        let running: Vec<_> = files.iter().map(|file| scope.spawn(move || read(file))).collect();
+        let done = what();
+        stop.store(true, Ordering::Relaxed);
+        // One that hangs would be waited for without end, and nobody would hear why.
+        let ended = eventually(Duration::from_secs(10), || running.iter().all(|reader| reader.is_finished()));
+        if !ended {
+            eprintln!("a reader hangs:\n{}", journal());
+            std::process::exit(1);
+        }
+        (done, running.into_iter().flat_map(|reader| reader.join().expect("a reader")).collect())
+    })
+}
+
+/// What came of reading a file.
+struct Done {
+    text: std::io::Result<String>,
+    took: Duration,
+}
+
+fn it_starts_serves_and_stops() {
+    let service = Service::new("", "");
+    // Nothing is sent by the one, which so can be found in no other way than by looking for it when all begins. It is
+    // a process's that the daemon could not look into without privilege.
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    service.start();
+    assert_eq!((property("ActiveState").as_str(), property("SubState").as_str()), ("active", "running"));
+    assert!(property("StatusText").starts_with("counting tcp_v4, tcp_v6, udp_v4, udp_v6"), "{}", journal());
+    assert!(mounted(), "others see the tree:\n{}", journal());
+    assert_ne!(
+        fs::read_link(format!("/proc/{}/ns/net", service.pid())).unwrap(),
+        fs::read_link("/proc/self/ns/net").unwrap(),
+        "a network namespace of its own"
+    );
+
+    let mut tally = Tally::new();
+    tally.during(|| std::thread::sleep(Duration::from_millis(200)));
+    tally.check(&mut watch(), "what is pinned");
+    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"x", silent.local_addr().unwrap()).unwrap();
+    let row = |document: &Document| {
+        let port = u64::from(silent.local_addr().unwrap().port());
+        let rows = document.value["rows"].as_array().expect("rows").clone();
+        rows.into_iter().map(|row| row["object"].clone()).find(|object| object["sport"].as_u64() == Some(port))
+    };
+    let document = Document::of(&fs::read_to_string(path("udp_v4/conns_bytes/json")).unwrap());
+    let found = row(&document).unwrap_or_else(|| panic!("no row of the silent socket: {}", document.value));
+    assert_eq!(found["pid"].as_u64(), Some(u64::from(std::process::id())), "{found}\n{}", journal());
+    assert!(found["cgroup"].as_str().is_some_and(|path| path.ends_with("topstat-vm.service")), "{found}");
+
+    assert_eq!(topstat(&["get", "tcp_v4/conns_pps/delay"]), "0\n");
+    topstat(&["set", "tcp_v4/conns_pps/delay", "5"]);
+    assert_eq!(fs::read_to_string(path("tcp_v4/conns_pps/delay")).unwrap(), "5\n");
+    let line = topstat(&["top", TABLES[1], "1", "1", "-o", "json"]);
+    let shown = Document::of(&line);
+    assert!(shown.total >= tally.packets(), "{line}");
+
+    // What it takes, with four who read as fast as they can.
+    let files = ["udp_v4/conns_bytes/json", "udp_v4/conns_pps/stat", "tcp_v4/conns_pps/json", "self.json"];
+    let (_, read) = readers(&files, || std::thread::sleep(Duration::from_secs(3)));
+    let failed: Vec<_> = read.iter().filter_map(|read| read.text.as_ref().err()).collect();
+    assert!(failed.is_empty() && read.len() > files.len(), "{failed:?}");
+    let group = format!("/sys/fs/cgroup{}", property("ControlGroup"));
+    // Before Linux 5.19 there is no peak.
+    let peak = fs::read_to_string(format!("{group}/memory.peak"));
+    let memory: u64 = peak.ok().and_then(|text| text.trim().parse().ok()).unwrap_or_else(|| number("MemoryCurrent"));
+    let (tasks, data) = (number("TasksCurrent"), data_bytes(service.pid()));
+    note(format!(
+        "{} reads: {memory} bytes of MemoryMax={}, {data} of LimitDATA={}, {tasks} tasks of TasksMax={}",
+        read.len(),
+        number("MemoryMax"),
+        number("LimitDATA"),
+        number("TasksMax"),
+    ));
+    assert!(memory * RESERVE < number("MemoryMax"), "{memory}");
+    assert!(data * RESERVE < number("LimitDATA"), "{data}");
+    assert!(tasks * RESERVE <= number("TasksMax"), "{tasks}");
+    assert_eq!(property("CPUQuotaPerSecUSec"), "1s");
+
+    systemctl(&["stop", SERVICE]);
+    assert_eq!((property("ActiveState").as_str(), property("Result").as_str()), ("inactive", "success"));
+    assert!(!mounted() && fs::read_dir(MOUNT).is_ok_and(|mut there| there.next().is_none()));
+    // It counts on, without the service.
+    tally.during(|| std::thread::sleep(Duration::from_millis(200)));
+    tally.check(&mut watch(), "while it is stopped");
+    let said = journal();
+    let refused = ["not permitted", "Permission denied", "needed", "is missing", "refused", "cannot set"];
+    let complaints: Vec<_> = said.lines().filter(|line| refused.iter().any(|word| line.contains(word))).collect();
+    assert!(complaints.is_empty(), "{complaints:#?}");
+}
+
+/// What counts for LimitDATA.
+fn data_bytes(pid: Pid) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{}/status", pid)).expect("its status");
+    let line = text.lines().find_map(|line| line.strip_prefix("VmData:")).expect("VmData");
+    1024 * line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number")
+}
+
+/// Plays a role of these tests.
+pub fn play(role: &str) -> bool {
+    match role {
+        "confined" => confined(),
+        "filtered" => filtered(),
+        _ => return false,
+    }
+    true
+}
+
+fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or_default()
+}
+
+/// Tries what the service is not for, and says what came of it: the error, or 0. Nothing is done where it is not
+/// refused, either: the arguments are wrong.
+fn confined() {
+    let nothing = std::ptr::null::<u8>();
+    let call = |name: &str, number: libc::c_long, first: i64| {
+        // SAFETY: no call writes by a null pointer; the kernel refuses it.
+        let result = unsafe { libc::syscall(number, first, nothing, nothing, nothing, nothing, nothing) };
+        println!("{name} {}", if result == -1 { errno() } else { 0 });
+    };
+    call("perf_event_open", libc::SYS_perf_event_open, 0);
+    call("ptrace", libc::SYS_ptrace, i64::from(libc::PTRACE_PEEKUSER));
+    call("process_vm_readv", libc::SYS_process_vm_readv, 0);
+    call("pidfd_getfd", libc::SYS_pidfd_getfd, -1);
+    call("chroot", libc::SYS_chroot, 0);
+    call("pivot_root", libc::SYS_pivot_root, 0);
+    call("init_module", libc::SYS_init_module, 0);
+    call("kexec_load", libc::SYS_kexec_load, 0);
+    call("reboot", libc::SYS_reboot, 0);
+    call("swapon", libc::SYS_swapon, 0);
+    call("keyctl", libc::SYS_keyctl, -1);
+    call("sched_setaffinity", libc::SYS_sched_setaffinity, 0);
+    call("setuid", libc::SYS_setuid, -1);
+    call("userfaultfd", libc::SYS_userfaultfd, -1);
+    call("clock_settime", libc::SYS_clock_settime, 0);
+    call("sethostname", libc::SYS_sethostname, 0);
+    call("unshare", libc::SYS_unshare, i64::from(libc::CLONE_NEWNS));
+    call("setns", libc::SYS_setns, -1);
+    // These it is for: the same wrong arguments, another answer.
+    call("mount", libc::SYS_mount, 0);
+    call("open_by_handle_at", libc::SYS_open_by_handle_at, -1);
+    call("bpf", libc::SYS_bpf, -1);
+    for (name, family) in [
+        ("AF_UNIX", libc::AF_UNIX),
+        ("AF_INET", libc::AF_INET),
+        ("AF_INET6", libc::AF_INET6),
+        ("AF_NETLINK", libc::AF_NETLINK),
+    ] {
+        // SAFETY: no memory is involved. What it opens, this process's end closes.
+        let socket = unsafe { libc::socket(family, libc::SOCK_DGRAM, 0) };
+        println!("{name} {}", if socket == -1 { errno() } else { 0 });
+    }
+    for device in ["/dev/null", "/dev/fuse", "/dev/kmsg", "/dev/ttyS0", "/dev/mem"] {
+        let opened = fs::File::options().read(true).write(true).open(device);
+        println!("{device} {}", opened.err().and_then(|e| e.raw_os_error()).unwrap_or_default());
+    }
+    // SAFETY: a mapping of its own that nobody uses.
+    let mapped = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_WRITE | libc::PROT_EXEC,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    println!("mmap {}", if mapped == libc::MAP_FAILED { errno() } else { 0 });
+    let capabilities = rustix::thread::capabilities(None).expect("capabilities");
+    println!("capabilities {:x}", capabilities.permitted.bits());
+    for namespace in ["mnt", "net"] {
+        println!("{namespace} {}", fs::read_link(format!("/proc/self/ns/{namespace}")).expect("a namespace").display());
+    }
+}
+
+/// Sends a datagram, and says what came of it.
+fn filtered() {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let sent = socket.send_to(b"x", socket.local_addr().expect("its address"));
+    println!("send {}", sent.err().and_then(|e| e.raw_os_error()).unwrap_or_default());
+}
+
+/// Runs this program in a role with these lines of a `[Service]`, and gives what it said, by names.
+fn in_service(role: &str, lines: &str) -> BTreeMap<String, String> {
+    const PROBE: &str = "topstat-probe.service";
+    let (unit, said) = (Path::new("/run/systemd/system").join(PROBE), format!("/run/{PROBE}.said"));
+    let program = std::env::current_exe().expect("the path of this program");
+    let own = format!(
+        "Type=oneshot\nExecStart={}\nEnvironment=TOPSTAT_LIVE_ROLE={role}\nStandardOutput=truncate:{said}\n",
+        program.display()
+    );
+    fs::write(&unit, format!("[Service]\n{own}{lines}")).expect("a unit");
+    systemctl(&["daemon-reload"]);
+    systemctl(&["start", PROBE]);
+    fs::remove_file(&unit).expect("remove the unit");
+    let text = fs::read_to_string(said).expect("what it said");
+    text.lines().filter_map(|line| line.split_once(' ')).map(|(name, it)| (name.to_owned(), it.to_owned())).collect()
+}
+
+/// Another program in the daemon's place can do as little.
+fn what_it_may_not_do_is_refused() {
+    let _service = Service::new("", SOCKETS_ALONE);
+    // Both the unit and what topstat-generator adds on some kernels.
+    let unit = systemctl(&["cat", SERVICE]);
+    let older = unit.contains("50-pidfd-getfd.conf");
+    let own = ["Type=", "Exec", "Restart", "WatchdogSec="];
+    let directive =
+        |line: &&str| line.contains('=') && !line.starts_with('#') && !own.iter().any(|own| line.starts_with(own));
+    let service = unit.lines().skip_while(|line| *line != "[Service]").take_while(|line| *line != "[Install]");
+    let added = unit.lines().skip_while(|line| !line.contains("50-pidfd-getfd.conf")).skip(1);
+    let lines: Vec<_> = service.chain(added).filter(directive).collect();
+    let said = in_service("confined", &(lines.join("\n") + "\n"));
+    let error = |name: &str| said.get(name).unwrap_or_else(|| panic!("no {name}: {said:?}")).as_str();
+    let eperm = libc::EPERM.to_string();
+    for refused in [
+        "perf_event_open",
+        "ptrace",
+        "process_vm_readv",
+        "chroot",
+        "pivot_root",
+        "init_module",
+        "kexec_load",
+        "reboot",
+        "swapon",
+        "keyctl",
+        "sched_setaffinity",
+        "setuid",
+        "userfaultfd",
+        "clock_settime",
+        "sethostname",
+        "unshare",
+        "setns",
+        "mmap",
+        "/dev/kmsg",
+        "/dev/ttyS0",
+    ] {
+        assert_eq!(error(refused), eperm, "{refused}");
+    }
+    assert_ne!(error("/dev/mem"), "0");
+    for family in ["AF_INET", "AF_INET6", "AF_NETLINK"] {
+        assert_eq!(error(family), libc::EAFNOSUPPORT.to_string(), "{family}");
+    }
+    for allowed in ["AF_UNIX", "/dev/null", "/dev/fuse"] {
+        assert_eq!(error(allowed), "0", "{allowed}");
+    }
+    for allowed in ["mount", "open_by_handle_at", "bpf"] {
+        assert_ne!(error(allowed), eperm, "{allowed}");
+    }
+    assert_eq!(error("pidfd_getfd") == eperm, !older, "{}", error("pidfd_getfd"));
+    let ptrace = u64::from_str_radix(error("capabilities"), 16).expect("a number") >> 19 & 1;
+    assert_eq!(ptrace == 1, older, "{said:?}");
+    let here = |namespace: &str| fs::read_link(format!("/proc/1/ns/{namespace}")).unwrap().display().to_string();
+    assert_eq!(error("mnt"), here("mnt"), "what it mounts is for all to see");
+    assert_ne!(error("net"), here("net"));
+    // The filter of addresses alone.
+    let filter = lines.iter().find(|line| line.starts_with("IPAddressDeny=")).expect("a filter of addresses");
+    assert_eq!(in_service("filtered", &format!("{filter}\n"))["send"], eperm);
+    assert_eq!(in_service("filtered", "")["send"], "0", "it is the filter");
+}
+
+/// A daemon that does nothing any more is killed and replaced within the time that it has; what is sent meanwhile is
+/// counted.
+fn a_daemon_that_hangs_is_replaced() {
+    const WATCHDOG: Duration = Duration::from_secs(10);
+    let service = Service::new(&format!("WatchdogSec={}\n", WATCHDOG.as_secs()), SOCKETS_ALONE);
+    service.start();
+    let (first, mut tally) = (service.pid(), Tally::new());
+    let before = journal().matches("Watchdog timeout").count();
+    let begun = Instant::now();
+    kill_process(first, Signal::STOP).expect("stop it");
+    tally.during(|| std::thread::sleep(Duration::from_secs(1)));
+    // Its successor has to load, too.
+    let gone = eventually(WATCHDOG, || !Path::new("/proc").join(first.to_string()).exists());
+    let killed = begun.elapsed();
+    let replaced = gone && eventually(Duration::from_secs(20), || property("ActiveState") == "active");
+    assert!(replaced, "{}", journal());
+    note(format!(
+        "killed after {:.1} s, replaced after {:.1}, of a watchdog of {}",
+        killed.as_secs_f64(),
+        begun.elapsed().as_secs_f64(),
+        WATCHDOG.as_secs()
+    ));
+    assert!(journal().matches("Watchdog timeout").count() > before, "{}", journal());
+    assert_eq!(number("NRestarts"), 1, "{}", journal());
+    assert!(mounted(), "{}", journal());
+    Stat::of(&fs::read_to_string(path("udp_v4/conns_pps/stat")).unwrap());
+    tally.during(|| std::thread::sleep(Duration::from_millis(200)));
+    tally.check(&mut watch(), "afterwards");
+}
+
+/// Another build's programs are replaced by `systemctl restart`, while datagrams are sent and files are read.
+fn an_upgrade_under_load_loses_nothing() {
+    /// How long a reader may be kept waiting: while a daemon ends, its successor loads, or the host is busy.
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let service = Service::new("", SOCKETS_ALONE);
+    service.start();
+    let mut tally = Tally::new();
+    tally.during(|| std::thread::sleep(Duration::from_millis(200)));
+    // What an older version has pinned.
+    let tables = TABLES.map(topstat_live::watch::table);
+    let older = Pins::at(Path::new(PINS)).as_build("an older one");
+    let (state, adopted) = pinned::adopt(&older, inet(), &tables, &everything()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(adopted, Adopted::Upgraded);
+    drop(state);
+    let before = journal().matches("inet: found pinned, and its programs replaced").count();
+    let files = ["udp_v4/conns_pps/stat", "udp_v4/conns_bytes/json"];
+    let mut held = fs::File::open(path(files[0])).unwrap();
+    let ((), read) = readers(&files, || {
+        tally.during(|| {
+            std::thread::sleep(Duration::from_millis(500));
+            systemctl(&["restart", SERVICE]);
+            std::thread::sleep(Duration::from_millis(500));
+        });
+    });
+    assert_eq!(journal().matches("inet: found pinned, and its programs replaced").count(), before + 1, "{}", journal());
+    tally.check(&mut watch(), "after the upgrade");
+    // Opened before, read to its end after: all of it, or an error.
+    let (begun, mut rest) = (Instant::now(), String::new());
+    match held.read_to_string(&mut rest) {
+        Ok(_) => drop(Stat::of(&rest)),
+        Err(error) => note(format!("a file that was open: {error}")),
+    }
+    assert!(begun.elapsed() < pace::patience(PATIENCE), "{:?}", begun.elapsed());
+    let longest = read.iter().map(|read| read.took).max().unwrap_or_default();
+    let (mut whole, mut errors) = (0, BTreeMap::<String, u32>::new());
+    for read in &read {
+        match &read.text {
+            // Whole, or this panics. Where nothing is mounted there is no such file.
+            Ok(text) if text.starts_with('{') => drop(Document::of(text)),
+            Ok(text) => drop(Stat::of(text)),
+            Err(error) => *errors.entry(error.to_string()).or_default() += 1,
+        }
+        whole += u32::from(read.text.is_ok());
+    }
+    note(format!("{whole} reads whole, others {errors:?}, the longest took {:.2} s", longest.as_secs_f64()));
+    assert!(whole > 0 && longest < pace::patience(PATIENCE), "{errors:?}");
+    assert!(read.last().is_some_and(|read| read.text.is_ok()), "in the end it serves: {errors:?}");
+}
