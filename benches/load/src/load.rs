@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 
 use crate::address::Endpoints;
-use crate::client::{Count, Parts, Runner, Slot, Tally};
+use crate::client::{Count, Parts, Runner, SETTLE_INTERVAL, SETTLE_QUIET, Slot, Tally};
 use crate::config::{Config, Mode, Proto, UdpServer};
 use crate::conn::Conn;
 use crate::cpu::{CpuMark, CpuUse};
@@ -21,12 +21,6 @@ use crate::tcp_info::TcpInfo;
 
 /// Descriptors that are neither a connection's nor a server's: two epoll instances, an event, a timer, namespaces.
 const OTHER_FDS: usize = 8;
-
-/// How often the end of a run looks whether the server has caught up.
-const SETTLE_INTERVAL: Duration = Duration::from_micros(200);
-
-/// How long nothing may arrive any more before datagrams count as lost, or bytes of failed connections.
-const SETTLE_QUIET: Duration = Duration::from_millis(200);
 
 /// Open connections, with both of their ends. Closes everything when dropped.
 pub struct Load {
@@ -111,7 +105,7 @@ impl Load {
             config: &self.config,
             limits,
             opener: &mut self.opener,
-            server: &self.server,
+            server: &mut self.server,
             epoll: &self.epoll,
             conns: &mut self.conns,
             slots: &mut self.slots,
@@ -119,8 +113,8 @@ impl Load {
         })?;
         let single = runner.is_single();
         if single {
-            self.server.block(true);
-            self.server.wake();
+            runner.server.block(true);
+            runner.server.wake();
         }
         let start = Instant::now();
         let done = on_client_thread(&self.config, move || {
@@ -141,7 +135,7 @@ impl Load {
         };
         for retired in &tally.retired {
             if self.config.proto == Proto::Udp && self.config.udp_server == UdpServer::Shared {
-                self.server.forget(retired.conn.index, retired.conn.client_addr);
+                self.server.forget(&retired.conn);
             }
         }
         self.server.sync()?;
@@ -162,7 +156,7 @@ impl Load {
         }
         conn.close();
         self.slots[index] = Slot { dead: true, ..Slot::default() };
-        self.server.forget(index, conn.client_addr);
+        self.server.forget(conn);
         self.server.sync()
     }
 

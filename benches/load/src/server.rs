@@ -54,6 +54,7 @@ enum Command {
     Forget {
         index: usize,
         client: SocketAddr,
+        counts: Arc<ServerCounts>,
     },
     /// Serve the only connection by blocking calls, or stop doing so.
     Block(bool),
@@ -117,8 +118,9 @@ impl Server {
     }
 
     /// Lets go of a connection's end without waiting for its client to close.
-    pub fn forget(&self, index: usize, client: SocketAddr) {
-        self.send(Command::Forget { index, client });
+    pub fn forget(&self, conn: &Conn) {
+        let (index, client, counts) = (conn.index, conn.client_addr, Arc::clone(&conn.counts));
+        self.send(Command::Forget { index, client, counts });
     }
 
     /// Whether the only connection is served by blocking calls.
@@ -236,8 +238,11 @@ impl Worker {
                         .map_err(|error| Error::system("watch a shared socket", error))?;
                     self.shared.push(socket);
                 }
-                Command::Forget { index, client } => {
-                    self.peers.remove(&client);
+                Command::Forget { index, client, counts } => {
+                    // A later connection may have the same address by now.
+                    if self.peers.get(&client).is_some_and(|present| Arc::ptr_eq(present, &counts)) {
+                        self.peers.remove(&client);
+                    }
                     self.close(index);
                 }
                 Command::Block(block) => self.block = block,

@@ -11,6 +11,7 @@ mod delay_roles;
 mod delays;
 mod exact;
 mod groups;
+mod generator;
 mod networks;
 mod offline;
 mod owners;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     let code = topstat_live::harness::run(vec![
         ("right", right::cases()),
         ("networks", networks::cases()),
+        ("generator", generator::cases()),
         ("exact", exact::cases()),
         ("rolling", rolling::cases()),
         ("additive", additive::cases()),

@@ -5,14 +5,15 @@ mod blocking;
 mod polled;
 mod transfer;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
-use crate::config::{Config, Mode, Proto};
+use crate::config::{Config, Mode, Proto, UdpServer};
 use crate::conn::Conn;
 use crate::error::{Error, Result};
 use crate::open::Opener;
@@ -22,6 +23,12 @@ use crate::server::Server;
 
 /// The longest time that can be told from another one.
 const LONGEST_NS: u64 = 60_000_000_000;
+
+/// How long nothing may arrive any more before datagrams count as lost, or bytes of failed connections.
+pub(crate) const SETTLE_QUIET: Duration = Duration::from_millis(200);
+
+/// How often who waits for the server to catch up looks whether it has.
+pub(crate) const SETTLE_INTERVAL: Duration = Duration::from_micros(200);
 
 /// What the client knows about the connection with the same index.
 #[derive(Debug, Default)]
@@ -63,6 +70,21 @@ pub(crate) struct Retired {
     pub server_before: (u64, u64),
 }
 
+impl Retired {
+    /// Waits until the server has got what the client sent, or nothing comes any more.
+    fn settle(&self) {
+        let received = || self.conn.counts.received.get() - self.server_before.0;
+        let (mut before, mut since) = (received(), Instant::now());
+        while before < self.count.sent && since.elapsed() < SETTLE_QUIET {
+            std::thread::sleep(SETTLE_INTERVAL);
+            let now = received();
+            if now != before {
+                (before, since) = (now, Instant::now());
+            }
+        }
+    }
+}
+
 /// The sums of a run.
 pub(crate) struct Tally {
     pub times: Histogram<u64>,
@@ -93,7 +115,7 @@ pub(crate) struct Runner<'a> {
     pub config: &'a Config,
     pub limits: &'a Limits,
     pub opener: &'a mut Opener,
-    pub server: &'a Server,
+    pub server: &'a mut Server,
     pub epoll: &'a OwnedFd,
     pub conns: &'a mut [Conn],
     pub slots: &'a mut [Slot],
@@ -114,6 +136,8 @@ pub(crate) struct Runner<'a> {
     ended: Option<EndedBy>,
     churned: u64,
     churn_next: usize,
+    /// Where one socket serves all clients: the latest of `tally.retired` that had the address.
+    retired_at: HashMap<SocketAddr, usize>,
     out: Vec<u8>,
     input: Vec<u8>,
     tally: Tally,
@@ -124,7 +148,7 @@ pub(crate) struct Parts<'a> {
     pub config: &'a Config,
     pub limits: &'a Limits,
     pub opener: &'a mut Opener,
-    pub server: &'a Server,
+    pub server: &'a mut Server,
     pub epoll: &'a OwnedFd,
     pub conns: &'a mut [Conn],
     pub slots: &'a mut [Slot],
@@ -161,6 +185,7 @@ impl<'a> Runner<'a> {
             ended: None,
             churned: 0,
             churn_next: 0,
+            retired_at: HashMap::new(),
             tally: Tally {
                 times,
                 lost: 0,
@@ -349,15 +374,33 @@ impl<'a> Runner<'a> {
         // A stream's server notices the end by itself, after all data. With datagrams the old end goes when the new one
         // is added; one that shares a socket is forgotten at the end of the run, when nothing is under way to it.
         old.close();
-        self.server.add(&self.conns[index]);
-        self.server.wake();
+        self.hand_over(index)?;
         let slot = &mut self.slots[index];
+        if self.datagrams && self.config.udp_server == UdpServer::Shared {
+            self.retired_at.insert(old.client_addr, self.tally.retired.len());
+        }
         self.tally.retired.push(Retired { conn: old, count: slot.count, server_before: slot.server_before });
         slot.count = Count::default();
         slot.server_before = (0, 0);
         if std::mem::take(&mut slot.watched) {
             self.watch(index)?;
         }
+        Ok(())
+    }
+
+    /// Gives the server its end of a replacement. A server with one socket for all clients tells them by their addresses
+    /// alone. When the kernel hands out a port again that a retired connection of this run had, that one's datagrams are
+    /// all to be counted before the new connection sends any.
+    fn hand_over(&mut self, index: usize) -> Result<()> {
+        let before = self.retired_at.get(&self.conns[index].client_addr).map(|&at| &self.tally.retired[at]);
+        if let Some(before) = before {
+            before.settle();
+        }
+        self.server.add(&self.conns[index]);
+        if before.is_some() {
+            return self.server.sync();
+        }
+        self.server.wake();
         Ok(())
     }
 
