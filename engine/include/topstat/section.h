@@ -34,6 +34,7 @@ struct ts_section {
 	u64 contended;
 	u64 unobjected;
 	u64 crowded;
+	u64 opaque;
 	u32 rows;
 	u32 slots; /* in use when it began */
 	struct ts_window scratch;
@@ -125,6 +126,7 @@ TS_INLINE void ts_section_end(struct ts_section *s, const struct ts_table *t)
 	s->contended = t->contended;
 	s->unobjected = t->unobjected;
 	s->crowded = t->crowded;
+	s->opaque = t->opaque;
 }
 
 #endif /* TOPSTAT_SECTION_H */

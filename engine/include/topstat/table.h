@@ -153,6 +153,7 @@ struct ts_table {
 	u64 missed_slide; /* the slide missed[] is up to date for */
 	u64 missed[TS_MARKS]; /* T5, by slide; [0] alone in a static table */
 	u64 missed_nested[TS_MARKS]; /* the same, by pushes without the claim */
+	u64 opaque; /* events that were not pushed, for the observer could not tell how much they are */
 	struct ts_window total __attribute__((aligned(64))); /* all pushes on this CPU */
 	struct ts_window refused; /* T6; the slide begins when something is refused in it */
 	struct ts_window scratch; /* a copy to evaluate; under the claim */

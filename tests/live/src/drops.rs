@@ -3,17 +3,15 @@
 
 use std::ffi::{CString, c_void};
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
-use libbpf_sys::{BPF_FUNC_get_prandom_u32, BPF_PROG_TYPE_XDP, bpf_insn, bpf_prog_load, bpf_xdp_attach};
+use libbpf_sys::{BPF_FUNC_get_prandom_u32, BPF_PROG_TYPE_XDP, bpf_xdp_attach};
+
+use crate::instructions::{self, insn};
 
 const XDP_DROP: i32 = 1;
 const XDP_PASS: i32 = 2;
 const XDP_FLAGS_SKB_MODE: u32 = 2;
-
-const fn insn(code: u8, dst: u8, src: u8, off: i16, imm: i32) -> (u8, u8, i16, i32) {
-    (code, src << 4 | dst, off, imm)
-}
 
 /// Loads a program that drops one packet in `one_in`, at random.
 fn program(one_in: i32) -> io::Result<OwnedFd> {
@@ -26,30 +24,7 @@ fn program(one_in: i32) -> io::Result<OwnedFd> {
         insn(0xb7, 0, 0, 0, XDP_DROP),
         insn(0x95, 0, 0, 0, 0),
     ];
-    // As the kernel has it: code, registers, offset, immediate, in eight bytes.
-    let bytes: Vec<u8> = code
-        .iter()
-        .flat_map(|(code, registers, off, imm)| {
-            [&[*code, *registers][..], &off.to_ne_bytes(), &imm.to_ne_bytes()].concat()
-        })
-        .collect();
-    let instructions: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|chunk| u64::from_ne_bytes(*chunk)).collect();
-    // SAFETY: the instructions are of the size and number given, and outlive the call; there are no options.
-    let fd = unsafe {
-        bpf_prog_load(
-            BPF_PROG_TYPE_XDP,
-            c"topstat_drops".as_ptr(),
-            c"GPL".as_ptr(),
-            instructions.as_ptr().cast::<bpf_insn>(),
-            instructions.len() as _,
-            std::ptr::null_mut(),
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::from_raw_os_error(-fd));
-    }
-    // SAFETY: just opened, and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    instructions::load(BPF_PROG_TYPE_XDP, c"topstat_drops", &code)
 }
 
 /// Has a device of the calling thread's network namespace drop one arriving packet in `one_in`, for as long as the

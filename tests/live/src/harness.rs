@@ -3,6 +3,7 @@
 //! the reason, and never as passed.
 
 use std::fs::File;
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -20,6 +21,14 @@ pub enum Need {
     Root,
     /// Network namespaces, veth and bridges, by the `ip` command.
     Netns,
+    /// That the kernel does this, in a network namespace of its own: words for the `ip` command.
+    Ip(&'static str),
+    /// WireGuard, and `wg`, which sets its keys.
+    WireGuard,
+    /// TLS in the kernel.
+    KernelTls,
+    /// Sockets of this type and protocol, of IPv4.
+    Protocol(i32, i32),
     /// An IPv6 loopback.
     Ipv6,
     /// A mounted cgroup v2 hierarchy in which a group can be made.
@@ -104,6 +113,24 @@ impl Need {
             Need::Root if !rustix::process::geteuid().is_root() => Some("needs root".to_owned()),
             Need::Root => None,
             Need::Netns => netns::missing(),
+            Need::Ip(words) => netns::refused(words).map(|e| format!("the kernel does not do this: {e}")),
+            Need::WireGuard => {
+                let asked = std::process::Command::new("wg").arg("--version").output();
+                let no_tool = asked.err().map(|e| format!("needs wg (wireguard-tools): {e}"));
+                no_tool.or_else(|| Need::Ip("link add test type wireguard").missing())
+            }
+            Need::KernelTls => no_kernel_tls().err().map(|e| format!("needs TLS in the kernel: {e}")),
+            Need::Protocol(kind, protocol) => {
+                // SAFETY: it takes numbers.
+                let socket = unsafe { libc::socket(libc::AF_INET, kind | libc::SOCK_CLOEXEC, protocol) };
+                if socket < 0 {
+                    let e = std::io::Error::last_os_error();
+                    return Some(format!("needs sockets of protocol {protocol}: {e}"));
+                }
+                // SAFETY: just opened, and nobody else's.
+                drop(unsafe { std::os::fd::OwnedFd::from_raw_fd(socket) });
+                None
+            }
             Need::Ipv6 => std::net::UdpSocket::bind("[::1]:0").err().map(|e| format!("needs IPv6 on loopback: {e}")),
             Need::CgroupV2 => cgroup::v2_missing(),
             Need::CgroupV1 => cgroup::v1_missing(),
@@ -161,6 +188,17 @@ impl Need {
                 (!there("make") || !there("cc")).then(|| "needs make and cc".to_owned())
             }
         }
+    }
+}
+
+/// Whether a connection can't be TLS's.
+fn no_kernel_tls() -> std::io::Result<()> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let socket = std::net::TcpStream::connect(listener.local_addr()?)?;
+    // SAFETY: the name is there, and as long as is said.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_ULP, c"tls".as_ptr().cast(), 4) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
     }
 }
 

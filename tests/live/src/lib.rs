@@ -11,6 +11,7 @@ pub mod daemon;
 pub mod drops;
 pub mod faults;
 pub mod harness;
+pub mod instructions;
 pub mod nest;
 pub mod netns;
 pub mod offline;

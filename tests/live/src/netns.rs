@@ -21,7 +21,7 @@ fn try_ip(words: &str) -> Result<(), String> {
     if output.status.success() {
         return Ok(());
     }
-    Err(format!("ip {words}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+    Err(format!("ip {words}: {}", String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")))
 }
 
 /// Runs `ip` with these words.
@@ -33,6 +33,11 @@ pub(crate) fn missing() -> Option<String> {
     Netns::try_new("probe")
         .and_then(|ns| try_ip(&format!("-n {} link add veth-a type veth peer name veth-b", ns.name)))
         .err()
+}
+
+/// What `ip` says against these words in a network namespace of their own.
+pub(crate) fn refused(words: &str) -> Option<String> {
+    Netns::try_new("probe").and_then(|ns| try_ip(&format!("-n {} {words}", ns.name))).err()
 }
 
 pub(crate) fn optmem_missing() -> Option<String> {

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// The variable that says which role a process has.
-const ROLE: &str = "TOPSTAT_LIVE_ROLE";
+pub const VARIABLE: &str = "TOPSTAT_LIVE_ROLE";
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -22,13 +22,13 @@ pub fn is_own(pid: u64) -> bool {
 
 /// The role of this process and its arguments, where it has one.
 pub fn own() -> Option<(String, Vec<String>)> {
-    Some((std::env::var(ROLE).ok()?, std::env::args().skip(1).collect()))
+    Some((std::env::var(VARIABLE).ok()?, std::env::args().skip(1).collect()))
 }
 
 /// What starts this program in a role, for whom [`Role`] is not enough.
 pub fn command(role: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
-    command.env(ROLE, role);
+    command.env(VARIABLE, role);
     command
 }
 

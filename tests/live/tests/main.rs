@@ -18,6 +18,7 @@ mod owners;
 mod pins;
 mod pins_faults;
 mod pins_owners;
+mod protocols;
 mod right;
 mod roles;
 mod rolling;
@@ -35,6 +36,7 @@ mod tree_shares;
 mod tree_stopped;
 mod trouble;
 mod unit;
+mod tunnels;
 
 use std::process::ExitCode;
 
@@ -46,6 +48,8 @@ fn main() -> ExitCode {
         ("right", right::cases()),
         ("networks", networks::cases()),
         ("generator", generator::cases()),
+        ("tunnels", tunnels::cases()),
+        ("protocols", protocols::cases()),
         ("exact", exact::cases()),
         ("rolling", rolling::cases()),
         ("additive", additive::cases()),

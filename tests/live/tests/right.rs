@@ -141,7 +141,7 @@ fn bulk() {
 /// A server's socket begins with two packets in TCP_INFO's `segs_in`: the SYN, which the listener received before there
 /// was a socket, and the handshake's third, which the kernel hands to the listener's filters for the same reason.
 /// topstat counts both where they were filtered, on the listener, along with the SYN-ACK.
-const HANDSHAKE_RX: u64 = 2;
+pub const HANDSHAKE_RX: u64 = 2;
 
 /// Connections made while topstat watches: all that differs from TCP_INFO is the handshake at the server's end.
 fn from_the_handshake_to_the_half_close() {
@@ -167,7 +167,7 @@ fn from_the_handshake_to_the_half_close() {
     assert_eq!((listener.rx, listener.tx), (HANDSHAKE_RX * count, count), "SYN and ACK in, SYN-ACK out");
 }
 
-fn exchange(client: &mut TcpStream, server: &mut TcpStream, size: usize, times: usize) {
+pub fn exchange(client: &mut TcpStream, server: &mut TcpStream, size: usize, times: usize) {
     let mut buffer = vec![7u8; size];
     for _ in 0..times {
         client.write_all(&buffer).unwrap();

@@ -25,6 +25,11 @@ pub fn play(role: &str, arguments: &[String]) -> ExitCode {
         "burst" => burst(argument(0), argument(1)),
         "threaded" => threaded(argument(0), argument(1)),
         "datagrams" => datagrams(argument(0), argument(1)),
+        "datagrams-when-told" => {
+            if told().is_some() {
+                datagrams(argument(0), argument(1));
+            }
+        }
         "listener" => listener(),
         "acceptor" => acceptor(argument(0)),
         "self-talk" => self_talk(argument(0), arguments.get(1).map(String::as_str)),

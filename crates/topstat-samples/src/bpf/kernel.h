@@ -73,6 +73,15 @@ typedef struct {
 	int owned;
 } socket_lock_t;
 
+struct net_device {
+	int ifindex;
+} CORE;
+
+struct dst_entry {
+	struct net_device *dev;
+	void *xfrm; /* with CONFIG_XFRM: the transformation that a packet goes through on its way */
+} CORE;
+
 struct sock {
 	struct sock_common __sk_common;
 	socket_lock_t sk_lock;

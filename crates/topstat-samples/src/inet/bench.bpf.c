@@ -85,7 +85,7 @@ static __always_inline u32 bench_packets(struct __sk_buff *skb)
 
 static __always_inline void bench_add(struct bench_count *c, struct __sk_buff *skb)
 {
-	u32 bytes = inet_payload(skb, INET_UDP_V4);
+	u32 bytes = inet_payload(skb, INET_UDP_V4, INET_RX);
 
 	__sync_fetch_and_add(&c->packets, bench_packets(skb));
 	__sync_fetch_and_add(&c->bytes, bytes);

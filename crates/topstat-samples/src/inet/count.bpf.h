@@ -15,6 +15,46 @@ static __always_inline void inet_count(struct ts_bank *bank, u32 table, u32 part
 		ts_refuse(t, &bank->tick[table], amount);
 }
 
+/*
+ * IPsec has wrapped a packet that the socket at this address (0: not known) sends, and its payload can't be told. Returns
+ * whether the packet itself is to be counted; what is not counted of it, is counted as opaque. Three cases:
+ *
+ *   - The socket's own route leads through IPsec, by a policy. This is the packet, seen for the first time.
+ *   - The route leads to another device than the packet leaves by. That device (xfrm, vti) has wrapped it, and before
+ *     that the packet came here in the clear: there is nothing to count any more.
+ *   - The socket has no route of its own (it is not connected), or IPsec came in later: nobody knows.
+ */
+static __noinline int inet_opaque(struct __sk_buff *skb, u64 sock, u32 sample)
+{
+	struct dst_entry *dst = NULL;
+	void *xfrm = NULL;
+	struct ts_config *c;
+	struct ts_bank *bank;
+	u32 device = 0;
+
+	if (sample >= INET_SAMPLES)
+		return 0;
+	if (sock)
+		dst = BPF_CORE_READ((struct sock___route *)sock, sk_dst_cache);
+	if (dst && bpf_core_field_exists(dst->xfrm))
+		xfrm = BPF_CORE_READ(dst, xfrm);
+	if (dst && !xfrm)
+		device = BPF_CORE_READ(dst, dev, ifindex);
+	if (device && device != skb->ifindex)
+		return 0;
+	bank = ranked_bank(bpf_get_smp_processor_id(), sample);
+	if (!bank)
+		return 0;
+	c = settings.config[sample];
+	if (!xfrm && c[INET_PPS].enabled)
+		ts_add(&ranked_table(bank, INET_PPS)->opaque, 1);
+	if (c[INET_BPS].enabled)
+		ts_add(&ranked_table(bank, INET_BPS)->opaque, 1);
+	if (c[INET_BYTES].enabled)
+		ts_add(&ranked_table(bank, INET_BYTES)->opaque, 1);
+	return !!xfrm;
+}
+
 /* Count a packet that has no object to the totals alone: either there should be one (`lost`), or
  * its socket is closed already. */
 static __noinline int inet_unobjected(struct __sk_buff *skb, u32 sample, u32 part, u32 lost)
@@ -29,7 +69,11 @@ static __noinline int inet_unobjected(struct __sk_buff *skb, u32 sample, u32 par
 	if (!bank)
 		return 0;
 	packets = packets ? packets : 1;
-	bytes = inet_payload(skb, sample);
+	bytes = inet_payload(skb, sample, part);
+	if (bytes == INET_OPAQUE) {
+		inet_opaque(skb, 0, sample);
+		return 0;
+	}
 	c = settings.config[sample];
 	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, bpf_jiffies64());
 	if (c[INET_PPS].enabled)
@@ -77,6 +121,7 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 	struct bpf_sock *sk = skb->sk;
 	struct inet_object *o;
 	u32 sample;
+	u64 id;
 
 	if (!sk)
 		return NULL;
@@ -115,8 +160,12 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 	}
 	if (!o->id) {
 		o->sample = sample;
-		if (ts_cas(&o->id, 0, bpf_get_socket_cookie(skb))) {
-			ts_add(&census[sample & (INET_SAMPLES - 1)].begun, 1);
+		id = bpf_get_socket_cookie(skb);
+		if (inet_is_kernels((void *)ts_read(o->sock), sample))
+			id |= INET_KERNELS;
+		if (ts_cas(&o->id, 0, id)) {
+			if (!(id & INET_KERNELS))
+				ts_add(&census[sample & (INET_SAMPLES - 1)].begun, 1);
 			/* A SYN-ACK, before there was a socket. */
 			inet_push_resent(o, inet_resent_since(o, inet_resent_now(sk)));
 		}
@@ -159,7 +208,13 @@ static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *s
 	packets = skb->gso_segs;
 	packets = packets ? packets : 1;
 	packets = inet_any(packets);
-	bytes = inet_any(inet_payload(skb, sample));
+	bytes = inet_payload(skb, sample, part);
+	if (ts_unlikely(bytes == INET_OPAQUE)) {
+		if (!inet_opaque(skb, o->sock, sample))
+			return 1;
+		bytes = 0;
+	}
+	bytes = inet_any(bytes);
 
 	now = bpf_jiffies64();
 	generation = settings.all.generation;

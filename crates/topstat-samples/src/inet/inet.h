@@ -33,6 +33,9 @@ enum inet_part {
 
 #define INET_INIT 1
 
+/* Set in the id of an object whose socket is UDP and the kernel's own: no hook tells of its end. See inet_id_now(). */
+#define INET_KERNELS (1ULL << 63)
+
 /*
  * An object, in the socket's local storage: it lives as long as the socket.
  *
@@ -41,7 +44,7 @@ enum inet_part {
  * bytes before the windows; and with 888 in all it fits into 1 KiB.
  */
 struct inet_object {
-	u64 id; /* the socket's cookie; 0: not (or no longer) an object */
+	u64 id; /* the socket's cookie, and INET_KERNELS; 0: not (or no longer) an object */
 	/* Its own address; 0: new; another's: a copy, made by accept; INET_INIT: some CPU is
 	 * making it an object right now. */
 	u64 self;

@@ -36,6 +36,7 @@ impl Ranked for Inet {
     const SNAPSHOT_OBJECT: &'static [u8] = Flavour::Full.snapshot();
     const SECTION_HEAD: usize = size_of::<abi::inet_section>();
     const REFILL: &'static str = "inet_refill";
+    const OPAQUE: bool = true;
     const PARTS: &'static [&'static str] = &["rx", "tx"];
     const HOOKS: &'static [Hook] = hooks::ALL;
     type Row = abi::inet_row;

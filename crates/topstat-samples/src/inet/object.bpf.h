@@ -7,6 +7,21 @@
 #include "resent.bpf.h"
 #include "../bpf/process.bpf.h"
 
+struct sock___kernels {
+	u8 sk_kern_sock : 1;
+} CORE;
+
+struct sock___route {
+	struct dst_entry *sk_dst_cache;
+} CORE;
+
+/* Whether it is a UDP socket of the kernel's own: hooks tell of others' end. */
+static __always_inline int inet_is_kernels(void *sock, u32 sample)
+{
+	return (sample == INET_UDP_V4 || sample == INET_UDP_V6) &&
+	       BPF_CORE_READ_BITFIELD_PROBED((struct sock___kernels *)sock, sk_kern_sock);
+}
+
 /* The task's process is the socket's user. */
 static __always_inline void inet_owner(struct inet_object *o, struct task_struct *task)
 {

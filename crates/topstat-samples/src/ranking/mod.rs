@@ -61,6 +61,8 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     const HOOKS: &'static [Hook];
     /// Where its constants say whether objects are threads: the offset of a `u32`, where users may choose.
     const BY_THREAD: Option<usize> = None;
+    /// Whether there are events of which its observer can't tell how much they are, so that they are not pushed.
+    const OPAQUE: bool = false;
     /// What the names of its values' parts are: `rx`, `tx`.
     const PARTS: &'static [&'static str];
     /// A row of a section: `ts_row`, and what describes the object.

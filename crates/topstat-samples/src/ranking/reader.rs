@@ -213,6 +213,9 @@ impl<F: Ranked> Reader<F> {
             ("crowded".into(), sum(sections.iter().map(|s| s.head.crowded))),
             ("skipped".into(), self.state.skipped.count()),
         ];
+        if F::OPAQUE {
+            further.push(("opaque".into(), sections.iter().map(|s| s.head.opaque).sum()));
+        }
         let own = F::lost(self.state.maps(), table.sample, table.number);
         further.extend(own.into_iter().map(|(name, count)| (name.into(), count)));
         Lost {
