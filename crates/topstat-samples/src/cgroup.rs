@@ -90,6 +90,11 @@ pub fn is_whole(root: &OwnedFd) -> bool {
     rustix::fs::fstat(root).is_ok_and(|found| found.st_ino == ROOT_INODE)
 }
 
+/// Where the root of the v2 hierarchy is for users, if it is mounted.
+pub fn root_path() -> PathBuf {
+    v2_mount().map_or_else(|| PathBuf::from("CGROUP"), |mount| mount.mount_point)
+}
+
 /// Which hierarchies there are, in words.
 pub fn describe() -> String {
     let v2 = v2_mount().map_or_else(

@@ -79,7 +79,38 @@ pub fn attach(object: &Object, hook: &Hook, cgroup: BorrowedFd<'_>, gates: bool)
             bpf::program(object, &hook.enter())?.attach()
         }
     };
-    link.map_err(|e| kernel(format!("attach {}", hook.program), &e))
+    link.map_err(|e| {
+        // Asked afterwards: a program may come and go at any time.
+        let why = exclusive(object, hook, cgroup).unwrap_or_else(|| e.to_string());
+        kernel(format!("attach {} ({})", hook.program, hook.name), &why)
+    })
+}
+
+/// What keeps a program from being attached to the cgroup: one that was attached there without `BPF_F_ALLOW_MULTI`, the way
+/// of before Linux 4.15, which lets no other beside it. (In cgroups below it does no harm: both are run.)
+pub fn exclusive(object: &Object, hook: &Hook, cgroup: BorrowedFd<'_>) -> Option<String> {
+    /// Beside others there may be up to 64 (BPF_CGROUP_MAX_PROGS); alone there is one.
+    const MOST: usize = 64;
+    if hook.at != At::Cgroup {
+        return None;
+    }
+    let at = bpf::program(object, hook.program).ok()?.attach_type() as u32;
+    let (mut flags, mut ids, mut count) = (0, [0_u32; MOST], MOST as u32);
+    // SAFETY: a descriptor of a cgroup, and room for as many ids as is said.
+    let asked = unsafe {
+        libbpf_sys::bpf_prog_query(cgroup.as_raw_fd(), at, 0, &raw mut flags, ids.as_mut_ptr(), &raw mut count)
+    };
+    if asked != 0 || count == 0 || flags & libbpf_sys::BPF_F_ALLOW_MULTI != 0 {
+        return None;
+    }
+    let id = ids[0];
+    let info = libbpf_rs::query::ProgInfoIter::default().find(|info| info.id == id);
+    let name = info.map_or_else(String::new, |info| format!("{}, ", info.name.to_string_lossy()));
+    Some(format!(
+        "a program of somebody else's ({name}id {id}) is attached to the same cgroup for itself alone; have it attached \
+         with BPF_F_ALLOW_MULTI or by a link, or detach it ('bpftool cgroup list {}' and 'bpftool cgroup detach')",
+        crate::cgroup::root_path().display()
+    ))
 }
 
 /// Has a gate go on into the program of this object, from the next event on.

@@ -11,6 +11,7 @@ mod delay_roles;
 mod delays;
 mod exact;
 mod groups;
+mod exclusive;
 mod generator;
 mod networks;
 mod offline;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         ("generator", generator::cases()),
         ("tunnels", tunnels::cases()),
         ("protocols", protocols::cases()),
+        ("exclusive", exclusive::cases()),
         ("exact", exact::cases()),
         ("rolling", rolling::cases()),
         ("additive", additive::cases()),

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The programs that push.
 
-use libbpf_rs::OpenObject;
+use std::os::fd::AsFd as _;
+
+use libbpf_rs::{Object, OpenObject};
 
 use super::fallbacks::{Flavour, lacking, out_of_reach};
 use super::tables::SAMPLES;
 use super::{Inet, abi};
 use crate::catalogue::names_of;
-use crate::hooks::Observer;
+use crate::hooks::{self, Hook, Observer};
 use crate::ranking::{bank_size, possible_cpus, shape};
 use crate::{Check, DEFAULT_TOP, Error, Outcome, bpf, cgroup, process};
 
@@ -54,13 +56,25 @@ pub fn check() -> Vec<Check> {
     checks
 }
 
+/// What keeps a hook from being attached.
+fn in_the_way(object: &Object) -> Option<(&'static Hook, String)> {
+    let root = cgroup::root().ok()?;
+    Flavour::of_kernel().hooks().iter().find_map(|hook| Some((hook, hooks::exclusive(object, hook, root.as_fd())?)))
+}
+
 /// Whether the kernel takes the programs: which, and what is otherwise than elsewhere.
 fn loads() -> Check {
     let samples = names_of(SAMPLES);
     let hooks: Vec<_> = Flavour::of_kernel().hooks().iter().map(|hook| hook.name).collect();
     let found = format!("hooks: {}; socket storage", hooks.join(", "));
     let loaded = open(DEFAULT_TOP, 1).and_then(|object| bpf::load(&samples, object));
-    let check = Check::loads(&format!("samples {samples}"), &samples, loaded.map(drop), found);
+    let alone = loaded.as_ref().ok().and_then(in_the_way);
+    let name = format!("samples {samples}");
+    if let Some((hook, why)) = alone {
+        let found = format!("can't be attached at {}: {why}", hook.name);
+        return Check { name, outcome: Outcome::Missing, found, advice: "see there".to_owned() };
+    }
+    let check = Check::loads(&name, &samples, loaded.map(drop), found);
     let mut lacks: Vec<_> = lacking().iter().map(|f| format!("without {}: {}", f.name, f.without)).collect();
     lacks.extend(out_of_reach());
     if check.outcome != Outcome::Ok || lacks.is_empty() {
