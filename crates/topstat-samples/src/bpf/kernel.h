@@ -246,6 +246,7 @@ struct bpf_iter__bpf_sk_storage_map {
 #define PF_KTHREAD 0x00200000
 /* Of a task's state at its last switch. */
 #define TASK_DEAD 0x80
+#define TCP_SYN_SENT 2
 #define TCP_CLOSE 7
 /* Of a cgroup's own state: until it is removed. */
 #define CSS_ONLINE 2

@@ -131,6 +131,11 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 	sample = inet_sample_of(skb, sk);
 	if (sample >= INET_SAMPLES)
 		return NULL;
+	if (inet_is_tcp(sample) && sk->state == TCP_CLOSE) {
+		/* Closed before it had an object, or with one: whoever ends objects may have been here. */
+		inet_unobjected(skb, sample, part, 0);
+		return NULL;
+	}
 	o = bpf_sk_storage_get(&objects, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!o) {
 		inet_unobjected(skb, sample, part, 1);
@@ -154,21 +159,20 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 		else if (sample == INET_UDP_V4 || sample == INET_UDP_V6)
 			o->sure = 1;
 	}
-	if (o->dead || inet_is_over(sk, sample)) {
-		inet_unobjected(skb, sample, part, 0);
-		return NULL;
-	}
-	if (!o->id) {
-		o->sample = sample;
+	/* A socket that is used again, which nobody was told of: its SYN, sent under its lock. */
+	if (o->dead && !o->id && part == INET_TX && inet_is_tcp(sample) && sk->state == TCP_SYN_SENT)
+		inet_object_reset(o);
+	if (!o->dead && !o->id) {
 		id = bpf_get_socket_cookie(skb);
 		if (inet_is_kernels((void *)ts_read(o->sock), sample))
 			id |= INET_KERNELS;
-		if (ts_cas(&o->id, 0, id)) {
-			if (!(id & INET_KERNELS))
-				ts_add(&census[sample & (INET_SAMPLES - 1)].begun, 1);
-			/* A SYN-ACK, before there was a socket. */
+		/* A SYN-ACK, before there was a socket. */
+		if (inet_object_begin(o, sample, id))
 			inet_push_resent(o, inet_resent_since(o, inet_resent_now(sk)));
-		}
+	}
+	if (o->dead) {
+		inet_unobjected(skb, sample, part, 0);
+		return NULL;
 	}
 	return o;
 }

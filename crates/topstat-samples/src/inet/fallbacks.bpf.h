@@ -23,10 +23,20 @@
 #ifdef TOPSTAT_PLAIN
 #define TS_NO_FETCHING_ATOMICS
 #endif
+
+/*
+ * Whoever reads asks the socket, too (life.bpf.h): an end that the programs were not run for is not
+ * written into the object. Who pushes does not ask, for it costs: there an entry of an object that
+ * has ended so is taken for one that is silent. Without socket storage in tracing programs no end of
+ * a connection is written into its object, so who pushes has to ask, too.
+ */
+#if defined(TOPSTAT_PLAIN) || defined(INET_READER)
 static __always_inline u64 inet_id_now(u64 obj);
 #define ts_id_now(obj, view) inet_id_now(obj)
+#endif
 
 #include "inet.h"
+#include "life.bpf.h"
 
 /*
  * The number, of which the verifier forgets what it knew: where many ways lead to the same code, it
@@ -42,37 +52,6 @@ static __always_inline u32 inet_any(u32 number)
 
 	words[1] = number;
 	return words[1];
-}
-
-/* Fields of sockets that are looked at where an object may have ended. */
-struct sock_common___end {
-	struct {
-		s64 counter;
-	} skc_cookie;
-} CORE;
-
-struct sock___end {
-	struct socket *sk_socket;
-} CORE;
-
-/* The cookie of the socket at this address. Sockets' memory keeps it when it is freed, until another socket takes it. */
-static __always_inline u64 inet_cookie_now(u64 sock)
-{
-	u64 cookie = 0;
-
-	ts_peek(&cookie, sizeof(cookie), sock + bpf_core_field_offset(struct sock_common___end, skc_cookie));
-	return cookie;
-}
-
-/* The object's id, if the kernel's own UDP socket that it belongs to has not been closed: nothing tells when it is, but
- * then it has lost its `struct socket`. */
-static __noinline u64 inet_kernels_id_now(u64 obj, u64 id)
-{
-	u64 sock = 0, socket = 0;
-
-	ts_peek(&sock, sizeof(sock), obj + offsetof(struct inet_object, sock));
-	ts_peek(&socket, sizeof(socket), sock + bpf_core_field_offset(struct sock___end, sk_socket));
-	return socket && (inet_cookie_now(sock) | INET_KERNELS) == id ? id : 0;
 }
 
 #ifdef TOPSTAT_PLAIN
@@ -133,34 +112,7 @@ static __noinline int ts_cas(u64 *p, u64 old, u64 new_value)
 
 #endif
 
-static __always_inline int inet_is_tcp(u32 sample)
-{
-	return sample == INET_TCP_V4 || sample == INET_TCP_V6;
-}
-
-/*
- * The end of a TCP object can't be written into it, for the tracepoint that tells has no socket
- * storage. So the socket tells: it is closed, or it is another one, whose cookie is another. (A UDP
- * object ends in inet_release, everywhere, but for the kernel's own.)
- */
-static __always_inline u64 inet_id_now(u64 obj)
-{
-	u8 sample = INET_SAMPLES, state = 0;
-	u64 id = 0, sock = 0;
-
-	if (ts_peek(&id, sizeof(id), obj + offsetof(struct inet_object, id)))
-		return 0;
-	if (id & INET_KERNELS)
-		return inet_kernels_id_now(obj, id);
-	ts_peek(&sample, sizeof(sample), obj + offsetof(struct inet_object, sample));
-	if (!inet_is_tcp(sample))
-		return id;
-	ts_peek(&sock, sizeof(sock), obj + offsetof(struct inet_object, sock));
-	ts_peek(&state, sizeof(state), sock + bpf_core_field_offset(struct sock_common, skc_state));
-	return state != TCP_CLOSE && inet_cookie_now(sock) == id ? id : 0;
-}
-
-/* The connection is over, and the object does not know: what is sent still belongs to none. */
+/* The connection is over, and the object may not know: what is sent still belongs to none. */
 static __always_inline int inet_is_over(struct bpf_sock *sk, u32 sample)
 {
 	return inet_is_tcp(sample) && sk->state == TCP_CLOSE;
@@ -168,16 +120,7 @@ static __always_inline int inet_is_over(struct bpf_sock *sk, u32 sample)
 
 #else
 
-/* An object that ends gives up its id itself. */
-static __always_inline u64 inet_id_now(u64 obj)
-{
-	u64 id = 0;
-
-	if (ts_peek(&id, sizeof(id), obj + offsetof(struct inet_object, id)))
-		return 0;
-	return ts_unlikely(id & INET_KERNELS) ? inet_kernels_id_now(obj, id) : id;
-}
-
+/* An object knows. */
 static __always_inline int inet_is_over(struct bpf_sock *sk, u32 sample)
 {
 	return 0;

@@ -64,21 +64,50 @@ static __always_inline int inet_object_init(struct inet_object *o, struct bpf_so
 /* The object at this address is gone: this CPU's tables forget it at once. */
 static __always_inline void inet_forget(u64 obj, u32 sample)
 {
-	ts_add(&census[sample & (INET_SAMPLES - 1)].ended, 1);
+	ts_add(&census[ts_bound(sample, INET_SAMPLES - 1)].ended, 1);
 	ranked_forget(sample, obj);
 }
 
-/* The socket is closed: its object leaves all tables; its pushes stay in the totals. */
+/*
+ * The socket is closed: its object leaves all tables; its pushes stay in the totals. Told twice it
+ * does nothing the second time.
+ */
 static __always_inline void inet_object_end(struct inet_object *o)
 {
-	u32 sample = o->sample;
-	u64 id = o->id;
+	u32 sample;
+	u64 id;
 
-	o->dead = 1;
-	if (o->self != (u64)o || !id || sample >= INET_SAMPLES)
+	ts_write(o->dead, 1);
+	if (o->self != (u64)o)
 		return;
-	if (ts_cas(&o->id, id, 0))
+	/*
+	 * A full barrier, which pairs with the swap in inet_object_begin(): either the id that another
+	 * CPU has just given the object is seen here, or `dead` is seen there.
+	 */
+	if (ts_cas(&o->id, 0, 0))
+		return;
+	id = o->id;
+	sample = o->sample;
+	if (!id || sample >= INET_SAMPLES || !ts_cas(&o->id, id, 0))
+		return;
+	if (id & INET_KERNELS) /* never counted as begun */
+		ranked_forget(sample, o->self);
+	else
 		inet_forget(o->self, sample);
+}
+
+/* The object takes its place in a sample. True: it has done so just now. (It may be `dead` by then.) */
+static __always_inline int inet_object_begin(struct inet_object *o, u32 sample, u64 id)
+{
+	o->sample = sample;
+	if (!ts_cas(&o->id, 0, id))
+		return 0;
+	if (!(id & INET_KERNELS))
+		ts_add(&census[ts_bound(sample, INET_SAMPLES - 1)].begun, 1);
+	/* Another CPU has ended it meanwhile, without an id. */
+	if (ts_read(o->dead))
+		inet_object_end(o);
+	return 1;
 }
 
 #endif /* TOPSTAT_INET_OBJECT_H */

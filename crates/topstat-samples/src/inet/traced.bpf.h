@@ -34,8 +34,30 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 		if (o->id)
 			inet_resent_by_count(o, sk);
 		inet_object_end(o);
-	} else if (o->dead) /* the socket is used for another connection, which begins at 0 */
+	} else if (o->dead || o->id) { /* the socket is used for another connection, which begins at 0 */
+		inet_object_end(o);
 		inet_object_reset(o);
+	}
+	return 0;
+}
+
+/*
+ * The socket goes, closed: once for each, after inet_state() was to be told. Each program is left out
+ * of what would interrupt it on its CPU, so what one of the two has missed the other sees.
+ */
+TS_GATE("tp_btf/tcp_destroy_sock", inet_destroy)
+
+SEC("tp_btf/tcp_destroy_sock")
+int BPF_PROG(inet_destroy, struct sock *sk)
+{
+	struct inet_object *o;
+
+	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
+	if (!o || o->self != (u64)o)
+		return 0;
+	if (o->id)
+		inet_resent_by_count(o, sk);
+	inet_object_end(o);
 	return 0;
 }
 
