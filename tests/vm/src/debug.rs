@@ -37,9 +37,11 @@ pub fn cached(cache: &Cache) -> Option<Kernel> {
     candidates.max_by(|a, b| a.version.cmp(&b.version))
 }
 
-/// The first digits of the configuration's hash: enough to tell the few there are apart.
+/// The first digits of the configuration's hash: enough to tell the few there are apart. Comments are not part of it,
+/// for to build it again takes minutes.
 fn config_hash() -> String {
-    let digest = Sha256::digest(CONFIG.as_bytes());
+    let options = CONFIG.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let digest = Sha256::digest(options.collect::<Vec<_>>().join("\n").as_bytes());
     digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 

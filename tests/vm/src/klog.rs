@@ -29,7 +29,7 @@ static REPORT: LazyLock<Regex> = LazyLock::new(|| {
         r"lock held when returning to user space|suspicious RCU usage|[Ii]nvalid wait context|trying to register non-static key",
         r"detected stalls? on |self-detected stall|soft lockup|hard LOCKUP|INFO: task .* blocked for more than",
         r"list_(add|del) corruption|refcount_t: |stack-protector: |stack guard page|corrupted stack end",
-        r"unreferenced object|object already (freed|free)|Redzone |Poison overwritten",
+        r"unreferenced object|new suspected memory leaks|object already (freed|free)|Redzone |Poison overwritten",
         r"scheduling while atomic|sleeping function called from invalid context|workqueue: .* leaked",
         r"Out of memory: Killed process|VFS: Busy inodes",
     ];
@@ -199,6 +199,20 @@ mod tests {
         assert_eq!(headlines(log), [""; 0]);
     }
 
+    /// A fault that is injected is no report; what the kernel makes of it may be one.
+    #[test]
+    fn injected_faults_are_none() {
+        let log = "[   20.1] FAULT_INJECTION: forcing a failure.\n\
+                   [   20.1] name failslab, interval 1, probability 0, space 0, times -1\n\
+                   [   20.1] CPU: 1 PID: 77 Comm: live Not tainted 6.1.192 #1\n[   20.1] Call Trace:\n\
+                   [   20.1]  should_fail_ex+0x1/0x2\n\
+                   [   20.2] live: page allocation failure: order:0, mode:0xcc0(GFP_KERNEL), nodemask=(null)\n\
+                   [   20.2] SLUB: Unable to allocate memory on node -1, gfp=0xcc0(GFP_KERNEL)\n";
+        assert_eq!(headlines(log), [""; 0]);
+        let then = format!("{log}[   20.3] BUG: KASAN: use-after-free in bpf_map_put+0x1/0x2\n");
+        assert_eq!(headlines(&then), ["BUG: KASAN: use-after-free in bpf_map_put+0x1/0x2"]);
+    }
+
     #[test]
     fn each_kind_of_report_is_found() {
         for line in [
@@ -223,6 +237,7 @@ mod tests {
             "list_del corruption. prev->next should be ffff, but was 0000",
             "INFO: trying to register non-static key.",
             "Out of memory: Killed process 77 (sh)",
+            "kmemleak: 2 new suspected memory leaks (see /sys/kernel/debug/kmemleak)",
         ] {
             assert_eq!(headlines(&format!("[   12.345678] {line}\n")), [line], "{line}");
             assert_eq!(headlines(&format!("[   12.345678][   T77] {line}\r\n")), [line], "{line}");

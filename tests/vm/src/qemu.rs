@@ -142,8 +142,12 @@ pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
         Tier::Stock | Tier::Systemd => {}
         // F: consistency checks, Z: red zones, P: poison, U: who allocated and freed.
         Tier::Slub => arguments.push("slub_debug=FZPU"),
-        // Every KASAN report, not the first only: commands share a guest.
-        Tier::Debug => arguments.push("kasan_multi_shot"),
+        Tier::Debug => arguments.extend([
+            // Every KASAN report, not the first only: commands share a guest.
+            "kasan_multi_shot",
+            // Local storage of eBPF comes from these: whoever injects faults may choose them (tests/live/src/fault.rs).
+            "slub_debug=A,kmalloc-cg-1k,kmalloc-cg-512,kmalloc-cg-256,kmalloc-cg-192",
+        ]),
         // The TSC is exact there, and code, stacks and heaps lie at the same addresses in every boot.
         Tier::Icount => {
             arguments.extend([
