@@ -54,8 +54,9 @@ pub struct Observer {
     pub begin_before: Option<&'static str>,
 }
 
+/// libbpf's errors say why only in full.
 fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
-    Error::Kernel { what: what.into(), why: why.to_string() }
+    Error::Kernel { what: what.into(), why: format!("{why:#}") }
 }
 
 /// Has an object be loaded without gates, for programs that nobody will replace. Besides being of no use, each leaves its

@@ -47,8 +47,8 @@ pub fn libbpf_said() -> Vec<String> {
 
 fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
     let why = match reason(&libbpf_said()) {
-        Some(reason) => format!("{why} ({reason})"),
-        None => why.to_string(),
+        Some(reason) => format!("{why:#} ({reason})"),
+        None => format!("{why:#}"),
     };
     Error::Kernel { what: what.into(), why }
 }

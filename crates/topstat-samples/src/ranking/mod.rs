@@ -113,7 +113,7 @@ pub trait Ranked: Send + Sync + Sized + 'static {
         program
             .attach_iter(maps.objects.as_fd())
             .map(Refill::by)
-            .map_err(|e| Error::Kernel { what: format!("attach {}", Self::REFILL), why: e.to_string() })
+            .map_err(|e| Error::Kernel { what: format!("attach {}", Self::REFILL), why: format!("{e:#}") })
     }
 
     /// What of a table could not be counted for reasons of the family's own, so often since it was loaded.

@@ -98,11 +98,11 @@ fn unusable(path: &Path, why: &dyn std::fmt::Display) -> Error {
         true => "start the daemon, which repairs what it can, or remove it with 'topstat unload'",
         false => "run as root",
     };
-    Error::Pins { path: path.to_owned(), why: why.to_string(), advice: advice.to_owned() }
+    Error::Pins { path: path.to_owned(), why: format!("{why:#}"), advice: advice.to_owned() }
 }
 
 fn cannot_pin(path: &Path, why: &dyn std::fmt::Display) -> Error {
-    Error::Kernel { what: format!("pin {}", path.display()), why: why.to_string() }
+    Error::Kernel { what: format!("pin {}", path.display()), why: format!("{why:#}") }
 }
 
 /// A map's file: what its name has behind the last dot, which names of files can't have.
@@ -306,7 +306,7 @@ impl<F: Ranked> Pinned<F> {
                 });
             }
             map.reuse_fd(pinned.as_fd())
-                .map_err(|e| Error::Kernel { what: format!("share the map {name}"), why: e.to_string() })?;
+                .map_err(|e| Error::Kernel { what: format!("share the map {name}"), why: format!("{e:#}") })?;
         }
         Ok(())
     }
