@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Arguments, Completion, Trial};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{cgroup, netns, scratch, taskstats};
+use crate::{cgroup, injected, netns, scratch, taskstats};
 
 /// What a test needs of the host and of whoever runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,10 @@ pub enum Need {
     FuseTimeout,
     /// More time than a usual run of the tests should take: `make soak` has it.
     Minutes,
+    /// A kernel that injects faults.
+    FaultInjection,
+    /// A kernel that looks for memory that nothing points to.
+    LeakDetector,
 }
 
 /// Says that CPUs of this host may be taken offline, as scripts/vm-suite does in guests.
@@ -180,6 +184,8 @@ impl Need {
             Need::Minutes => std::env::var_os("TOPSTAT_SOAK_SECONDS")
                 .is_none()
                 .then(|| "takes a minute: part of make soak, by TOPSTAT_SOAK_SECONDS".to_owned()),
+            Need::FaultInjection => injected::missing(),
+            Need::LeakDetector => injected::no_leaks(),
             Need::Compiler => {
                 let there = |tool: &str| {
                     let asked = std::process::Command::new(tool).arg("--version").output();

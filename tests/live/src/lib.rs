@@ -12,6 +12,7 @@ pub mod drops;
 pub mod faults;
 pub mod harness;
 pub mod instructions;
+pub mod injected;
 pub mod nest;
 pub mod netns;
 pub mod offline;

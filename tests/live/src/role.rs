@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -81,6 +81,15 @@ impl Role {
         match self.answers.recv_timeout(crate::pace::patience(PATIENCE)) {
             Ok(line) => line,
             Err(e) => panic!("the process {} says nothing ({e})", self.pid()),
+        }
+    }
+
+    /// Its next line; `None`: it has ended instead.
+    pub fn hear_or_end(&mut self) -> Option<String> {
+        match self.answers.recv_timeout(crate::pace::patience(PATIENCE)) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("the process {} says nothing", self.pid()),
         }
     }
 

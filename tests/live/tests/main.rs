@@ -20,6 +20,7 @@ mod pins;
 mod pins_faults;
 mod pins_owners;
 mod protocols;
+mod refused;
 mod right;
 mod roles;
 mod rolling;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         ("pins_owners", pins_owners::cases()),
         ("syscall_faults", syscall_faults::cases()),
         ("storm", storm::cases()),
+        ("refused", refused::cases()),
         ("offline", offline::cases()),
         ("tasks_cli", tasks_cli::cases()),
         ("tasks", tasks::cases()),

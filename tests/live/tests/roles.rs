@@ -42,6 +42,7 @@ pub fn play(role: &str, arguments: &[String]) -> ExitCode {
         "unmounted" => unmounted(),
         "unprivileged-pins" => unprivileged_pins(argument(0), argument(1)),
         "planter" => crate::pins_owners::planter(argument(0), argument(1), argument(2)),
+        "faulty" => crate::refused::faulty(argument(0), argument(1), argument(2)),
         "adopter" => adopter(argument(0), argument(1)),
         other => assert!(
             crate::task_roles::play(other, arguments)

@@ -145,7 +145,7 @@ pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
         Tier::Debug => arguments.extend([
             // Every KASAN report, not the first only: commands share a guest.
             "kasan_multi_shot",
-            // Local storage of eBPF comes from these: whoever injects faults may choose them (tests/live/src/fault.rs).
+            // Local storage of eBPF comes from these: whoever injects faults may choose them (tests/live/src/injected.rs).
             "slub_debug=A,kmalloc-cg-1k,kmalloc-cg-512,kmalloc-cg-256,kmalloc-cg-192",
         ]),
         // The TSC is exact there, and code, stacks and heaps lie at the same addresses in every boot.
