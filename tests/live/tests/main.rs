@@ -10,9 +10,9 @@ mod crowd;
 mod delay_roles;
 mod delays;
 mod exact;
-mod groups;
 mod exclusive;
 mod generator;
+mod groups;
 mod networks;
 mod offline;
 mod owners;
@@ -37,8 +37,8 @@ mod tree_faults;
 mod tree_shares;
 mod tree_stopped;
 mod trouble;
-mod unit;
 mod tunnels;
+mod unit;
 
 use std::process::ExitCode;
 

@@ -19,10 +19,8 @@ pub fn refill(object: &Object, maps: &Maps) -> Result<Refill, Error> {
     if Flavour::of_kernel() == Flavour::Full {
         return over_hierarchies(object, PROGRAM, v1_controller(maps));
     }
-    let failed = |why: &dyn std::fmt::Display| Error::Kernel {
-        what: "order all groups again".to_owned(),
-        why: why.to_string(),
-    };
+    let failed =
+        |why: &dyn std::fmt::Display| Error::Kernel { what: "order all groups again".to_owned(), why: why.to_string() };
     let groups = maps.further.iter().find(|(name, _)| *name == "groups");
     let (_, groups) = groups.ok_or_else(|| failed(&"their map is missing"))?;
     bpf::program(object, PROGRAM)?.attach_iter(groups.as_fd()).map(Refill::by).map_err(|e| failed(&e))
@@ -32,10 +30,8 @@ pub fn refill(object: &Object, maps: &Maps) -> Result<Refill, Error> {
 /// process does not see, since it is in a cgroup namespace, groups are made that have tasks.
 pub fn adopt(object: &Object, v1_controller: u32) -> Result<(), Error> {
     for iterator in over_hierarchies(object, "top_adopt_groups", v1_controller)?.iterators {
-        bpf::read_out(&iterator).map_err(|e| Error::Kernel {
-            what: "look for existing cgroups".to_owned(),
-            why: e.to_string(),
-        })?;
+        bpf::read_out(&iterator)
+            .map_err(|e| Error::Kernel { what: "look for existing cgroups".to_owned(), why: e.to_string() })?;
     }
     Ok(())
 }
