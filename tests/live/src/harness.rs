@@ -252,6 +252,15 @@ pub fn crowded() {
     CROWDED.store(true, Ordering::Relaxed);
 }
 
+/// Why a test that has begun could not be done here.
+struct Skipped(String);
+
+/// For a test that finds out only while it runs that the host lacks what it needs: it is reported as ignored, with the
+/// reason. The hook of panics is not called: nothing went wrong.
+pub fn skip(reason: impl Into<String>) -> ! {
+    std::panic::resume_unwind(Box::new(Skipped(reason.into())))
+}
+
 /// Of each test in turn: its name, and what it has noted down.
 static NOTES: Mutex<Vec<(String, Vec<String>)>> = Mutex::new(Vec::new());
 
@@ -313,6 +322,9 @@ fn trial(group: &'static str, case: Case) -> Trial {
             CROWDED.store(false, Ordering::Relaxed);
             ONCE.store(false, Ordering::Relaxed);
             let Err(panic) = std::panic::catch_unwind(case.run) else { break };
+            if let Some(Skipped(reason)) = panic.downcast_ref() {
+                return Ok(Completion::ignored_with(reason));
+            }
             if attempt == ATTEMPTS || ONCE.load(Ordering::Relaxed) || !CROWDED.load(Ordering::Relaxed) {
                 std::panic::resume_unwind(panic);
             }

@@ -71,3 +71,9 @@ pub fn limits() -> Limits {
         ..usual
     }
 }
+
+/// The CPU time of the calling thread. Unlike the time that passes, it does not depend on who else runs.
+pub fn own_cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

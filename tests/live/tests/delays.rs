@@ -87,6 +87,25 @@ fn sum_of(snapshot: &Snapshot, column: &str, value: u32) -> u64 {
     snapshot.rows.iter().filter(|row| row.object[column] == Field::from(value)).map(|row| row.value).sum()
 }
 
+/// Has a role read until it has waited for the disk so many times more, by the kernel's own count. How often a read waits
+/// is up to the disk: a fast one may answer before anybody waits. Where it nearly always does there is nothing to test.
+fn read_until_it_waited(reader: &mut Role, stats: &Taskstats, times: u64) {
+    /// So much is read at a time, and so often: a disk that lets nobody wait is done with it in seconds.
+    const BLOCKS: u64 = 100;
+    const ROUNDS: u64 = 300;
+    let count = |reader: &Role| stats.of_process(reader.pid()).blkio.1;
+    let before = count(reader);
+    for _ in 0..ROUNDS {
+        reader.tell(&BLOCKS.to_string());
+        reader.expect("read");
+        if count(reader) >= before + times {
+            return;
+        }
+    }
+    let waited = count(reader) - before;
+    harness::skip(format!("needs a disk that is waited for: {} reads waited {waited} times", BLOCKS * ROUNDS));
+}
+
 /// Time for whoever has just said something to leave its CPU.
 fn settle() {
     std::thread::sleep(Duration::from_millis(50));
@@ -118,16 +137,14 @@ fn reads_from_a_disk_are_as_taskstats_says() {
     let mut reader = Role::start("disk-reader", &[file.path(), "1"]);
     reader.expect("ready");
     // What it has waited for before does not count.
-    reader.tell("100");
-    reader.expect("read");
+    read_until_it_waited(&mut reader, &stats, 1);
     settle();
     let before = stats.of_process(reader.pid());
     let mut source = load(&endless());
-    reader.tell("1000");
-    reader.expect("read");
+    read_until_it_waited(&mut reader, &stats, 100);
     settle();
     let after = stats.of_process(reader.pid());
-    assert!(after.blkio.1 >= before.blkio.1 + 500, "1000 reads waited {} times", after.blkio.1 - before.blkio.1);
+    note(format!("{} waits", after.blkio.1 - before.blkio.1));
     compare(&mut *source, reader.pid(), &before, &after, &["delays/blkio"]);
 }
 
@@ -141,9 +158,7 @@ fn a_process_has_what_its_threads_waited() {
     let before = stats.of_process(reader.pid());
     let mut source = load(&endless());
     let mut by_thread = load(&Options { threads: true, ..endless() });
-    reader.tell("200");
-    // While they read: what the threads have together is what they are found to have.
-    reader.expect("read");
+    read_until_it_waited(&mut reader, &stats, 100);
     settle();
     let after = stats.of_process(reader.pid());
     compare(&mut *source, reader.pid(), &before, &after, &["delays/blkio"]);
@@ -160,7 +175,8 @@ fn a_process_has_what_its_threads_waited() {
 
 /// Threads that end as soon as they have what they waited for: when they leave their CPU they may have been reaped.
 fn what_a_thread_waited_at_its_end_is_its_process_s() {
-    /// So many turns are compared. Not all can be: one impossible wait, of whomever, and a turn proves nothing.
+    /// So many turns are compared. Not all can be: one impossible wait, of whomever, and a turn proves nothing; nor does
+    /// one in which the disk was so fast that nobody waited.
     const COMPARED: usize = 20;
     const TURNS: usize = 600;
     let _accounting = Accounting::set(true);
@@ -174,8 +190,11 @@ fn what_a_thread_waited_at_its_end_is_its_process_s() {
         let snapshot = snapshot(&mut *source, "delays/blkio");
         (stats.of_process(pid).blkio.0, sum_of(&snapshot, "pid", pid), impossible(&snapshot))
     };
-    let (mut before, mut turns, mut compared, mut ns) = (look(), 0, 0, 0);
+    let (mut before, mut turns, mut compared, mut waited, mut ns) = (look(), 0, 0, 0, 0);
     while compared < COMPARED {
+        if turns == TURNS && waited < COMPARED {
+            harness::skip(format!("needs a disk that is waited for: in {turns} turns it was {waited} times"));
+        }
         assert!(turns < TURNS, "no more than {compared} turns of {turns} without impossible waits");
         turns += 1;
         reader.tell("1");
@@ -183,15 +202,15 @@ fn what_a_thread_waited_at_its_end_is_its_process_s() {
         settle();
         let after = look();
         let (truth, found) = (after.0 - before.0, after.1 - before.1);
+        waited += usize::from(truth > 0);
         if after.2 == before.2 {
             assert_eq!(found, truth, "in turn {turns}");
-            compared += 1;
+            compared += usize::from(truth > 0);
             ns += truth;
         }
         before = after;
     }
-    note(format!("{compared} turns of {turns} without impossible waits: {ns} ns, as taskstats says"));
-    assert!(ns > 0, "nobody waited");
+    note(format!("{compared} turns of {turns} with waits, none impossible: {ns} ns, as taskstats says"));
 }
 
 fn who_waits_most_comes_first() {
@@ -204,9 +223,8 @@ fn who_waits_most_comes_first() {
     let stats = Taskstats::connect().expect("taskstats");
     let before: Vec<_> = readers.iter().map(|reader| stats.of_process(reader.pid()).blkio.0).collect();
     let mut source = load(&endless());
-    for (reader, blocks) in readers.iter_mut().zip(["100", "800", "400", "200"]) {
-        reader.tell(blocks);
-        reader.expect("read");
+    for (reader, times) in readers.iter_mut().zip([10, 80, 40, 20]) {
+        read_until_it_waited(reader, &stats, times);
     }
     settle();
     let truth: Vec<_> = readers
@@ -242,8 +260,7 @@ fn what_has_ended_is_in_the_total() {
     settle();
     let before = stats.of_process(reader.pid());
     let mut source = load(&endless());
-    reader.tell("500");
-    reader.expect("read");
+    read_until_it_waited(&mut reader, &stats, 50);
     settle();
     let waited = stats.of_process(reader.pid()).blkio.0 - before.blkio.0;
     let pid = reader.pid();
@@ -269,12 +286,29 @@ fn pressed_for_memory_is_as_taskstats_says() {
     settle();
     let before = stats.of_process(presser.pid());
     let mut source = load(&endless());
-    presser.tell("3000");
-    presser.expect("pressed");
-    settle();
-    let after = stats.of_process(presser.pid());
+    let after = press_until_it_waited(&mut presser, &stats, &before);
     compare(&mut *source, presser.pid(), &before, &after, &["delays/blkio", "delays/reclaim", "delays/thrashing"]);
     presser.finish();
+}
+
+/// Has it press for as long as it takes until it has waited for each of what there is to wait for. A fast disk may give
+/// pages back before anybody waits for them.
+fn press_until_it_waited(presser: &mut Role, stats: &Taskstats, before: &Waits) -> Waits {
+    const ROUNDS: u32 = 20;
+    for _ in 0..ROUNDS {
+        presser.tell("1000");
+        presser.expect("pressed");
+        settle();
+        let after = stats.of_process(presser.pid());
+        let more = |now: (u64, u64), then: (u64, u64)| now.0 > then.0;
+        if more(after.blkio, before.blkio)
+            && more(after.reclaim, before.reclaim)
+            && more(after.thrashing, before.thrashing)
+        {
+            return after;
+        }
+    }
+    harness::skip(format!("needs memory that is waited for: not in {ROUNDS} seconds of pressing"))
 }
 
 fn copying_on_writing_is_as_taskstats_says() {
@@ -317,10 +351,11 @@ fn swapping_in_is_as_taskstats_says() {
 
 /// One wait of some seconds is over at once. What is shown per second stays a second, but for the grain of the window.
 ///
-/// Where the kernel has taken down the wait wrongly (see [`impossible`]) there is nothing to see: another one is made.
+/// Where the kernel has taken down the wait wrongly (see [`impossible`]), or the test came too late to look while it was
+/// shown, there is nothing to see: another one is made.
 fn a_long_wait_is_not_of_one_moment() {
     const TRIES: u32 = 5;
-    assert!((0..TRIES).any(|_| long_wait()), "the kernel's own figure was wrong {TRIES} times");
+    assert!((0..TRIES).any(|_| long_wait()), "the kernel's own figure was wrong, or the test too late, {TRIES} times");
 }
 
 fn long_wait() -> bool {
@@ -336,9 +371,11 @@ fn long_wait() -> bool {
     let before = stats.of_process(reader.pid()).blkio.0;
     let mut source = load(&Options::default());
     reader.tell("1");
+    /// A look within so long of the end of the wait finds at least half a second of it.
+    const SOON: Duration = Duration::from_millis(400);
     let (mut found, mut wrong) = (Vec::new(), 0);
     let begun = Instant::now();
-    let mut answered = None;
+    let (mut answered, mut looked, mut longest) = (None, begun, Duration::ZERO);
     while answered.is_none_or(|at: Instant| at.elapsed() < Duration::from_millis(1300)) {
         assert!(begun.elapsed() < Duration::from_secs(30), "a read takes for ever");
         std::thread::sleep(Duration::from_millis(50));
@@ -350,12 +387,14 @@ fn long_wait() -> bool {
         let snapshot = snapshot(&mut *source, "delays/blkio");
         found.push(sum_of(&snapshot, "pid", reader.pid()));
         wrong = impossible(&snapshot);
+        longest = longest.max(looked.elapsed());
+        looked = Instant::now();
     }
     let waited = stats.of_process(reader.pid()).blkio.0 - before;
     let most = found.iter().copied().max().expect("snapshots");
     note(format!("one wait of {waited} ns; at most {most} ns per second were shown"));
     reader.finish();
-    if wrong > 0 && most == 0 {
+    if (wrong > 0 && most == 0) || longest > SOON {
         return false;
     }
     assert!(waited > 2_000_000_000, "the read was not throttled: {waited} ns");

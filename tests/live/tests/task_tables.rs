@@ -81,15 +81,20 @@ fn a_spinner_is_as_large_as_the_kernel_says() {
 }
 
 fn total_is_time_times_cpus() {
+    const LOOKS: u32 = 20;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut source = load(&["tasks/cpu", "cgroups/cpu"], &Options::default());
     std::thread::sleep(Duration::from_millis(1300));
     for path in ["tasks/cpu", "cgroups/cpu"] {
-        let snapshot = snapshot(&mut *source, path);
-        let per_cpu = snapshot.total as f64 / cpus as f64;
-        note(format!("{path}: total {} ns on {cpus} CPUs", snapshot.total));
-        // To a jiffy, and to the moment in which one CPU was read after the other.
-        assert!((per_cpu - 1e9).abs() <= 15e6, "{path}: total {} ns on {cpus} CPUs", snapshot.total);
+        // To a jiffy, and to the moment in which one CPU was read after the other. On a busy host others may run in that
+        // moment: then it is looked at again.
+        let mut totals = Vec::new();
+        let right = (0..LOOKS).any(|_| {
+            totals.push(snapshot(&mut *source, path).total);
+            (totals[totals.len() - 1] as f64 / cpus as f64 - 1e9).abs() <= 15e6
+        });
+        note(format!("{path}: total {totals:?} ns on {cpus} CPUs"));
+        assert!(right, "{path}: total {totals:?} ns on {cpus} CPUs");
     }
 }
 
