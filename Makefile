@@ -3,8 +3,8 @@
 
 PREFIX ?= /usr/local
 DESTDIR ?=
-# What `make run` runs.
-ARGS ?= top tcp_v4/conns_pps
+# What `make run` runs instead: make run ARGS='top tasks/cpu'
+ARGS ?=
 # What `make bench` measures, one after the other: make bench BENCH='push read'
 BENCH ?= push overhead read memory exact tree refresh switch icount accuracy
 # Options for each of them: make bench BENCH=push BENCHFLAGS='--rounds 3'
@@ -49,10 +49,15 @@ build: ## Build the program: target/release/topstat
 	$(CARGO) build --release --locked -p topstat $(CARGOFLAGS)
 
 .PHONY: run
-run: ## Install what is missing, build, and show the hottest connections of this host
+run: ## Install what is missing, build, and show the hottest connections of this host (of none: of a load of its own)
 	@scripts/setup build
+ifeq ($(ARGS),)
+	$(CARGO) build --release --locked -p topstat -p topstat-load $(CARGOFLAGS)
+	@AS_ROOT='$(AS_ROOT)' scripts/run $(TOPSTAT) $(TARGET)/release/topstat-load tcp_v4/conns_pps
+else
 	@$(MAKE) --no-print-directory build
 	@$(AS_ROOT) $(TOPSTAT) $(ARGS)
+endif
 
 .PHONY: test
 test: ## Install what is missing and run every test; as root also those that need the kernel

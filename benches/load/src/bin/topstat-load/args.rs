@@ -122,6 +122,10 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS")]
     allow_address: Vec<IpAddr>,
 
+    /// End when the process that has started this one ends, however it does
+    #[arg(long)]
+    pub end_with_parent: bool,
+
     /// Add what each connection did to the result
     #[arg(long)]
     pub per_connection: bool,

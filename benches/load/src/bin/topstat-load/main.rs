@@ -32,6 +32,10 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(|source| Error::System { what: "catch signals".into(), source })?;
     }
+    if args.end_with_parent {
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
+            .map_err(|errno| Error::System { what: "ask to be ended with the parent".into(), source: errno.into() })?;
+    }
     let config = args.config();
     let plan = args.plan(config.connections)?;
     let limits = args.limits(stop);
