@@ -140,13 +140,21 @@ fn run_cell(matrix: &Matrix<'_>, cell: Cell) -> Row {
             run_on(matrix, cell, &kernel)
         })
         .map_err(|error| {
-            eprintln!("topstat-vm: {} {}: {error:#}", cell.series, cell.tier);
-            match error.downcast_ref::<Unavailable>() {
+            let outcome = match error.downcast_ref::<Unavailable>() {
                 Some(_) => Outcome::Skipped(format!("{error:#}")),
                 None => Outcome::Crashed(format!("{error:#}")),
-            }
+            };
+            eprintln!("{}", no_guest(cell, &outcome));
+            outcome
         });
     row
+}
+
+/// What is said of a cell without a guest: one line, which scripts/test looks for.
+fn no_guest(cell: Cell, outcome: &Outcome) -> String {
+    let why = outcome.note();
+    let why: Vec<_> = why.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    format!("--- {}-{}: {} {}", cell.series, cell.tier, outcome.word(), why.join("; "))
 }
 
 fn run_on(matrix: &Matrix<'_>, cell: Cell, kernel: &Kernel) -> Result<Session> {
@@ -193,6 +201,17 @@ mod tests {
         assert_eq!(cells.len(), 11);
         assert_eq!(cells[0], Cell { series: debug::SERIES, tier: Tier::Debug });
         assert_eq!(cells[10].tier, Tier::Stock);
+    }
+
+    #[test]
+    fn a_kernel_that_can_not_be_had_is_one_line() {
+        let cell = Cell { series: Series::V5_10, tier: Tier::Stock };
+        let why = "Debian's packages cannot be had:\n  E: no such host\n";
+        assert_eq!(
+            no_guest(cell, &Outcome::Skipped(why.into())),
+            "--- 5.10-stock: skipped Debian's packages cannot be had:; E: no such host"
+        );
+        assert_eq!(no_guest(cell, &Outcome::Crashed("no boot".into())), "--- 5.10-stock: CRASHED no boot");
     }
 
     #[test]
