@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{Key, eventually, role};
 
 /// How long a daemon may take to be there, and to be gone. Programs are verified meanwhile, on a busy host.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Where a daemon's things are. Several daemons may follow each other there.
 pub struct Place {
@@ -33,7 +33,8 @@ impl Place {
     #[allow(clippy::new_without_default)]
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("topstat-live-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        // No name is the beginning of another one: they are looked for in lists of mounts.
+        let name = format!("topstat-live-{}-{}-place", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let mount = std::env::temp_dir().join(&name);
         Self { pid_file: mount.with_extension("pid"), pins: Path::new("/sys/fs/bpf").join(name), mount }
     }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs tests one after the other, for they share the host. A test whose needs are not met is reported as ignored, with
-//! the reason, and never as passed.
+//! Runs tests one after the other, for they share the host; but first, side by side, those that do not mind. A test whose
+//! needs are not met is reported as ignored, with the reason, and never as passed.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Completion, Trial};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{cgroup, injected, netns, scratch, taskstats};
+use crate::{cgroup, injected, netns, pace, scratch, taskstats};
 
 /// What a test needs of the host and of whoever runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,6 +74,9 @@ pub enum Need {
     /// A kernel that looks for memory that nothing points to.
     LeakDetector,
 }
+
+/// For how many seconds things are watched that might grow. Nobody waits for that unless this says so.
+pub const SOAK_SECONDS: &str = "TOPSTAT_SOAK_SECONDS";
 
 /// Says that CPUs of this host may be taken offline, as scripts/vm-suite does in guests.
 const SPARE_CPU: &str = "TOPSTAT_LIVE_SPARE_CPU";
@@ -181,9 +184,9 @@ impl Need {
                 let found = std::fs::metadata("/proc/sys/fs/fuse/default_request_timeout").err();
                 found.map(|e| format!("needs timeouts of FUSE requests (Linux 6.15): {e}"))
             }
-            Need::Minutes => std::env::var_os("TOPSTAT_SOAK_SECONDS")
-                .is_none()
-                .then(|| "takes a minute: part of make soak, by TOPSTAT_SOAK_SECONDS".to_owned()),
+            Need::Minutes => std::env::var_os(SOAK_SECONDS)
+                .is_none_or(|said| said.is_empty())
+                .then(|| format!("takes minutes: part of make soak, by {SOAK_SECONDS}")),
             Need::FaultInjection => injected::missing(),
             Need::LeakDetector => injected::no_leaks(),
             Need::Compiler => {
@@ -221,6 +224,9 @@ pub struct Case {
     pub name: &'static str,
     /// What it needs.
     pub needs: &'static [Need],
+    /// Whether it may run while others do: it neither measures nor makes load, takes no snapshot whose rows or totals are
+    /// asserted, and changes nothing that all share (sysctls, limits, CPUs, delay accounting).
+    pub beside: bool,
     /// The test itself; it fails by panicking.
     pub run: fn(),
 }
@@ -229,27 +235,43 @@ pub struct Case {
 #[macro_export]
 macro_rules! case {
     ($run:path $(, $need:ident)* $(,)?) => {
-        $crate::Case { name: stringify!($run), needs: &[$($crate::Need::$need),*], run: $run }
+        $crate::Case { name: stringify!($run), needs: &[$($crate::Need::$need),*], beside: false, run: $run }
     };
 }
+
+/// The same of a test that may run while others do: see [`Case::beside`].
+#[macro_export]
+macro_rules! beside {
+    ($run:path $(, $need:ident)* $(,)?) => {
+        $crate::Case { beside: true, ..$crate::case!($run $(, $need)*) }
+    };
+}
+
+/// So many run side by side: they wait more than they compute.
+const BESIDE: usize = 4;
 
 /// How often a test is tried whose tables were full of other people's traffic.
 const ATTEMPTS: u32 = 4;
 /// How long to wait for them to be done.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-static CROWDED: AtomicBool = AtomicBool::new(false);
-static ONCE: AtomicBool = AtomicBool::new(false);
+thread_local! {
+    /// Of the test that runs on this thread.
+    static CROWDED: Cell<bool> = const { Cell::new(false) };
+    static ONCE: Cell<bool> = const { Cell::new(false) };
+    /// Its place among the notes.
+    static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+}
 
-/// For a test that allows for other traffic itself: if it fails it has failed.
+/// For a test that allows for other traffic itself: if it fails it has failed. To be called by the test's own thread.
 pub fn once() {
-    ONCE.store(true, Ordering::Relaxed);
+    ONCE.set(true);
 }
 
 /// Says that other traffic may have come in between: a snapshot's rows were all taken, some of them by sockets that are
-/// not the tests', or there is more in the total than the test has sent. If the test fails it is tried again.
+/// not the tests', or there is more in the total than the test has sent. If the test fails it is tried again. To be called by the test's own thread.
 pub fn crowded() {
-    CROWDED.store(true, Ordering::Relaxed);
+    CROWDED.set(true);
 }
 
 /// Why a test that has begun could not be done here.
@@ -268,10 +290,13 @@ fn notes() -> std::sync::MutexGuard<'static, Vec<(String, Vec<String>)>> {
     NOTES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes down something measured, to be printed at the end.
+/// Notes down something measured, to be printed at the end. Where a test's other threads do, it is the last one's that has
+/// begun: only of tests that run alone is that known to be theirs.
 pub fn note(text: impl Into<String>) {
-    if let Some((_, lines)) = notes().last_mut() {
-        lines.push(text.into());
+    let mut notes = notes();
+    let last = notes.len().checked_sub(1);
+    if let Some(number) = NUMBER.get().or(last) {
+        notes[number].1.push(text.into());
     }
 }
 
@@ -290,23 +315,31 @@ fn alone() -> Option<File> {
 /// are run that have one of these.
 const ONLY: &str = "TOPSTAT_LIVE_ONLY";
 
+/// What libtest's programs end with when a test failed.
+const FAILED: u8 = 101;
+
 /// Runs the tests that the command line asks for.
 pub fn run(cases: Vec<(&'static str, Vec<Case>)>) -> ExitCode {
-    let mut arguments = Arguments::from_args();
+    let arguments = Arguments::from_args();
     let _lock = (!arguments.list).then(alone);
-    arguments.test_threads.get_or_insert(1);
     let only = std::env::var(ONLY).unwrap_or_default();
     let wanted = |trial: &Trial| only.is_empty() || only.split_whitespace().any(|part| trial.name().contains(part));
-    let trials = cases
-        .into_iter()
-        .flat_map(|(group, cases)| cases.into_iter().map(move |case| trial(group, case)))
-        .filter(wanted)
-        .collect();
-    let conclusion = libtest_mimic::run(&arguments, trials);
+    let (mut beside, mut one_by_one) = (Vec::new(), Vec::new());
+    for (group, case) in cases.into_iter().flat_map(|(group, cases)| cases.into_iter().map(move |case| (group, case))) {
+        let part = if case.beside { &mut beside } else { &mut one_by_one };
+        part.extend(Some(trial(group, case)).filter(wanted));
+    }
+    // Guests have as many CPUs as one of the host's.
+    let threads = if pace::slowdown() > 1 { 1 } else { BESIDE };
+    let conclude = |trials: Vec<Trial>, threads: usize| {
+        let threads = arguments.test_threads.unwrap_or(threads);
+        libtest_mimic::run(&Arguments { test_threads: Some(threads), ..arguments.clone() }, trials)
+    };
+    let failed = [(beside, threads), (one_by_one, 1)].map(|(trials, threads)| conclude(trials, threads).has_failed());
     for (title, lines) in notes().iter() {
         println!("{title}\n    {}", lines.join("\n    "));
     }
-    conclusion.exit_code()
+    if failed.contains(&true) { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
 }
 
 fn trial(group: &'static str, case: Case) -> Trial {
@@ -317,15 +350,18 @@ fn trial(group: &'static str, case: Case) -> Trial {
             return Ok(Completion::ignored_with(reason));
         }
         let begun = Instant::now();
-        notes().push((title.clone(), Vec::new()));
+        let mut noted = notes();
+        NUMBER.set(Some(noted.len()));
+        noted.push((title.clone(), Vec::new()));
+        drop(noted);
         for attempt in 1.. {
-            CROWDED.store(false, Ordering::Relaxed);
-            ONCE.store(false, Ordering::Relaxed);
+            CROWDED.set(false);
+            ONCE.set(false);
             let Err(panic) = std::panic::catch_unwind(case.run) else { break };
             if let Some(Skipped(reason)) = panic.downcast_ref() {
                 return Ok(Completion::ignored_with(reason));
             }
-            if attempt == ATTEMPTS || ONCE.load(Ordering::Relaxed) || !CROWDED.load(Ordering::Relaxed) {
+            if attempt == ATTEMPTS || ONCE.get() || !CROWDED.get() {
                 std::panic::resume_unwind(panic);
             }
             note(format!("attempt {attempt} failed among other traffic, which filled the tables; trying again"));

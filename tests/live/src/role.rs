@@ -10,7 +10,7 @@ use std::time::Duration;
 /// The variable that says which role a process has.
 pub const VARIABLE: &str = "TOPSTAT_LIVE_ROLE";
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 static STARTED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 use topstat_live::daemon::{Document, Place, Stat, samples};
 use topstat_live::taskstats::Accounting;
 use topstat_live::watch::ENDLESS_MS;
-use topstat_live::{Case, Daemon, Key, case, harness, limits, note, pace, truth};
+use topstat_live::{Case, Daemon, Key, beside, case, harness, limits, note, pace, truth};
 use topstat_load::{Config, Dist, Limits, Load, Plan};
 
 pub fn cases() -> Vec<Case> {
     vec![
         case!(every_file_is_there_with_its_mode, Root, Fuse),
-        case!(a_group_may_read_and_nobody_else, Root, Fuse),
+        beside!(a_group_may_read_and_nobody_else, Root, Fuse),
         case!(what_it_shows_is_what_was_carried, Root, Fuse),
         case!(each_of_the_three_switches_stops_counting, Root, Fuse),
         case!(a_slow_reader_gets_one_snapshot, Root, Fuse),
