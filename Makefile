@@ -15,6 +15,10 @@ SECONDS ?= 3600
 FUZZ ?=
 # Whose system calls `make faults` has fail: those of one command, such as unload; or of all.
 FAULTS ?= all
+# Which Debians `make fresh` tries: 12, 13.
+FRESH ?= 12
+# Of the environment, what it is to know also where sudo runs it.
+FRESH_KEEPS := TOPSTAT_FRESH_CACHE TOPSTAT_FRESH_SECONDS TOPSTAT_SOAK_SECONDS XDG_CACHE_HOME CARGO_INCREMENTAL
 # Options for cargo: make test CARGOFLAGS=-j1
 CARGOFLAGS ?=
 
@@ -28,7 +32,7 @@ CMD ?=
 # Loading eBPF programs takes root.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 # By their first line: most have no ending.
-SHELL_SCRIPTS = $(shell grep -rlE --exclude-dir=target --exclude-dir=.git '^\#!.*\b(ba)?sh$$' .)
+SHELL_SCRIPTS = $(shell grep -rlE --exclude-dir=target --exclude-dir=.git --exclude-dir=.cache '^\#!.*\b(ba)?sh$$' .)
 
 # A toolchain of rustup's, where a shell that did not log in does not find it.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -60,10 +64,16 @@ else
 endif
 
 .PHONY: test
-test: ## Install what is missing and run every test; as root also those that need the kernel
+test: ## Install what is missing and run every test but the soak; as root also those that need the kernel
 	@scripts/setup build test
-	@scripts/setup vm || echo "tests on other kernels will be skipped: see above"
+	@[ -z "$${TOPSTAT_TEST_KERNELS-all}" ] || scripts/setup vm || \
+		echo "tests on other kernels will be skipped: see above"
 	@scripts/test
+
+.PHONY: fresh
+fresh: ## The first two commands of a newcomer, on a bare Debian 12; FRESH='12 13' also on 13. Wants root, takes a while
+	@scripts/setup fresh
+	@$(AS_ROOT) env $(foreach name,$(FRESH_KEEPS),$(if $($(name)),$(name)='$($(name))')) scripts/fresh $(FRESH)
 
 .PHONY: lint
 lint: lint-format lint-rust lint-shell lint-lints ## Check the formatting, and what clippy and shellcheck have to say
@@ -72,7 +82,7 @@ lint: lint-format lint-rust lint-shell lint-lints ## Check the formatting, and w
 lint-format lint-rust lint-shell lint-lints: lint-setup
 # All files, not what cargo knows of: `cargo fmt` does not see the modules that a build script names.
 lint-format:
-	@find . -name target -prune -o -name '*.rs' -print0 | xargs -0 rustfmt --check
+	@find . \( -name target -o -name .cache \) -prune -o -name '*.rs' -print0 | xargs -0 rustfmt --check
 lint-rust:
 	$(CARGO) clippy --workspace --all-targets --locked $(CARGOFLAGS) -- -D warnings
 lint-shell:

@@ -17,7 +17,7 @@ use crate::right::{HANDSHAKE_RX, assert_right, exchange};
 const UDP_LITE: i32 = 136;
 
 pub fn cases() -> Vec<Case> {
-    let of_protocol = |name, needs: &'static [Need], run| Case { name, needs, run };
+    let of_protocol = |name, needs: &'static [Need], run| Case { name, needs, beside: false, run };
     vec![
         case!(multicast, Root, Netns),
         case!(sockets_that_hand_on_to_each_other, Root),

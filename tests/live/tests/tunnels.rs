@@ -262,11 +262,17 @@ macro_rules! tunnels {
 
         pub fn cases() -> Vec<Case> {
             let mut cases = vec![
-                $(Case { name: stringify!($name), needs: const { &[Need::Root, Need::Netns, $tunnel.needs] }, run: $name }),*
+                $(Case {
+                    name: stringify!($name),
+                    needs: const { &[Need::Root, Need::Netns, $tunnel.needs] },
+                    beside: false,
+                    run: $name,
+                }),*
             ];
             cases.push(Case {
                 name: "a_socket_of_the_kernel_ends",
                 needs: const { &[Need::Root, Need::Netns, L2TP] },
+                beside: false,
                 run: a_socket_of_the_kernel_ends,
             });
             cases
