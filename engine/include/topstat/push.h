@@ -117,6 +117,14 @@ TS_INLINE void ts_push_total(struct ts_table *t, const struct ts_tick *tick, u32
 	ts_window_add(&t->total, tick, part, amount);
 }
 
+/* So much of some object is not known (T6). */
+TS_INLINE void ts_bound_unknown(struct ts_table *t, const struct ts_tick *tick, u64 most)
+{
+	if (ts_read(t->refused.slide) != tick->slide)
+		ts_window_begin(&t->refused, tick);
+	ts_window_add(&t->refused, tick, 0, most);
+}
+
 /*
  * P5, besides the push to the total: that had no object, though it should have had one. Where it was used
  * over time (spread.h) all of it counts to now, and so bounds the object for longer than need be, never
@@ -126,10 +134,19 @@ TS_NOINLINE int ts_refuse(struct ts_table *t, const struct ts_tick *tick, u64 am
 {
 	if (!t || !tick)
 		return 0;
-	if (ts_read(t->refused.slide) != tick->slide)
-		ts_window_begin(&t->refused, tick);
-	ts_window_add(&t->refused, tick, 0, amount);
+	ts_bound_unknown(t, tick, amount);
 	ts_add(&t->unobjected, 1);
+	return 0;
+}
+
+/* Of an event it can't be told how much it is, but it is no more than `most`: it is not pushed, and may be of
+ * any object (T6). */
+TS_NOINLINE int ts_push_opaque(struct ts_table *t, const struct ts_tick *tick, u64 most)
+{
+	if (!t || !tick)
+		return 0;
+	ts_bound_unknown(t, tick, most);
+	ts_add(&t->opaque, 1);
 	return 0;
 }
 

@@ -32,7 +32,8 @@
  *       greatest missed[] of the last period. Hence the proof: rows that are at
  *       least that large are the true top.
  *   T6  refused is the window of all that was pushed on this CPU to the total alone though
- *       it should have had an object. So what is not known of an object, which may be all
+ *       it should have had an object, and of all that was not pushed at all, since how much it
+ *       was could not be told: there, of the most that it can have been. So what is not known of an object, which may be all
  *       of it, is never more than the sum of all CPUs' refused: within the period in a
  *       dynamic table, ever in a static one. Hence the proof where something was refused:
  *       rows that are larger by that sum than whatever has no row.

@@ -30,7 +30,7 @@ static __noinline int inet_opaque(struct __sk_buff *skb, u64 sock, u32 sample)
 	void *xfrm = NULL;
 	struct ts_config *c;
 	struct ts_bank *bank;
-	u32 device = 0;
+	u32 device = 0, packets = skb->gso_segs;
 
 	if (sample >= INET_SAMPLES)
 		return 0;
@@ -46,12 +46,14 @@ static __noinline int inet_opaque(struct __sk_buff *skb, u64 sock, u32 sample)
 	if (!bank)
 		return 0;
 	c = settings.config[sample];
+	ts_bank_to(bank, constants.shape.table_stride, c, settings.all.generation, bpf_jiffies64());
 	if (!xfrm && c[INET_PPS].enabled)
-		ts_add(&ranked_table(bank, INET_PPS)->opaque, 1);
+		ts_push_opaque(ranked_table(bank, INET_PPS), &bank->tick[INET_PPS], packets ? packets : 1);
+	/* A packet's payload is shorter than the packet. */
 	if (c[INET_BPS].enabled)
-		ts_add(&ranked_table(bank, INET_BPS)->opaque, 1);
+		ts_push_opaque(ranked_table(bank, INET_BPS), &bank->tick[INET_BPS], skb->len);
 	if (c[INET_BYTES].enabled)
-		ts_add(&ranked_table(bank, INET_BYTES)->opaque, 1);
+		ts_push_opaque(ranked_table(bank, INET_BYTES), &bank->tick[INET_BYTES], skb->len);
 	return !!xfrm;
 }
 
