@@ -2,15 +2,20 @@
 //! Other processes: the tests' own program, started again in a role. The roles themselves are the tests'.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The variable that says which role a process has.
 pub const VARIABLE: &str = "TOPSTAT_LIVE_ROLE";
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The path of this program. It is asked for at the beginning: in another mount namespace, below a chroot, the kernel no
+/// longer tells it as it is seen from there.
+static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| std::env::current_exe().expect("the path of this program"));
 
 static STARTED: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
@@ -22,12 +27,13 @@ pub fn is_own(pid: u64) -> bool {
 
 /// The role of this process and its arguments, where it has one.
 pub fn own() -> Option<(String, Vec<String>)> {
+    LazyLock::force(&PROGRAM);
     Some((std::env::var(VARIABLE).ok()?, std::env::args().skip(1).collect()))
 }
 
 /// What starts this program in a role, for whom [`Role`] is not enough.
 pub fn command(role: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().expect("the path of this program"));
+    let mut command = Command::new(&*PROGRAM);
     command.env(VARIABLE, role);
     command
 }
