@@ -43,6 +43,11 @@ pub fn programs() -> &'static [String] {
     })
 }
 
+/// How many programs are attached, or gone on into from a gate: as many as there are links.
+pub fn hooks() -> usize {
+    programs().iter().filter(|name| !name.ends_with("_enter")).count()
+}
+
 /// How many of them are gates.
 pub fn gates() -> usize {
     programs().iter().filter(|name| name.ends_with("_enter")).count()

@@ -209,7 +209,7 @@ fn replaced_under_load() {
     }
     let kept = seen.last().unwrap().clone();
     let old = Ids { programs: seen.concat_ids().difference(&kept).copied().collect(), ..Ids::default() };
-    assert_eq!(old.programs.len(), UPGRADES as usize * 6);
+    assert_eq!(old.programs.len(), UPGRADES as usize * nest::hooks());
     assert!(eventually(Duration::from_secs(5), || old.left().is_empty()), "left: {:?}", old.left());
     note(format!("{UPGRADES} upgrades: all of {} packets", tally.packets()));
 }

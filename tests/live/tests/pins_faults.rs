@@ -102,7 +102,7 @@ fn what_is_missing_is_put_back() {
         make();
         let (state, adopted) = adopt(&nest.pins).unwrap();
         assert_eq!((adopted, state.programs().len()), (Adopted::Upgraded, nest::programs().len()), "{fault}");
-        assert_eq!(fs::read_dir(family.join("links")).unwrap().count(), 6, "{fault}");
+        assert_eq!(fs::read_dir(family.join("links")).unwrap().count(), nest::hooks(), "{fault}");
         assert_counting(&nest, &mut tally, fault);
         assert_eq!(adopt(&nest.pins).unwrap().1, Adopted::Found, "{fault}");
     }

@@ -38,6 +38,7 @@ pub fn play(role: &str, arguments: &[String]) -> ExitCode {
         "group-watcher" => crate::groups::watcher(argument(0)),
         "topstat" => return topstat(arguments),
         "no-fuse" => no_fuse(),
+        "capabilities" => crate::service::capabilities_needed(),
         "spinner" => spinner(argument(0), argument(1)),
         "unmounted" => unmounted(),
         "unprivileged-pins" => unprivileged_pins(argument(0), argument(1)),

@@ -13,8 +13,9 @@ use rustix::mount::UnmountFlags;
 use rustix::process::Signal;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use topstat_live::daemon::Place;
+use topstat_live::role::say;
 use topstat_live::watch::table;
-use topstat_live::{Case, Daemon, Scratch, beside, case, eventually, limits, note, pace};
+use topstat_live::{Case, Daemon, Role, Scratch, beside, case, eventually, limits, note, pace};
 use topstat_load::{Config, Load, Plan};
 use topstat_samples::{Options, State};
 
@@ -119,18 +120,27 @@ fn reads_with(state: &Arc<dyn State>, kept: CapabilitySet) -> Result<bool, Strin
     std::thread::spawn(read).join().expect("a thread")
 }
 
+/// In a process of its own: what one reader has found of paths all others of a process know.
 fn each_capability_that_is_kept_is_needed() {
+    let mut role = Role::start("capabilities", &[]);
+    for _ in 0..2 {
+        note(role.expect("without"));
+    }
+    role.finish();
+}
+
+/// What [`each_capability_that_is_kept_is_needed`] does.
+pub fn capabilities_needed() {
     let family = topstat_samples::families().iter().find(|family| family.name() == "inet").expect("inet");
     let tables = [table("tcp_v4/conns_bytes"), table("tcp_v4/conns_pps")];
     let state = topstat_samples::load_state(*family, &tables, &Options::default()).unwrap();
     let _load = some_traffic();
     let all = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::DAC_READ_SEARCH;
-    // First, for what one reader has found all others of a process know.
     assert_eq!(reads_with(&state, all - CapabilitySet::DAC_READ_SEARCH), Ok(false), "it finds paths");
     assert_eq!(reads_with(&state, all), Ok(true));
     for (without, name) in [(CapabilitySet::BPF, "CAP_BPF"), (CapabilitySet::PERFMON, "CAP_PERFMON")] {
         let error = reads_with(&state, all - without).expect_err(name);
-        note(format!("without {name}: {error}"));
+        say(format!("without {name}: {error}"));
     }
 }
 
