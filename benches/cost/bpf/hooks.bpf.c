@@ -9,7 +9,7 @@
  *
  * A third sees calls, not packets: fentry of tcp_sendmsg() and tcp_cleanup_rbuf(), where tcptop has its kprobes.
  */
-#include "kernel.h"
+#include "observe/kernel.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use topstat_kernel::find;
 use topstat_load::{Config, Dist, Limits, Load, Plan, RunReport};
 use topstat_model::{Field, Row, Snapshot};
-use topstat_samples::find;
 use topstat_vm::cache::Cache;
 use topstat_vm::deps;
 use topstat_vm::kernel::{self, Series};
@@ -137,7 +137,7 @@ fn loads(connections: usize) -> Result<Vec<(&'static str, Vec<Plan>)>> {
 pub fn guest(size: &Size) -> Result<()> {
     for (name, plans) in loads(size.connections)? {
         let table = find("tcp_v4", "conns_bytes").context("there is no table tcp_v4/conns_bytes")?;
-        let mut source = topstat_samples::load(&[table], &topstat_samples::Options::default())?;
+        let mut source = topstat_kernel::load(&[table], &topstat_kernel::Options::default())?;
         // bcc compiles for minutes; the others lose nothing meanwhile.
         let bcc = Peer::start(TCPTOP_BCC, &["-C", INTERVAL_S], false);
         let libbpf = Peer::start(TCPTOP_LIBBPF, &["-C", "-r", ROWS, INTERVAL_S], false);

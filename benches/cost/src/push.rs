@@ -3,8 +3,8 @@
 
 use anyhow::Result;
 use clap::Args;
-use topstat_samples::bench::{Bench, FLOWS_MAX, WAYS};
-use topstat_samples::{TableInfo, find};
+use topstat_kernel::bench::{Bench, FLOWS_MAX, WAYS};
+use topstat_kernel::{TableInfo, find};
 
 use crate::holders::Holders;
 use crate::stats::spread;
@@ -65,7 +65,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut columns: Vec<Vec<String>> = vec![Vec::new(); cases.len()];
     for &flows in &options.flows {
         // A new observer for each, so that no table remembers the last one's flows.
-        let mut bench = Bench::new(&all, &topstat_samples::Options::default())?;
+        let mut bench = Bench::new(&all, &topstat_kernel::Options::default())?;
         let _holders = Holders::new(flows.min(FLOWS_MAX))?;
         let mut rounds = vec![Vec::new(); cases.len()];
         for round in 0..=options.rounds {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
+use topstat_kernel::bench::local;
+use topstat_kernel::{TableInfo, find, load};
 use topstat_model::{Field, Snapshot};
-use topstat_samples::bench::local;
-use topstat_samples::{TableInfo, find, load};
 
 use crate::holders::{Holders, Load, PAYLOAD};
 use crate::stats::spread;
@@ -47,7 +47,7 @@ pub fn read(options: &Options) -> Result<()> {
     println!("| sockets | dynamic (conns_pps) | static (conns_bytes) |\n|---:|---:|---:|");
     for &sockets in &options.sockets {
         let tables = [table("conns_pps")?, table("conns_bytes")?];
-        let settings = topstat_samples::Options { period_ms: PERIOD_MS, ..topstat_samples::Options::default() };
+        let settings = topstat_kernel::Options { period_ms: PERIOD_MS, ..topstat_kernel::Options::default() };
         let mut source = load(&tables, &settings)?;
         let mut holders = Holders::new(sockets)?;
         holders.send(Load::Flat)?;
@@ -79,14 +79,14 @@ pub fn memory(options: &Options) -> Result<()> {
         std::thread::sleep(Duration::from_millis(500));
         let opened = kernel_memory()?;
         // Existing sockets are adopted: each gets its object now.
-        let source = load(&tables, &topstat_samples::Options::default())?;
+        let source = load(&tables, &topstat_kernel::Options::default())?;
         std::thread::sleep(Duration::from_millis(500));
         let adopted = kernel_memory()?;
         drop(source);
         let per = |more: u64, less: u64| more.saturating_sub(less) / u64::from(sockets);
         println!("| {sockets} | {} | {} |", per(opened, before), per(adopted, opened));
     }
-    let bank = topstat_samples::bench::bank_bytes(128)?;
+    let bank = topstat_kernel::bench::bank_bytes(128)?;
     println!("\nTables of one sample on one CPU, 128 rows each: {bank} bytes, whatever the number of objects.");
     Ok(())
 }
@@ -117,7 +117,7 @@ pub fn exact(options: &Options) -> Result<()> {
     for &sockets in &options.sockets {
         for kind in [Load::Flat, Load::Skewed] {
             let tables = [table("conns_pps")?, table("conns_bps")?, table("conns_bytes")?];
-            let settings = topstat_samples::Options { period_ms: PERIOD_MS, ..topstat_samples::Options::default() };
+            let settings = topstat_kernel::Options { period_ms: PERIOD_MS, ..topstat_kernel::Options::default() };
             let mut source = load(&tables, &settings)?;
             let mut holders = Holders::new(sockets)?;
             holders.send(kind)?;

@@ -13,10 +13,10 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
-use topstat_samples::pinned::{Pins, adopt, remove};
-use topstat_samples::tasks::bench::{Empty, Stopwatch};
-use topstat_samples::tasks::{AccountOptions, Accountant, FAMILY};
-use topstat_samples::{State, TableInfo, find, load};
+use topstat_kernel::pinned::{Pins, adopt, remove};
+use topstat_kernel::tasks::bench::{Empty, Stopwatch};
+use topstat_kernel::tasks::{AccountOptions, Accountant, FAMILY};
+use topstat_kernel::{State, TableInfo, find, load};
 
 use crate::stats::spread;
 
@@ -60,7 +60,7 @@ fn infos(names: &Names) -> Vec<&'static TableInfo> {
 }
 
 fn tables(names: &Names) -> Result<Watching> {
-    Ok(Box::new(load(&infos(names), &topstat_samples::Options::default())?))
+    Ok(Box::new(load(&infos(names), &topstat_kernel::Options::default())?))
 }
 
 /// Tables that are pinned, as the daemon's are, and removed when this is dropped.
@@ -81,7 +81,7 @@ impl Drop for Pinned {
 
 fn pinned(names: &Names) -> Result<Watching> {
     let pins = Pins::at(Path::new(&format!("/sys/fs/bpf/topstat-bench-{}", std::process::id())));
-    let (state, _) = adopt(&pins, &FAMILY, &infos(names), &topstat_samples::Options::default())?;
+    let (state, _) = adopt(&pins, &FAMILY, &infos(names), &topstat_kernel::Options::default())?;
     let ids: Vec<u32> = state.programs().iter().map(|p| p.id).collect();
     let mut pinned = Pinned { pins, _state: state, programs: Vec::new() };
     for id in ids {

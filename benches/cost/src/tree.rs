@@ -55,7 +55,7 @@ const CONNECTIONS: usize = 200;
 /// Long enough that all of a load stays in a table.
 const PERIOD_MS: u32 = 3_600_000;
 /// Rows that a table keeps.
-const ROWS: usize = topstat_samples::DEFAULT_TOP as usize;
+const ROWS: usize = topstat_kernel::DEFAULT_TOP as usize;
 
 const PPS: &str = "tcp_v4/conns_pps";
 const BYTES: &str = "tcp_v4/conns_bytes";

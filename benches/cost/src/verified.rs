@@ -2,7 +2,7 @@
 //! What the verifier of the running kernel has to do for topstat's programs: most of the time until counting begins.
 
 use anyhow::{Context as _, Result, ensure};
-use topstat_samples::{Error, verify};
+use topstat_kernel::{Error, verify};
 
 /// Prints a line for each program. A family that needs what this kernel does not have is skipped, with the reason. Fails
 /// if there is no program, or one that the kernel does not take.

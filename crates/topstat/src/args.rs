@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use topstat_kernel::{DEFAULT_TOP, MAX_TOP};
 use topstat_model::typeset::escape;
-use topstat_samples::{DEFAULT_TOP, MAX_TOP};
 
 use crate::commands::tasks::args::TasksArgs;
 use crate::daemon::{self, config::Config};

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
+use topstat_kernel::pinned::{self, Adopted, Attached, Pins};
+use topstat_kernel::tasks::{AccountOptions, Accountant, Precise};
+use topstat_kernel::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo};
 use topstat_model::interval::{Each, Interval, Task};
-use topstat_samples::pinned::{self, Adopted, Attached, Pins};
-use topstat_samples::tasks::{AccountOptions, Accountant, Precise};
-use topstat_samples::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo};
 
 /// Makes sources of snapshots.
 pub trait Backend {
@@ -17,7 +17,7 @@ pub trait Backend {
     ///
     /// # Errors
     ///
-    /// See [`topstat_samples::load`].
+    /// See [`topstat_kernel::load`].
     fn load(&mut self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error>;
 
     /// Opens what is pinned of a family, for reading and setting; `None` where nothing is.
@@ -60,7 +60,7 @@ pub trait Backend {
     /// # Errors
     ///
     /// See [`Accountant::load`] and [`Accountant::choose`]; and where one of `exact` is not there.
-    fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, topstat_samples::Error>;
+    fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, topstat_kernel::Error>;
 
     /// Looks at everything that these samples need; all samples, if there are none.
     fn check(&mut self, samples: &[&SampleInfo]) -> Vec<Check>;
@@ -73,7 +73,7 @@ pub trait Account {
     /// # Errors
     ///
     /// See [`Precise::interval`].
-    fn interval(&mut self, each: Each) -> Result<Interval, topstat_samples::Error>;
+    fn interval(&mut self, each: Each) -> Result<Interval, topstat_kernel::Error>;
 
     /// To be called every second or so where intervals are long: see [`Precise::poll`].
     fn poll(&mut self);
@@ -95,7 +95,7 @@ pub struct Kernel;
 
 impl Backend for Kernel {
     fn load(&mut self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
-        topstat_samples::load(tables, options)
+        topstat_kernel::load(tables, options)
     }
 
     fn open(&mut self, pins: &Path, family: &dyn Family) -> Result<Option<Arc<dyn State>>, Error> {
@@ -120,10 +120,10 @@ impl Backend for Kernel {
         pinned::attached()
     }
 
-    fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, topstat_samples::Error> {
+    fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, topstat_kernel::Error> {
         if let Some(pid) = exact.iter().find(|pid| process(**pid).is_none()) {
             let why = "there is no such process, or it is not visible here";
-            return Err(topstat_samples::Error::Option(format!("cannot look at the system calls of {pid}: {why}")));
+            return Err(topstat_kernel::Error::Option(format!("cannot look at the system calls of {pid}: {why}")));
         }
         let accountant = Accountant::load(options)?;
         if !exact.is_empty() {
@@ -133,7 +133,7 @@ impl Backend for Kernel {
     }
 
     fn check(&mut self, samples: &[&SampleInfo]) -> Vec<Check> {
-        topstat_samples::check(samples)
+        topstat_kernel::check(samples)
     }
 }
 
@@ -143,7 +143,7 @@ struct KernelAccount {
 }
 
 impl Account for KernelAccount {
-    fn interval(&mut self, each: Each) -> Result<Interval, topstat_samples::Error> {
+    fn interval(&mut self, each: Each) -> Result<Interval, topstat_kernel::Error> {
         self.reader.interval(each)
     }
 

@@ -38,7 +38,7 @@ pub enum Error {
     Usage(String),
     /// A sample could not be loaded or read.
     #[error(transparent)]
-    Sample(#[from] topstat_samples::Error),
+    Sample(#[from] topstat_kernel::Error),
     /// The daemon's configuration is wrong.
     #[error(transparent)]
     Config(#[from] config::Error),
@@ -72,7 +72,7 @@ impl Error {
             // A service manager tries again after this, but not after a wrong usage.
             Self::Config(config::Error::Read { source, .. }) if passes(source) => Exit::Failed,
             Self::Parse(_) | Self::Usage(_) | Self::Config(_) => Exit::Usage,
-            Self::Sample(topstat_samples::Error::Option(_)) => Exit::Usage,
+            Self::Sample(topstat_kernel::Error::Option(_)) => Exit::Usage,
             Self::Output(error) => match error.kind() {
                 // Nobody reads any more, or the user wants the program to end, and what was printed is whole: both
                 // are normal ends. (Where it is cut off, the error is another one.)

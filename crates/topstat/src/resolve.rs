@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which samples and tables a name means.
 
+use topstat_kernel::{SampleInfo, TableInfo};
 use topstat_model::typeset::escape;
-use topstat_samples::{SampleInfo, TableInfo};
 
 use crate::error::Error;
 use crate::suggest::{did_you_mean, either, near};
@@ -67,7 +67,7 @@ pub fn tables(name: &str, family: Option<Family>) -> Result<Vec<&'static TableIn
 }
 
 fn samples_of(name: &str, family: Option<Family>) -> Result<Vec<&'static SampleInfo>, Error> {
-    let all = topstat_samples::samples();
+    let all = topstat_kernel::samples();
     if let Some(sample) = all.iter().find(|sample| sample.name == name) {
         return match family {
             Some(family) if !name.ends_with(family.suffix()) => {
@@ -98,7 +98,7 @@ fn table_names(samples: &[&'static SampleInfo]) -> Vec<&'static str> {
 
 /// All names that mean samples: those of families too.
 fn sample_names() -> Vec<&'static str> {
-    let samples = topstat_samples::samples();
+    let samples = topstat_kernel::samples();
     let mut names: Vec<_> = samples.iter().map(|sample| sample.name).collect();
     for name in names.clone() {
         let both = Family::BOTH.iter().find_map(|family| name.strip_suffix(family.suffix()));
@@ -112,7 +112,7 @@ fn sample_names() -> Vec<&'static str> {
 fn unknown_sample(written: &str, nearly: &str) -> Error {
     let meant = did_you_mean(nearly, sample_names());
     let meant = if meant.is_empty() {
-        let names: Vec<_> = topstat_samples::samples().iter().map(|s| s.name).collect();
+        let names: Vec<_> = topstat_kernel::samples().iter().map(|s| s.name).collect();
         format!(": there are {}", names.join(", "))
     } else {
         meant
@@ -130,7 +130,7 @@ fn no_table(name: &str) -> Error {
             "{name} is a sample: name one of its tables too, such as {name}/{table} (topstat ls {name} lists them)"
         ));
     }
-    let all = topstat_samples::samples();
+    let all = topstat_kernel::samples();
     let near = near(name, table_names(all));
     let meant: Vec<_> = tables_of(all)
         .filter(|table| near.contains(&table.name))

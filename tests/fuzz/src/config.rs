@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use topstat::fuzz::{Config, ConfigError, TableConfig};
-use topstat_samples::{MAX_TOP, families, samples};
+use topstat_kernel::{MAX_TOP, families, samples};
 
 /// The longest period and delay.
 const MOST_MS: u32 = 3_600_000;

@@ -2,8 +2,8 @@
 //! Bytes are what is pinned: banks, settings, constants, and what the kernel's program makes of them. Reading gives an
 //! error, or a snapshot that adds up and that every format can write.
 
+use topstat_kernel::{MAX_TOP, fuzz};
 use topstat_model::{Snapshot, json, stat};
-use topstat_samples::{MAX_TOP, fuzz};
 
 use crate::bytes::Bytes;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
-use topstat_samples::pinned::{self, Adopted, Pins};
-use topstat_samples::{Options, Program, State, TableInfo};
+use topstat_kernel::pinned::{self, Adopted, Pins};
+use topstat_kernel::{Options, Program, State, TableInfo};
 
 use crate::Watch;
 use crate::watch::table;
@@ -37,7 +37,7 @@ pub fn mounted() -> bool {
 pub fn programs() -> &'static [String] {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     NAMES.get_or_init(|| {
-        let state = topstat_samples::load_state(inet(), &[], &Options::default()).expect("load");
+        let state = topstat_kernel::load_state(inet(), &[], &Options::default()).expect("load");
         let gate = |p: &Program| p.hook.starts_with("tracepoint").then(|| format!("{}_enter", p.name));
         state.programs().into_iter().flat_map(|p| gate(&p).into_iter().chain([p.name])).collect()
     })
@@ -127,6 +127,6 @@ impl Drop for Nest {
 }
 
 /// The family of the sockets' samples.
-pub fn inet() -> &'static dyn topstat_samples::Family {
-    *topstat_samples::families().iter().find(|f| f.name() == "inet").expect("the sockets' family")
+pub fn inet() -> &'static dyn topstat_kernel::Family {
+    *topstat_kernel::families().iter().find(|f| f.name() == "inet").expect("the sockets' family")
 }

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use topstat_kernel::{Options, Source, TableInfo};
 use topstat_model::{Field, Row, Snapshot, TableType, Unit};
-use topstat_samples::{Options, Source, TableInfo};
 
 use crate::{Key, harness, role};
 
@@ -24,12 +24,12 @@ pub struct Watch {
 /// The table of that path: `tcp_v4/conns_pps`.
 pub fn table(path: &str) -> &'static TableInfo {
     let (sample, table) = path.split_once('/').expect("SAMPLE/TABLE");
-    topstat_samples::find(sample, table).unwrap_or_else(|| panic!("there is no table {path}"))
+    topstat_kernel::find(sample, table).unwrap_or_else(|| panic!("there is no table {path}"))
 }
 
 /// As many rows as there can be, nothing aging, everything ordered.
 pub fn everything() -> Options {
-    Options { top: topstat_samples::MAX_TOP, period_ms: ENDLESS_MS, cpu_rows: true, ..Options::default() }
+    Options { top: topstat_kernel::MAX_TOP, period_ms: ENDLESS_MS, cpu_rows: true, ..Options::default() }
 }
 
 /// The default number of rows, nothing aging.
@@ -41,7 +41,7 @@ impl Watch {
     /// Loads the tables of these paths.
     pub fn load(paths: &[&str], options: &Options) -> Self {
         let tables: Vec<_> = paths.iter().map(|path| table(path)).collect();
-        let source = topstat_samples::load(&tables, options).unwrap_or_else(|e| panic!("{e}"));
+        let source = topstat_kernel::load(&tables, options).unwrap_or_else(|e| panic!("{e}"));
         Self { source }
     }
 

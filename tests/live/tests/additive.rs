@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use topstat_kernel::Options;
 use topstat_live::watch::{endless, everything};
 use topstat_live::{Case, Key, View, Watch, case, eventually, limits, note, pace};
 use topstat_load::{Config, Family, Limits, Load, Plan, Proto};
-use topstat_samples::Options;
 
 pub fn cases() -> Vec<Case> {
     vec![

@@ -6,10 +6,10 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use topstat::{Exit, Kernel, SystemConsole};
+use topstat_kernel::tasks::Precise;
 use topstat_live::watch::{endless, table};
 use topstat_live::{Case, Role, case, note, own_cpu_time, pace};
 use topstat_model::interval::{Each, Interval};
-use topstat_samples::tasks::Precise;
 
 use crate::tasks::{account, interval};
 
@@ -91,7 +91,7 @@ fn a_crowd_is_accounted_for() {
     let _pids = Pids::for_so_many(count);
     let mut reader = account();
     let tables = ["tasks/cpu", "tasks/switches"].map(table);
-    let mut source = topstat_samples::load(&tables, &endless()).unwrap_or_else(|e| panic!("{e}"));
+    let mut source = topstat_kernel::load(&tables, &endless()).unwrap_or_else(|e| panic!("{e}"));
     let alone = refresh(&mut reader);
     let mut crowd = Role::start("crowd", &[&count.to_string()]);
     crowd.expect("ready");
@@ -130,7 +130,7 @@ fn a_crowd_is_accounted_for() {
     assert!(asleep < alone.0 * 4 + walk, "{asleep:?}, {:?} before; listing /proc takes {walk:?}", alone.0);
     assert!(told as u64 <= alone.1 as u64 + 200, "{told} tasks ran?");
 
-    let switches = |source: &mut dyn topstat_samples::Source| {
+    let switches = |source: &mut dyn topstat_kernel::Source| {
         let begun = Instant::now();
         let snapshot = source.snapshot(table("tasks/switches")).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(snapshot.check(), Ok(()));

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use topstat_kernel::{Error, Options, Source};
 use topstat_live::cgroup::Limited;
 use topstat_live::daemon::Place;
 use topstat_live::scratch::SwapFile;
@@ -15,7 +16,6 @@ use topstat_live::taskstats::{Accounting, Taskstats, Waits};
 use topstat_live::watch::{ENDLESS_MS, table};
 use topstat_live::{Case, Daemon, Role, Scratch, case, harness, note};
 use topstat_model::{Field, Snapshot};
-use topstat_samples::{Error, Options, Source};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -64,7 +64,7 @@ impl OnDisk {
 fn load(options: &Options) -> Box<dyn Source> {
     harness::once();
     let tables = TABLES.map(table);
-    topstat_samples::load(&tables, options).unwrap_or_else(|e| panic!("{e}"))
+    topstat_kernel::load(&tables, options).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn endless() -> Options {
@@ -407,7 +407,7 @@ fn long_wait() -> bool {
 /// It says what to do; and tasks that were started before have no account, for nobody.
 fn without_accounting_it_is_refused() {
     let accounting = Accounting::set(false);
-    let refused = topstat_samples::load(&[table("delays/blkio")], &Options::default()).err();
+    let refused = topstat_kernel::load(&[table("delays/blkio")], &Options::default()).err();
     let text = refused.as_ref().map(ToString::to_string).unwrap_or_default();
     assert!(matches!(refused, Some(Error::SwitchedOff { sample: "delays", .. })), "{refused:?}");
     assert!(text.contains("sysctl -w kernel.task_delayacct=1"), "{text}");

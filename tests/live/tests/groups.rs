@@ -3,11 +3,11 @@
 //! own for them. Nobody else may lose a row by that, and what has none must be told by `proven`.
 
 use serde_json::Value;
+use topstat_kernel::Options;
 use topstat_live::cgroup::Group;
 use topstat_live::role::{Role, say, told};
 use topstat_live::watch::{ENDLESS_MS, table};
 use topstat_live::{Case, case, harness, note};
-use topstat_samples::Options;
 
 pub fn cases() -> Vec<Case> {
     vec![case!(many_groups, Root, CgroupV2), case!(many_groups_in_an_array, Root, CgroupV2)]
@@ -25,7 +25,7 @@ const TOLERANCE: f64 = 0.1;
 pub fn watcher(groups: &str) {
     let groups = groups.parse().expect("how many groups");
     let options = Options { period_ms: ENDLESS_MS, groups, ..Options::default() };
-    let mut source = topstat_samples::load(&[table(PATH)], &options).expect("load");
+    let mut source = topstat_kernel::load(&[table(PATH)], &options).expect("load");
     say("watching");
     while let Some(line) = told() {
         if line == "refill" {

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Program};
+use topstat_kernel::pinned::{self, Adopted};
 use topstat_live::attached::Ids;
 use topstat_live::nest::{self, inet};
 use topstat_live::netns::{self, Bridged};
@@ -14,7 +15,6 @@ use topstat_live::tally::{TABLES, Tally};
 use topstat_live::watch::everything;
 use topstat_live::{Case, Nest, Role, case, drops, eventually, harness, limits, note, truth};
 use topstat_load::{Addresses, Config, Limits, Load, Mode, Plan};
-use topstat_samples::pinned::{self, Adopted};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -86,7 +86,7 @@ fn found_replaced_and_removed() {
     assert!(pinned::open(&nest.pins, inet()).unwrap().is_none() && pinned::remove(&nest.pins).unwrap().is_empty());
 }
 
-fn ids(programs: &[topstat_samples::Program]) -> BTreeSet<u32> {
+fn ids(programs: &[topstat_kernel::Program]) -> BTreeSet<u32> {
     programs.iter().map(|p| p.id).collect()
 }
 

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle};
+use topstat_kernel::pinned::{self, Adopted, Pins};
+use topstat_kernel::{Error, Options, State, TableSettings};
 use topstat_live::nest::{self, inet};
 use topstat_live::tally::{TABLES, Tally};
 use topstat_live::watch::{everything, table};
 use topstat_live::{Case, Nest, Role, case, note};
-use topstat_samples::pinned::{self, Adopted, Pins};
-use topstat_samples::{Error, Options, State, TableSettings};
 
 pub fn cases() -> Vec<Case> {
     vec![

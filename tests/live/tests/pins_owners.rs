@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags, renameat_with};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::thread::{set_thread_gid, set_thread_uid};
+use topstat_kernel::State;
+use topstat_kernel::pinned::{self, Adopted, Pins};
 use topstat_live::daemon::Place;
 use topstat_live::nest::inet;
 use topstat_live::role::{self, say, told};
 use topstat_live::tally::TABLES;
 use topstat_live::watch::{everything, table};
 use topstat_live::{Case, Nest, Role, Scratch, case, eventually, note};
-use topstat_samples::State;
-use topstat_samples::pinned::{self, Adopted, Pins};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -69,7 +69,7 @@ impl Drop for Bpffs {
     }
 }
 
-fn adopt(pins: &Pins) -> Result<(Arc<dyn State>, Adopted), topstat_samples::Error> {
+fn adopt(pins: &Pins) -> Result<(Arc<dyn State>, Adopted), topstat_kernel::Error> {
     pinned::adopt(pins, inet(), &TABLES.map(table), &everything())
 }
 

@@ -83,7 +83,7 @@ fn truth_of(client: &TcpStream, server: &TcpStream) -> Truth {
 
 /// Whether the sample's page lists something among what is not counted.
 fn assert_listed(what: &str) {
-    let page = include_str!("../../../crates/topstat-samples/src/inet/README.md");
+    let page = include_str!("../../../families/inet/README.md");
     let section = page.split("\n## ").find(|section| section.starts_with("What is not counted"));
     let listed = section.expect("the section").lines().any(|line| line.starts_with("| ") && line.contains(what));
     assert!(listed, "the page of the sample does not list {what} in its table of what is not counted");

@@ -9,14 +9,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
+use topstat_kernel::pinned::{self, Pins};
+use topstat_kernel::{Error, Options, Source};
 use topstat_live::injected::{self, Nth, Settings};
 use topstat_live::nest::inet;
 use topstat_live::role::{say, told};
 use topstat_live::watch::{endless, everything, table};
 use topstat_live::{Case, Nest, Role, Watch, case, eventually, harness, limits, note};
 use topstat_load::{Config, Load, Plan, Proto, UdpServer};
-use topstat_samples::pinned::{self, Pins};
-use topstat_samples::{Error, Options, Source};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -227,7 +227,7 @@ fn attempt(way: &str, path: &str, dir: &str) -> Result<Box<dyn Source>, Error> {
     let options = Options::default();
     match way {
         "adopt" => pinned::adopt(&Pins::at(Path::new(dir)), inet(), &[table(path)], &options)?.0.reader(),
-        _ => topstat_samples::load(&[table(path)], &options),
+        _ => topstat_kernel::load(&[table(path)], &options),
     }
 }
 

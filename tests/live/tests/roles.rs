@@ -10,12 +10,12 @@ use std::path::Path;
 use std::process::{ExitCode, Stdio};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use topstat_kernel::Options;
+use topstat_kernel::pinned::{self, Pins};
 use topstat_live::nest::inet;
 use topstat_live::role::{Role, say, told};
 use topstat_live::tally::TABLES;
 use topstat_live::watch::{everything, table};
-use topstat_samples::Options;
-use topstat_samples::pinned::{self, Pins};
 
 /// Plays a role.
 pub fn play(role: &str, arguments: &[String]) -> ExitCode {
@@ -199,7 +199,7 @@ fn unprivileged(what: &str) {
         }
         other => panic!("there is no way {other}"),
     }
-    match topstat_samples::load(&[table("tcp_v4/conns_pps")], &Options::default()) {
+    match topstat_kernel::load(&[table("tcp_v4/conns_pps")], &Options::default()) {
         Ok(_) => say("loaded"),
         Err(e) => say(format!("refused {}", e.to_string().replace('\n', " "))),
     }
@@ -209,7 +209,7 @@ fn unprivileged(what: &str) {
 
 /// Loads, and watches until it is killed.
 fn watcher() {
-    let _source = topstat_samples::load(&[table("tcp_v4/conns_pps")], &Options::default()).expect("load");
+    let _source = topstat_kernel::load(&[table("tcp_v4/conns_pps")], &Options::default()).expect("load");
     say("watching");
     told();
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use topstat_kernel::Options;
 use topstat_live::{Case, Key, View, Watch, case, limits, note, pace};
 use topstat_load::{Config, Limits, Load, Order, Plan, Proto, UdpServer};
-use topstat_samples::Options;
 
 pub fn cases() -> Vec<Case> {
     vec![

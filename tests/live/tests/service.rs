@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use rustix::mount::UnmountFlags;
 use rustix::process::Signal;
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use topstat_kernel::{Options, State};
 use topstat_live::daemon::Place;
 use topstat_live::role::say;
 use topstat_live::watch::table;
 use topstat_live::{Case, Daemon, Role, Scratch, beside, case, eventually, limits, note, pace};
 use topstat_load::{Config, Load, Plan};
-use topstat_samples::{Options, State};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -131,9 +131,9 @@ fn each_capability_that_is_kept_is_needed() {
 
 /// What [`each_capability_that_is_kept_is_needed`] does.
 pub fn capabilities_needed() {
-    let family = topstat_samples::families().iter().find(|family| family.name() == "inet").expect("inet");
+    let family = topstat_kernel::families().iter().find(|family| family.name() == "inet").expect("inet");
     let tables = [table("tcp_v4/conns_bytes"), table("tcp_v4/conns_pps")];
-    let state = topstat_samples::load_state(*family, &tables, &Options::default()).unwrap();
+    let state = topstat_kernel::load_state(*family, &tables, &Options::default()).unwrap();
     let _load = some_traffic();
     let all = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::DAC_READ_SEARCH;
     assert_eq!(reads_with(&state, all - CapabilitySet::DAC_READ_SEARCH), Ok(false), "it finds paths");

@@ -7,11 +7,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
+use topstat_kernel::Options;
 use topstat_live::attached::{Ids, Programs};
 use topstat_live::watch::everything;
 use topstat_live::{Case, Key, Nest, Watch, case, eventually, harness, note, pace};
 use topstat_load::{Config, Proto};
-use topstat_samples::Options;
 
 use crate::additive::under;
 

@@ -17,12 +17,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use topstat_kernel::pinned::{self, Pins};
+use topstat_kernel::{Options, TableInfo, find};
 use topstat_live::daemon::Place;
 use topstat_live::faults::{Fault, KILLED, Supervisor};
 use topstat_live::nest::inet;
 use topstat_live::{Case, Nest, case, eventually, note, pace, role};
-use topstat_samples::pinned::{self, Pins};
-use topstat_samples::{Options, TableInfo, find};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -353,7 +353,7 @@ fn commands_that_change_what_is_pinned() {
 fn configuration() -> PathBuf {
     let path = std::env::temp_dir().join(format!("topstat-live-faults-{}.toml", std::process::id()));
     let others =
-        topstat_samples::samples().iter().filter(|info| !inet().samples().iter().any(|own| own.name == info.name));
+        topstat_kernel::samples().iter().filter(|info| !inet().samples().iter().any(|own| own.name == info.name));
     let text: String = others.map(|info| format!("[samples.{}]\nenabled = false\n", info.name)).collect();
     fs::write(&path, format!("overhead_budget = \"50%\"\n{text}")).expect("a temporary file");
     path

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
+use topstat_kernel::{Options, Source};
 use topstat_live::cgroup::Group;
 use topstat_live::pace;
 use topstat_live::watch::{ENDLESS_MS, table};
 use topstat_live::{Case, Role, case, harness, note};
 use topstat_model::{Field, Row, Snapshot};
-use topstat_samples::{Options, Source};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -26,7 +26,7 @@ pub fn cases() -> Vec<Case> {
 fn load(paths: &[&str], options: &Options) -> Box<dyn Source> {
     harness::once();
     let tables: Vec<_> = paths.iter().map(|path| table(path)).collect();
-    topstat_samples::load(&tables, options).unwrap_or_else(|e| panic!("{e}"))
+    topstat_kernel::load(&tables, options).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn snapshot(source: &mut dyn Source, path: &str) -> Snapshot {

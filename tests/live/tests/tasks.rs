@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
+use topstat_kernel::tasks::{AccountOptions, Accountant, Precise};
 use topstat_live::{Case, Offline, Role, case, harness, note, pace, two_cpus};
 use topstat_load::{Config, Limits, Load, Plan};
 use topstat_model::interval::{Each, Interval, Task, Usage};
-use topstat_samples::tasks::{AccountOptions, Accountant, Precise};
 
 pub fn cases() -> Vec<Case> {
     vec![

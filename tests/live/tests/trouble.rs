@@ -4,12 +4,12 @@
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
+use topstat_kernel::Options;
 use topstat_live::attached::{Ids, pinned};
 use topstat_live::truth::{self, key};
 use topstat_live::watch::{endless, everything, table};
 use topstat_live::{Case, End, Key, Netns, Role, Watch, case, eventually, harness, limits, note, pace};
 use topstat_load::{Config, Dist, Family, Limits, Load, Plan, Proto, UdpServer};
-use topstat_samples::Options;
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -55,14 +55,14 @@ fn options_out_of_range() {
     for (options, what, allowed) in
         [rows(0), rows(1025), rows(u32::MAX), period(0), period(3_600_001), delay(3_600_001)]
     {
-        let error = match topstat_samples::load(&[table(PPS)], &options) {
+        let error = match topstat_kernel::load(&[table(PPS)], &options) {
             Ok(_) => panic!("{options:?} was taken"),
             Err(e) => e.to_string(),
         };
         assert!(error.contains(&what), "{options:?}: what is wrong is not named: {error}");
         assert!(error.contains(allowed), "{options:?}: what is allowed is not said: {error}");
     }
-    let error = topstat_samples::load(&[], &Options::default()).err().expect("nothing can be loaded").to_string();
+    let error = topstat_kernel::load(&[], &Options::default()).err().expect("nothing can be loaded").to_string();
     assert!(error.contains("no table"), "{error}");
     assert!(eventually(Duration::from_secs(2), || Ids::own() == before), "{:?}", Ids::own());
 }

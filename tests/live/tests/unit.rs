@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use topstat_kernel::pinned::{self, Adopted, Pins};
 use topstat_live::daemon::{Document, Stat};
 use topstat_live::nest::inet;
 use topstat_live::tally::{TABLES, Tally};
 use topstat_live::watch::everything;
 use topstat_live::{Case, Scratch, Watch, case, eventually, note, pace};
-use topstat_samples::pinned::{self, Adopted, Pins};
 
 pub fn cases() -> Vec<Case> {
     vec![

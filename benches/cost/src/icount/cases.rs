@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use topstat_samples::{Source, TableInfo, load, samples};
+use topstat_kernel::{Source, TableInfo, load, samples};
 
 use super::hooks;
 use super::peers::{Peer, TCPTOP_BCC, TCPTOP_LIBBPF};
@@ -104,7 +104,7 @@ impl Case {
                     .flat_map(|sample| sample.tables)
                     .filter(|table| !one || (table.sample, table.name) == ("tcp_v4", "conns_pps"))
                     .collect();
-                let options = topstat_samples::Options { delay_ms: *delay_ms, ..topstat_samples::Options::default() };
+                let options = topstat_kernel::Options { delay_ms: *delay_ms, ..topstat_kernel::Options::default() };
                 Held::Topstat { _source: load(&tables, &options)? }
             }
             What::TopstatTop => {

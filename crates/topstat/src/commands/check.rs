@@ -2,8 +2,8 @@
 //! `topstat check`: what this kernel and this user allow.
 
 use serde::Serialize;
+use topstat_kernel::{Check, Outcome};
 use topstat_model::typeset::{escape, width};
-use topstat_samples::{Check, Outcome};
 
 use crate::args::{CheckArgs, ColorWhen, ListFormat};
 use crate::backend::Backend;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
+use topstat_kernel::{SampleInfo, State, TableInfo, TableSettings};
 use topstat_model::{TableType, human_ms};
-use topstat_samples::{SampleInfo, State, TableInfo, TableSettings};
 
 use crate::args::{ColorWhen, ListFormat, LsArgs};
 use crate::backend::Backend;
@@ -23,7 +23,7 @@ pub fn run(
 ) -> Result<Exit, Error> {
     let samples = match &args.sample {
         Some(name) => resolve::samples(name)?,
-        None => topstat_samples::samples().to_vec(),
+        None => topstat_kernel::samples().to_vec(),
     };
     let states = Pinned::open(&args.pins.dir(), backend);
     let text = match args.output {
@@ -42,7 +42,7 @@ struct Pinned {
 impl Pinned {
     /// Whoever may not look at them gets the list without: what there is does not depend on a daemon.
     fn open(pins: &Path, backend: &mut dyn Backend) -> Self {
-        let families = topstat_samples::families().iter();
+        let families = topstat_kernel::families().iter();
         Self { states: families.filter_map(|family| backend.open(pins, *family).ok().flatten()).collect() }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use topstat_samples::pinned::Attached;
+use topstat_kernel::pinned::Attached;
 
 use crate::args::UnloadArgs;
 use crate::backend::Backend;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use topstat_samples::{Error, Options, State, TableInfo, TableSettings};
+use topstat_kernel::{Error, Options, State, TableInfo, TableSettings};
 
 use super::config::Config;
 
@@ -50,7 +50,7 @@ fn wanted(config: &Config, before: &Config, table: &TableInfo, old: TableSetting
 }
 
 /// How a family is loaded that is not there yet.
-pub fn options(config: &Config, samples: &[topstat_samples::SampleInfo]) -> Options {
+pub fn options(config: &Config, samples: &[topstat_kernel::SampleInfo]) -> Options {
     Options { top: config.top(samples), threads: config.threads(samples), ..Options::default() }
 }
 
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn what_is_not_named_stays_and_what_is_not_named_any_more_goes_back() {
-        let table = topstat_samples::find("tcp_v4", "conns_pps").unwrap();
+        let table = topstat_kernel::find("tcp_v4", "conns_pps").unwrap();
         let parse = |text| Config::parse(Path::new("x.toml"), text).unwrap();
         let by_user =
             TableSettings { period_ms: 7, delay_ms: 8, root_enabled: false, raised_ms: 9, ..TableSettings::default() };

@@ -11,8 +11,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::Group;
+use topstat_kernel::{DEFAULT_TOP, MAX_TOP, SampleInfo, TableInfo};
 use topstat_model::typeset::escape;
-use topstat_samples::{DEFAULT_TOP, MAX_TOP, SampleInfo, TableInfo};
 
 use super::budget::Share;
 use super::document::{Document, Problem, Section};
@@ -203,7 +203,7 @@ impl Config {
     fn read_samples<'t>(&mut self, mut samples: Section<'t>, found: &mut Document<'t>) {
         // What was written for another sample of the same family, and where: they keep the same number of rows.
         let mut tops: BTreeMap<usize, (&'static str, u32)> = BTreeMap::new();
-        for info in topstat_samples::samples() {
+        for info in topstat_kernel::samples() {
             let Some(mut section) = found.section(&mut samples, info.name) else { continue };
             let place = section.place();
             let mut sample = SampleConfig {
@@ -243,7 +243,7 @@ impl Config {
             });
             self.samples.insert(info.name, sample);
         }
-        found.finish(samples, |name| unknown("sample", name, topstat_samples::samples().iter().map(|s| s.name)));
+        found.finish(samples, |name| unknown("sample", name, topstat_kernel::samples().iter().map(|s| s.name)));
     }
 
     /// How many rows the tables of a family of samples keep.
@@ -286,13 +286,13 @@ impl Config {
         differs(self.pins != other.pins, "pins");
         differs(self.group != other.group, "group");
         differs(self.top != other.top, "top");
-        for info in topstat_samples::samples() {
+        for info in topstat_kernel::samples() {
             let top = |config: &Self| config.samples.get(info.name).and_then(|sample| sample.top);
             differs(top(self) != top(other), &format!("samples.{}.top", info.name));
             let threads = |config: &Self| config.threads(std::slice::from_ref(info));
             differs(threads(self) != threads(other), &format!("samples.{}.{THREADS_KEY}", info.name));
         }
-        for family in topstat_samples::families() {
+        for family in topstat_kernel::families() {
             let samples = family.samples();
             if self.wants(samples) != other.wants(samples) {
                 let names: Vec<_> = samples.iter().map(|info| info.name).collect();
@@ -359,7 +359,7 @@ fn group(text: &str) -> Result<u32, String> {
 /// Which family a sample is of.
 fn family_number(info: &SampleInfo) -> usize {
     let of = |samples: &[SampleInfo]| samples.iter().any(|one| one.name == info.name);
-    topstat_samples::families().iter().position(|family| of(family.samples())).unwrap_or(usize::MAX)
+    topstat_kernel::families().iter().position(|family| of(family.samples())).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -371,7 +371,7 @@ mod tests {
     }
 
     fn inet() -> &'static [SampleInfo] {
-        topstat_samples::families().iter().find(|family| family.name() == "inet").unwrap().samples()
+        topstat_kernel::families().iter().find(|family| family.name() == "inet").unwrap().samples()
     }
 
     fn wrong(text: &str) -> Vec<String> {
@@ -385,7 +385,7 @@ mod tests {
     fn nothing_said_is_nothing_set() {
         let config = parse("# only a comment\n").unwrap();
         assert_eq!(config, Config::default());
-        let table = topstat_samples::find("tcp_v4", "conns_pps").unwrap();
+        let table = topstat_kernel::find("tcp_v4", "conns_pps").unwrap();
         assert_eq!(config.table(table), TableConfig::default());
         let inet = inet();
         assert_eq!((config.top(inet), config.wants(inet)), (DEFAULT_TOP, true));
@@ -402,7 +402,7 @@ mod tests {
         .unwrap();
         let of = |sample, table| {
             let TableConfig { enabled, sync, period_ms, delay_ms } =
-                config.table(topstat_samples::find(sample, table).unwrap());
+                config.table(topstat_kernel::find(sample, table).unwrap());
             (enabled, sync, period_ms, delay_ms)
         };
         assert_eq!(of("udp_v4", "conns_pps"), (None, Some(false), Some(2000), Some(10)));
@@ -463,7 +463,7 @@ mod tests {
     fn threads_are_for_samples_of_processes() {
         let config = parse("[samples.tasks]\nthreads = true\n[samples.delays]\nthreads = false\n").unwrap();
         let threads = |family: &str| {
-            let family = topstat_samples::families().iter().find(|one| one.name() == family).unwrap();
+            let family = topstat_kernel::families().iter().find(|one| one.name() == family).unwrap();
             config.threads(family.samples())
         };
         assert_eq!((threads("tasks"), threads("delays"), threads("inet")), (true, false, false));

@@ -10,8 +10,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use topstat_samples::cost::{Meter, Runs};
-use topstat_samples::{Program, State, TableInfo};
+use topstat_kernel::cost::{Meter, Runs};
+use topstat_kernel::{Program, State, TableInfo};
 
 use super::budget::{Controller, Level, Measured, Share};
 use super::caps;
@@ -167,7 +167,7 @@ impl Cost {
     fn measure_by(
         &self,
         retry: Duration,
-        mut measure: impl FnMut() -> Result<Option<Measurement>, topstat_samples::Error>,
+        mut measure: impl FnMut() -> Result<Option<Measurement>, topstat_kernel::Error>,
     ) {
         let mut failures = Failures::default();
         let mut controller: Option<Controller> = None;
@@ -215,7 +215,7 @@ impl Cost {
     }
 
     /// It could not be measured. The level stays as it is, until that has lasted for long.
-    fn fail(&self, error: &topstat_samples::Error, news: Option<News>, controller: &mut Option<Controller>) {
+    fn fail(&self, error: &topstat_kernel::Error, news: Option<News>, controller: &mut Option<Controller>) {
         self.lock().failed = Some(error.to_string());
         match (news, controller) {
             (Some(News::Begun), None) => log::warn!("what topstat costs is not measured: {error}"),
@@ -255,7 +255,7 @@ impl Cost {
     }
 
     /// Counts runs for a while. Nothing where the daemon stops meanwhile. What fails is opened anew the next time.
-    fn measure(&self, meter: &mut Option<Meter>) -> Result<Option<Measurement>, topstat_samples::Error> {
+    fn measure(&self, meter: &mut Option<Meter>) -> Result<Option<Measurement>, topstat_kernel::Error> {
         let opened = match meter.take() {
             Some(opened) => opened,
             None => {
@@ -268,8 +268,8 @@ impl Cost {
         Ok(measurement)
     }
 
-    fn measure_with(&self, meter: &Meter) -> Result<Option<Measurement>, topstat_samples::Error> {
-        let enabled = caps::raised(topstat_samples::cost::enable)?;
+    fn measure_with(&self, meter: &Meter) -> Result<Option<Measurement>, topstat_kernel::Error> {
+        let enabled = caps::raised(topstat_kernel::cost::enable)?;
         let (begun, before) = (Instant::now(), meter.read()?);
         if self.sleep(WINDOW) {
             return Ok(None);
@@ -519,7 +519,7 @@ pub mod tests {
             inner.asked = true;
             drop(inner);
             let broken =
-                || topstat_samples::Error::Kernel { what: "measure".to_owned(), why: "it is broken".to_owned() };
+                || topstat_kernel::Error::Kernel { what: "measure".to_owned(), why: "it is broken".to_owned() };
             script.next().map(|share| share.ok_or_else(broken)).transpose().map(|share| {
                 let mut window = window(SystemTime::now());
                 window.programs.truncate(1);

@@ -26,8 +26,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use topstat_samples::pinned::Adopted;
-use topstat_samples::{SampleInfo, State};
+use topstat_kernel::pinned::Adopted;
+use topstat_kernel::{SampleInfo, State};
 
 use crate::args::ListFormat;
 use crate::backend::Backend;
@@ -125,7 +125,7 @@ pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> 
         let (cost, shares, workers) = (Arc::clone(&cost), Arc::clone(&shares), Arc::clone(&workers));
         Arc::new(move |format| {
             let use_of_tree = own::Tree::new(&shares, &workers);
-            let own = Own::new(&cost.report(), own::Process::own(), use_of_tree, topstat_samples::remembered_paths());
+            let own = Own::new(&cost.report(), own::Process::own(), use_of_tree, topstat_kernel::remembered_paths());
             match format {
                 ListFormat::Text => own.text(),
                 ListFormat::Json => own.json(),
@@ -271,7 +271,7 @@ fn reload(origin: &Origin, config: &mut Config, states: &[Arc<dyn State>], cost:
 fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn State>>, Error> {
     let mut states = Vec::new();
     let mut failed = None;
-    for family in topstat_samples::families() {
+    for family in topstat_kernel::families() {
         if !settings.config.wants(family.samples()) {
             log::info!("{}: not loaded, for the configuration has all its samples off", family.name());
             continue;
@@ -289,7 +289,7 @@ fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn S
                     Adopted::Found => log::info!("{name}: found pinned, and adopted"),
                     Adopted::Upgraded => log::info!("{name}: found pinned, and its programs replaced"),
                 }
-                for note in topstat_samples::pinned::kept(state.as_ref(), &options) {
+                for note in topstat_kernel::pinned::kept(state.as_ref(), &options) {
                     log::warn!("{name}: {note}");
                 }
                 for program in state.programs() {
@@ -300,7 +300,7 @@ fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn S
             Err(error) => {
                 // What the administrator has not switched on need not be there.
                 let level = match error {
-                    topstat_samples::Error::SwitchedOff { .. } => log::Level::Info,
+                    topstat_kernel::Error::SwitchedOff { .. } => log::Level::Info,
                     _ => log::Level::Error,
                 };
                 log::log!(level, "{name}: {error}");

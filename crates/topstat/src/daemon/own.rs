@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 
-use topstat_samples::{MOST_PATH_BYTES, Remembered};
+use topstat_kernel::{MOST_PATH_BYTES, Remembered};
 
 use super::budget::Level;
 use super::cost::Report;

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use topstat_kernel::{Error, SampleInfo, Source, State, TableInfo, TableSettings};
 use topstat_model::{dump, json, stat};
-use topstat_samples::{Error, SampleInfo, Source, State, TableInfo, TableSettings};
 
 use super::Text;
 use super::tree::fuse::{Failure, Store};

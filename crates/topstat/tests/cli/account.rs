@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use topstat::Account;
+use topstat_kernel::Error;
 use topstat_model::interval::{AccountLost, Cpu, Each, Interval, Task, Usage};
-use topstat_samples::Error;
 
 /// The length of each interval: nothing is round in it.
 pub const WALL_NS: u64 = 1_000_000_007;

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use topstat::{Account, Backend};
-use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Field, Lost, Row, Settings, Snapshot};
-use topstat_samples::pinned::{Adopted, Attached};
-use topstat_samples::tasks::AccountOptions;
-use topstat_samples::{
+use topstat_kernel::pinned::{Adopted, Attached};
+use topstat_kernel::tasks::AccountOptions;
+use topstat_kernel::{
     Check, Error, Family, Options, Outcome, Program, SampleInfo, Source, State, TableInfo, TableSettings,
 };
+use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Field, Lost, Row, Settings, Snapshot};
 
 #[path = "account.rs"]
 pub mod account;
@@ -57,7 +57,7 @@ impl Fake {
     /// A daemon has pinned all families, with so many rows in each table.
     pub fn pinned(top: u32) -> Self {
         let state = |family: &&dyn Family| (family.name(), Arc::new(FakeState::new(*family, top)));
-        Self { pinned: topstat_samples::families().iter().map(state).collect(), ..Self::default() }
+        Self { pinned: topstat_kernel::families().iter().map(state).collect(), ..Self::default() }
     }
 
     /// What this table of the daemon's is set to.

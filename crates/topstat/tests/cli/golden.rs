@@ -7,7 +7,7 @@ use std::env;
 use std::fs;
 use std::path::Path;
 
-use topstat_samples::Outcome;
+use topstat_kernel::Outcome;
 
 use crate::console::FakeConsole;
 use crate::fake::{Fake, check};

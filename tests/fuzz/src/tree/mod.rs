@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use topstat::fuzz::tree::fuse::{Failure, Store};
 use topstat::fuzz::tree::value::Setting;
 use topstat::fuzz::tree::{Entry, File, Kind, Place, ROOT, Tree};
-use topstat_samples::samples;
+use topstat_kernel::samples;
 
 use crate::bytes::Bytes;
 use model::{Open, parse};

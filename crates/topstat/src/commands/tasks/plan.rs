@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `tasks` is to do: numbers in range, defaults decided.
 
+use topstat_kernel::tasks::AccountOptions;
 use topstat_model::interval::{self, By, Choice, Column, Each, Filter, Order, RowsOf};
-use topstat_samples::tasks::AccountOptions;
 
 use super::args::{SortKey, TasksArgs};
 use crate::args::{ColorWhen, TopFormat};

@@ -8,8 +8,8 @@ mod view;
 use std::fs::File;
 use std::sync::Arc;
 
+use topstat_kernel::{Family, Source, State, TableInfo, TableSettings};
 use topstat_model::human_ms;
-use topstat_samples::{Family, Source, State, TableInfo, TableSettings};
 
 use crate::args::{ColorWhen, TopArgs};
 use crate::backend::Backend;
@@ -59,7 +59,7 @@ fn shared(args: &TopArgs, plan: &Plan, backend: &mut dyn Backend) -> Result<Opti
     // All tables of a plan are of one family, as loading them asks for, too.
     let Some(table) = plan.tables.first().filter(|_| !args.private) else { return Ok(None) };
     let has = |family: &&&dyn Family| family.samples().iter().any(|sample| sample.name == table.sample);
-    let Some(family) = topstat_samples::families().iter().find(has) else { return Ok(None) };
+    let Some(family) = topstat_kernel::families().iter().find(has) else { return Ok(None) };
     backend.open(&args.pins.dir(), *family).map_err(|error| {
         // Who may not open what is pinned may be of the group that reads the tree.
         let json = args.mount.dir().join(table.sample).join(table.name).join("json");

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use topstat_kernel::{DEFAULT_TOP, Options, State, TableInfo};
 use topstat_model::TableType;
-use topstat_samples::{DEFAULT_TOP, Options, State, TableInfo};
 
 use super::filter::Filters;
 use super::view::Style;
@@ -109,12 +109,12 @@ impl Plan {
 
 /// Whether a table's objects can be threads.
 fn may_be_threads(table: &TableInfo) -> bool {
-    topstat_samples::samples().iter().any(|sample| sample.name == table.sample && sample.threads)
+    topstat_kernel::samples().iter().any(|sample| sample.name == table.sample && sample.threads)
 }
 
 /// The samples whose objects can.
 fn of_processes() -> Vec<&'static str> {
-    topstat_samples::samples().iter().filter(|sample| sample.threads).map(|sample| sample.name).collect()
+    topstat_kernel::samples().iter().filter(|sample| sample.threads).map(|sample| sample.name).collect()
 }
 
 /// How many rows the table keeps.

@@ -11,8 +11,8 @@ pub mod value;
 
 use std::ffi::OsStr;
 
+use topstat_kernel::{SampleInfo, TableInfo};
 use topstat_model::typeset::escape;
-use topstat_samples::{SampleInfo, TableInfo};
 
 use crate::suggest::did_you_mean;
 use value::Setting;
@@ -236,13 +236,13 @@ mod tests {
     use super::*;
 
     fn tree() -> Tree {
-        Tree::new(topstat_samples::samples())
+        Tree::new(topstat_kernel::samples())
     }
 
     #[test]
     fn every_table_of_the_catalogue_has_the_files_of_the_design() {
         let tree = tree();
-        for sample in topstat_samples::samples() {
+        for sample in topstat_kernel::samples() {
             for table in sample.tables {
                 let path = format!("{}/{}", sample.name, table.name);
                 let node = tree.find(&path).unwrap();

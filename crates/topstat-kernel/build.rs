@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Compiles the eBPF programs and generates the Rust side of the headers they share with this
+//! crate. Every folder `families/<family>` that holds a `*.bpf.c` is a family of samples; it has a
+//! header `<family>.h` and a `mod.rs` with a `FAMILY`. Nothing has to be entered anywhere.
+
+mod clang;
+
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use bindgen::callbacks::{DeriveTrait, ImplementsTrait, ParseCallbacks};
+use libbpf_cargo::SkeletonBuilder;
+
+fn main() -> Result<()> {
+    let root = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("../..").canonicalize()?;
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let includes = Includes::below(&root);
+    let clang = clang::find()?;
+    let flags = clang::flags(&includes.folders())?;
+    println!("cargo:rerun-if-changed={}", root.join("families").display());
+    println!("cargo:rerun-if-changed={}", root.join("observe").display());
+    println!("cargo:rerun-if-changed=clang.rs");
+    println!("cargo:rerun-if-changed={}", includes.engine.display());
+    println!("cargo:rerun-if-env-changed=CLANG");
+
+    bindings(&root.join("observe/process.h"), &includes, &[], &out.join("process.rs"))?;
+    let mut list = String::new();
+    let mut names = Vec::new();
+    for family in folders(&root.join("families"))? {
+        let programs = files(&family, ".bpf.c")?;
+        if programs.is_empty() {
+            continue;
+        }
+        let name = family.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let family_out = out.join(&name);
+        fs::create_dir_all(&family_out)?;
+        let plain = [flags.as_slice(), &["-DTOPSTAT_PLAIN".to_owned()]].concat();
+        let has_plain = family.join("fallbacks.bpf.h").exists();
+        for program in programs {
+            let flavours = [(".bpf.o", &flags), (".plain.bpf.o", &plain)];
+            for (ending, flags) in flavours.into_iter().take(if has_plain { 2 } else { 1 }) {
+                let object = program.file_name().unwrap_or_default().to_string_lossy().replace(".bpf.c", ending);
+                SkeletonBuilder::new()
+                    .source(&program)
+                    .obj(family_out.join(object))
+                    .clang(&clang)
+                    .clang_args(flags)
+                    .build()
+                    .with_context(|| format!("cannot compile {}", program.display()))?;
+            }
+        }
+        bindings(&family.join(format!("{name}.h")), &includes, &SHARED_TYPES, &family_out.join("abi.rs"))?;
+        layout(&family.join(format!("{name}.h")), &includes, &family_out.join("layout.txt"))?;
+        writeln!(list, "#[path = {:?}]\npub mod {name};", family.join("mod.rs"))?;
+        names.push(name);
+    }
+    let members: String = names.iter().map(|n| format!("&{n}::FAMILY, ")).collect();
+    let layouts: String = names
+        .iter()
+        .map(|n| format!("(\"{n}\", include_str!(concat!(env!(\"OUT_DIR\"), \"/{n}/layout.txt\"))), "))
+        .collect();
+    writeln!(
+        list,
+        "/// The layout of what each of them has in maps.\n#[cfg(test)]\npub static LAYOUTS: &[(&str, &str)] = &[{layouts}];"
+    )?;
+    writeln!(
+        list,
+        "/// All families, by the names of their folders.\npub static FAMILIES: &[&dyn Family] = &[{members}];"
+    )?;
+    fs::write(out.join("families.rs"), list)?;
+    Ok(())
+}
+
+/// Where headers are found: `topstat/window.h`, `observe/process.h`.
+struct Includes {
+    engine: PathBuf,
+    root: PathBuf,
+}
+
+impl Includes {
+    fn below(root: &Path) -> Self {
+        Self { engine: root.join("engine/include"), root: root.to_owned() }
+    }
+
+    fn folders(&self) -> [&Path; 2] {
+        [&self.engine, &self.root]
+    }
+
+    fn flags(&self) -> Vec<String> {
+        self.folders().iter().map(|folder| format!("-I{}", folder.display())).collect()
+    }
+}
+
+/// Types from elsewhere are plain, so those that hold them are.
+#[derive(Debug)]
+struct PlainTypes;
+
+impl ParseCallbacks for PlainTypes {
+    fn blocklisted_type_implements_trait(&self, _name: &str, what: DeriveTrait) -> Option<ImplementsTrait> {
+        let derived = matches!(what, DeriveTrait::Copy | DeriveTrait::Debug | DeriveTrait::Default);
+        derived.then_some(ImplementsTrait::Yes)
+    }
+}
+
+/// What headers of families include of others, by what its names begin with, and where its Rust side is: there is one
+/// Rust type for each.
+const SHARED_TYPES: [(&str, &str); 2] = [("ts", "topstat_engine::abi"), ("process", "crate::process::abi")];
+
+/// The structures and constants of a header, but for those that are `elsewhere`.
+fn bindings(header: &Path, includes: &Includes, elsewhere: &[(&str, &str)], out: &Path) -> Result<()> {
+    let mut builder = bindgen::Builder::default();
+    for (prefix, module) in elsewhere {
+        builder = builder
+            .blocklist_item(format!("{prefix}_.*"))
+            .blocklist_item(format!("{}_.*", prefix.to_uppercase()))
+            .raw_line(format!("pub use {module}::*;"));
+    }
+    builder
+        .header(header.to_string_lossy())
+        .clang_args(includes.flags())
+        .allowlist_file(header.to_string_lossy())
+        .parse_callbacks(Box::new(PlainTypes))
+        .derive_default(true)
+        .derive_debug(true)
+        .default_enum_style(bindgen::EnumVariation::Consts)
+        .prepend_enum_name(false)
+        .use_core()
+        .wrap_unsafe_ops(true)
+        .generate()
+        .with_context(|| format!("cannot generate the Rust side of {}", header.display()))?
+        .write_to_file(out)?;
+    Ok(())
+}
+
+/// What of a header is the layout of maps, a line for each size, offset and number: a test compares it with what it was
+/// when the family's ABI was last given another number.
+fn layout(header: &Path, includes: &Includes, out: &Path) -> Result<()> {
+    // What only sections of readers, arguments, records and the benchmark consist of is never pinned.
+    let passing =
+        ["_head", "_row", "_section", "_section_args", "_refill", "_found", "_bench", "_value", "_view", "_room"];
+    let bindings = bindgen::Builder::default()
+        .header(header.to_string_lossy())
+        .clang_args(includes.flags())
+        .allowlist_file(header.to_string_lossy())
+        // Headers that families share: an object may hold what they describe.
+        .allowlist_file(".*/observe/[a-z]+\\.h")
+        .allowlist_file(format!("{}/.*", includes.engine.display()))
+        .default_enum_style(bindgen::EnumVariation::Consts)
+        .prepend_enum_name(false)
+        .use_core()
+        .generate()
+        .with_context(|| format!("cannot lay out {}", header.display()))?
+        .to_string();
+    let mut lines = std::collections::BTreeSet::new();
+    for line in bindings.lines().map(str::trim) {
+        // ["Offset of field: inet_object::id"][core::mem::offset_of!(inet_object, id) - 0usize];
+        if let Some((what, rest)) = line.strip_prefix("[\"").and_then(|l| l.split_once("\"]["))
+            && let Some((_, number)) = rest.rsplit_once(" - ")
+        {
+            let name = what.rsplit(' ').next().unwrap_or_default();
+            let structure = name.split("::").next().unwrap_or_default();
+            if !passing.iter().any(|p| structure.ends_with(p)) {
+                lines.insert(format!("{name} {} {}", kind(what), number.trim_end_matches("usize];")));
+            }
+        } else if let Some((name, rest)) = line.strip_prefix("pub const ").and_then(|l| l.split_once(':'))
+            && name.starts_with(|c: char| c.is_ascii_uppercase())
+            && let Some((_, value)) = rest.split_once(" = ")
+        {
+            lines.insert(format!("{name} = {}", value.trim_end_matches(';')));
+        }
+    }
+    fs::write(out, lines.into_iter().fold(String::new(), |all, line| all + &line + "\n"))?;
+    Ok(())
+}
+
+/// Of a line that bindgen checks a layout by.
+fn kind(what: &str) -> &'static str {
+    match what.split(' ').next() {
+        Some("Size") => "size",
+        Some("Alignment") => "alignment",
+        _ => "at",
+    }
+}
+
+fn folders(families: &Path) -> Result<Vec<PathBuf>> {
+    let mut all: Vec<PathBuf> =
+        fs::read_dir(families)?.filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.is_dir()).collect();
+    all.sort();
+    Ok(all)
+}
+
+fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
+    let mut all: Vec<PathBuf> = fs::read_dir(folder)?
+        .filter_map(|e| e.ok().map(|e| e.path()))
+        .filter(|p| p.to_string_lossy().ends_with(ending))
+        .collect();
+    all.sort();
+    Ok(all)
+}

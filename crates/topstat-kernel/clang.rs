@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The compiler of eBPF programs and its options: for the build scripts of this crate and of `benches/cost`.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+/// The oldest clang that compiles the programs as they are meant: atomics that return what
+/// was there need BPF's third instruction set.
+const CLANG_MIN: u32 = 14;
+
+/// `CLANG`, or the newest of those installed.
+pub fn find() -> Result<PathBuf> {
+    if let Some(clang) = env::var_os("CLANG") {
+        return Ok(clang.into());
+    }
+    let versioned = (CLANG_MIN..=30).rev().map(|v| format!("clang-{v}"));
+    for clang in versioned.chain(["clang".to_owned()]) {
+        if Command::new(&clang).arg("--version").output().is_ok_and(|o| o.status.success()) {
+            return Ok(clang.into());
+        }
+    }
+    bail!("clang is not installed (version {CLANG_MIN} or later); on Debian: apt-get install clang-19")
+}
+
+/// Its options, with folders to find headers in.
+pub fn flags(includes: &[&Path]) -> Result<Vec<String>> {
+    let arch = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
+        "x86_64" => "x86",
+        "s390x" => "s390",
+        other => bail!(
+            "no eBPF programs for architecture {other}: CPUs of one window need their stores seen in order, for which \
+             eBPF has no instructions before Linux 6.15 (engine/include/topstat/platform.h); build on x86_64 or s390x"
+        ),
+    };
+    let mut flags: Vec<String> = includes.iter().map(|folder| format!("-I{}", folder.display())).collect();
+    flags.extend([
+        format!("-D__TARGET_ARCH_{arch}"),
+        "-mcpu=v3".to_owned(),
+        "-Wall".to_owned(),
+        "-Wextra".to_owned(),
+        "-Werror".to_owned(),
+        "-Wno-unused-parameter".to_owned(),
+    ]);
+    // Debian keeps <asm/types.h>, which <linux/bpf.h> includes, in the host's own folder.
+    let target = env::var("CARGO_CFG_TARGET_ARCH")?;
+    let multiarch = PathBuf::from(format!("/usr/include/{target}-linux-gnu"));
+    if multiarch.exists() {
+        flags.push(format!("-I{}", multiarch.display()));
+    }
+    Ok(flags)
+}

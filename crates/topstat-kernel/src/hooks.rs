@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where programs are attached, and how one that is attached gives way to another.
+
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+
+use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Object, OpenObject};
+
+use crate::{Error, Program, bpf};
+
+/// How a program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// To the root cgroup. The link can be given another program.
+    Cgroup,
+    /// Behind a gate, since its link can't: see `observe/gate.bpf.h`. The gate's program is called as this one with
+    /// `_enter`, its array with `_gate`.
+    Gate,
+}
+
+/// A place where a program is attached.
+#[derive(Clone, Copy, Debug)]
+pub struct Hook {
+    /// The program's name.
+    pub program: &'static str,
+    /// How it is attached.
+    pub at: At,
+    /// The place, for people: `cgroup ingress`.
+    pub name: &'static str,
+}
+
+impl Hook {
+    /// The name of its gate's array.
+    pub fn gate(&self) -> String {
+        format!("{}_gate", self.program)
+    }
+
+    /// The name of its gate's program.
+    pub fn enter(&self) -> String {
+        format!("{}_enter", self.program)
+    }
+}
+
+/// The programs of a family that push, ready to be loaded.
+pub struct Observer {
+    /// The object they are in, as it was compiled: tells builds apart.
+    pub bytes: &'static [u8],
+    /// The same, with its constants set and its maps sized.
+    pub object: OpenObject,
+    /// Where they are attached, births before pushes, so that nothing is seen without its owner.
+    pub hooks: &'static [Hook],
+    /// Finds the objects that were there before the hooks were attached.
+    pub begin: fn(&Object) -> Result<(), Error>,
+    /// When: just before this program is attached, or after all are.
+    pub begin_before: Option<&'static str>,
+}
+
+/// libbpf's errors say why only in full.
+fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
+    Error::Kernel { what: what.into(), why: format!("{why:#}") }
+}
+
+/// Has an object be loaded without gates, for programs that nobody will replace. Besides being of no use, each leaves its
+/// array behind, 320 bytes, if somebody lists all maps just when it is freed: prog_array_map_clear() takes one reference
+/// too many when it is called again before its work has run (Linux 5.5 to 6.18 at least).
+pub fn without_gates(object: &mut OpenObject, hooks: &[Hook]) -> Result<(), Error> {
+    for hook in hooks.iter().filter(|hook| hook.at == At::Gate) {
+        bpf::leave_out(object, &hook.enter())?;
+        bpf::leave_out_map(object, &hook.gate())?;
+    }
+    Ok(())
+}
+
+/// Attaches a program, behind its gate if there are gates. Dropping the link detaches it, unless the link is pinned.
+pub fn attach(object: &Object, hook: &Hook, cgroup: BorrowedFd<'_>, gates: bool) -> Result<Link, Error> {
+    let link = match hook.at {
+        At::Cgroup => bpf::program(object, hook.program)?.attach_cgroup(cgroup.as_raw_fd()),
+        At::Gate if !gates => bpf::program(object, hook.program)?.attach(),
+        At::Gate => {
+            enter(object, hook, &bpf::map(object, &hook.gate())?)?;
+            bpf::program(object, &hook.enter())?.attach()
+        }
+    };
+    link.map_err(|e| {
+        // Asked afterwards: a program may come and go at any time.
+        let why = exclusive(object, hook, cgroup).unwrap_or_else(|| e.to_string());
+        kernel(format!("attach {} ({})", hook.program, hook.name), &why)
+    })
+}
+
+/// What keeps a program from being attached to the cgroup: one that was attached there without `BPF_F_ALLOW_MULTI`, the way
+/// of before Linux 4.15, which lets no other beside it. (In cgroups below it does no harm: both are run.)
+pub fn exclusive(object: &Object, hook: &Hook, cgroup: BorrowedFd<'_>) -> Option<String> {
+    /// Beside others there may be up to 64 (BPF_CGROUP_MAX_PROGS); alone there is one.
+    const MOST: usize = 64;
+    if hook.at != At::Cgroup {
+        return None;
+    }
+    let at = bpf::program(object, hook.program).ok()?.attach_type() as u32;
+    let (mut flags, mut ids, mut count) = (0, [0_u32; MOST], MOST as u32);
+    // SAFETY: a descriptor of a cgroup, and room for as many ids as is said.
+    let asked = unsafe {
+        libbpf_sys::bpf_prog_query(cgroup.as_raw_fd(), at, 0, &raw mut flags, ids.as_mut_ptr(), &raw mut count)
+    };
+    if asked != 0 || count == 0 || flags & libbpf_sys::BPF_F_ALLOW_MULTI != 0 {
+        return None;
+    }
+    let id = ids[0];
+    let info = libbpf_rs::query::ProgInfoIter::default().find(|info| info.id == id);
+    let name = info.map_or_else(String::new, |info| format!("{}, ", info.name.to_string_lossy()));
+    Some(format!(
+        "a program of somebody else's ({name}id {id}) is attached to the same cgroup for itself alone; have it attached \
+         with BPF_F_ALLOW_MULTI or by a link, or detach it ('bpftool cgroup list {}' and 'bpftool cgroup detach')",
+        crate::cgroup::root_path().display()
+    ))
+}
+
+/// Has a gate go on into the program of this object, from the next event on.
+pub fn enter(object: &Object, hook: &Hook, gate: &MapHandle) -> Result<(), Error> {
+    let program = bpf::program(object, hook.program)?;
+    gate.update(&0_u32.to_ne_bytes(), &program.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+        .map_err(|e| kernel(format!("have the hook of {} use it", hook.program), &e))
+}
+
+/// Has a cgroup's link use the program of this object, from the next packet on.
+pub fn replace(object: &Object, hook: &Hook, link: &mut Link) -> Result<(), Error> {
+    let failed = |e: &dyn std::fmt::Display| kernel(format!("replace the program {}", hook.program), &e.to_string());
+    let program = object.progs().find(|p| p.name() == hook.program).ok_or_else(|| failed(&"it is not there"))?;
+    link.update_prog(&program).map_err(|e| failed(&e))
+}
+
+/// The program of a hook, attached without a gate.
+pub fn describe(object: &Object, hook: &Hook) -> Result<Program, Error> {
+    let id = libbpf_rs::Program::id_from_fd(bpf::program(object, hook.program)?.as_fd())
+        .map_err(|e| kernel(format!("ask for the id of {}", hook.program), &e))?;
+    Ok(Program { name: hook.program.to_owned(), id, hook: hook.name })
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What the observer of sockets and the programs that read it share. The one source:
+ * the Rust side is generated from this file.
+ */
+#ifndef TOPSTAT_INET_H
+#define TOPSTAT_INET_H
+
+#include "topstat/section.h"
+#include "observe/process.h"
+
+enum inet_sample {
+	INET_TCP_V4,
+	INET_TCP_V6,
+	INET_UDP_V4,
+	INET_UDP_V6,
+	INET_SAMPLES,
+};
+
+/* A power of two, and the static one last. */
+enum inet_table {
+	INET_PPS, /* packets, by window */
+	INET_BPS, /* payload bytes, by window; shown as bits */
+	INET_RETRANS, /* segments sent again, by window */
+	INET_BYTES, /* payload bytes, running total */
+	INET_TABLES,
+};
+
+enum inet_part {
+	INET_RX,
+	INET_TX,
+};
+
+#define INET_INIT 1
+
+/* Set in the id of an object whose socket is UDP and the kernel's own: no hook tells of its end. See inet_id_now(). */
+#define INET_KERNELS (1ULL << 63)
+
+/*
+ * An object, in the socket's local storage: it lives as long as the socket.
+ *
+ * The kernel puts it 8 bytes behind the start of a cache line, and 136 bytes of its own before
+ * it: so that what every push needs fits one line, and each window begins one, there are 56
+ * bytes before the windows; and with 888 in all it fits into 1 KiB.
+ */
+struct inet_object {
+	u64 id; /* the socket's cookie, and INET_KERNELS; 0: not (or no longer) an object */
+	/* Its own address; 0: new; another's: a copy, made by accept; INET_INIT: some CPU is
+	 * making it an object right now. */
+	u64 self;
+	u64 quiet; /* pushes before this (jiffies) need only sum … */
+	struct ts_count bytes;
+	u32 generation; /* … as long as this is inet_settings.generation */
+	u8 sample; /* enum inet_sample */
+	u8 dead; /* closed: packets that still come make no new object of it */
+	u8 sure; /* of the owner; 0: inherited from the listener, until its user sends */
+	u8 pad;
+	struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
+	u64 sock; /* address of the socket */
+	struct process_who owner; /* its user; set in process context, see inet_owner() */
+	u32 resent; /* of the connection's count of segments sent again, what was pushed; see resent.bpf.h */
+	u32 pad_end[3]; /* see ts_mark_index() */
+};
+
+/* A socket that is there already: a descriptor of its own process's. See fallbacks.rs. */
+struct inet_found {
+	struct process_who owner;
+	u64 inode; /* of the descriptor's file */
+	u32 fd;
+	u32 pad;
+};
+
+/* Another one whenever a structure changes that is pinned: the constants, the settings, a
+ * bank, an object. */
+#define INET_ABI 2
+
+/* Set before loading. */
+struct inet_constants {
+	struct ts_shape shape;
+	u32 v1_controller; /* enum process_v1 */
+	u32 pad;
+};
+
+/* What users set, at any time. */
+struct inet_settings {
+	struct ts_settings all;
+	struct ts_config config[INET_SAMPLES][INET_TABLES];
+};
+
+/* One row of a snapshot. */
+struct inet_row {
+	struct ts_row row;
+	struct process_who owner;
+	u32 family;
+	u32 netns;
+	u16 sport; /* host byte order */
+	u16 dport;
+	u32 pad;
+	u8 sip[16]; /* IPv4: the first four */
+	u8 dip[16];
+};
+
+/* The kernel's struct sock_common, 136 bytes in 6.18, and some. */
+#define INET_SOCK_WORDS 32
+
+/* One CPU's part of a snapshot. */
+struct inet_section {
+	struct ts_section head;
+	u64 sock[INET_SOCK_WORDS]; /* a copy of the start of a struct sock */
+	struct inet_row row[];
+};
+
+/* For the benchmark: which sockets its programs go through. */
+struct inet_bench {
+	u32 flows;
+	u32 next;
+	u64 not_found;
+};
+
+#endif /* TOPSTAT_INET_H */

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Never run: each of these programs needs one thing that a kernel may lack, and is loaded to find
+ * out whether it does. See fallbacks.rs.
+ */
+#include "observe/kernel.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+u64 word SEC(".data.probe");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, u64);
+} stored SEC(".maps");
+
+SEC("raw_tp")
+int probe_atomics(void *ctx)
+{
+	return __sync_val_compare_and_swap(&word, 0, 1) + __sync_lock_test_and_set(&word, 0);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(probe_traced, struct sock *sk)
+{
+	bpf_sk_storage_get(&stored, sk, NULL, 0);
+	return 0;
+}
+
+SEC("iter/task_file")
+int probe_files(struct bpf_iter__task_file *ctx)
+{
+	struct file *file = ctx->file;
+	struct socket *socket;
+	struct sock *sk;
+
+	if (!file)
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (!socket)
+		return 0;
+	sk = socket->sk;
+	if (sk)
+		bpf_sk_storage_get(&stored, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	return 0;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The programs outside of a packet's way, where tracing programs and iterators have socket
+ * storage. Elsewhere untraced.bpf.h stands for them.
+ */
+#ifndef TOPSTAT_INET_TRACED_H
+#define TOPSTAT_INET_TRACED_H
+
+#include "count.bpf.h"
+#include "observe/gate.bpf.h"
+
+/* Segments sent again that were not pushed yet. */
+static __always_inline void inet_resent_by_count(struct inet_object *o, struct sock *sk)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+
+	if (tp)
+		inet_push_resent(o, inet_resent_since(o, tp->total_retrans));
+}
+
+TS_GATE("tp_btf/inet_sock_set_state", inet_state)
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(inet_state, struct sock *sk, int from, int to)
+{
+	struct inet_object *o;
+
+	if (to != TCP_CLOSE && from != TCP_CLOSE)
+		return 0;
+	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
+	if (!o || o->self != (u64)o)
+		return 0;
+	if (to == TCP_CLOSE) {
+		if (o->id)
+			inet_resent_by_count(o, sk);
+		inet_object_end(o);
+	} else if (o->dead || o->id) { /* the socket is used for another connection, which begins at 0 */
+		inet_object_end(o);
+		inet_object_reset(o);
+	}
+	return 0;
+}
+
+/*
+ * The socket goes, closed: once for each, after inet_state() was to be told. Each program is left out
+ * of what would interrupt it on its CPU, so what one of the two has missed the other sees.
+ */
+TS_GATE("tp_btf/tcp_destroy_sock", inet_destroy)
+
+SEC("tp_btf/tcp_destroy_sock")
+int BPF_PROG(inet_destroy, struct sock *sk)
+{
+	struct inet_object *o;
+
+	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
+	if (!o || o->self != (u64)o)
+		return 0;
+	if (o->id)
+		inet_resent_by_count(o, sk);
+	inet_object_end(o);
+	return 0;
+}
+
+TS_GATE("tp_btf/tcp_retransmit_skb", inet_retransmit)
+
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(inet_retransmit, struct sock *sk)
+{
+	struct inet_object *o;
+
+	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
+	if (o && o->self == (u64)o && o->id)
+		inet_resent_by_count(o, sk);
+	return 0;
+}
+
+/* Once the hooks are attached: sockets that were there already, and whose they are. A
+ * socket of several processes is the first one's. */
+SEC("iter/task_file")
+int inet_adopt(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct inet_object *o;
+	struct socket *socket;
+	struct sock *sk;
+	u16 family, protocol;
+
+	if (!task || !file)
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (!socket)
+		return 0;
+	sk = socket->sk;
+	if (!sk)
+		return 0;
+	family = sk->__sk_common.skc_family;
+	protocol = sk->sk_protocol;
+	if ((family != AF_INET && family != AF_INET6) || (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP))
+		return 0;
+	o = bpf_sk_storage_get(&objects, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	if (!o)
+		return 0;
+	if (!o->owner.pid) {
+		struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+
+		if (tp && !o->self)
+			o->resent = tp->total_retrans;
+		inet_owner(o, task);
+	}
+	return 0;
+}
+
+#endif /* TOPSTAT_INET_TRACED_H */
