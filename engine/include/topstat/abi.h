@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What is in shared memory: the structures of tables, what they are set to, and how to find one's way
+ * in them. What is pinned consists of these, so a change of any of them is a change of every family's ABI.
+ */
+#ifndef TOPSTAT_ABI_H
+#define TOPSTAT_ABI_H
+
+#include "window.h"
+
+/* The rows a table can be created for, and how many entries it has for each. */
+#define TS_TOP_MIN 1
+#define TS_TOP_MAX 1024
+#define TS_TOP_DEFAULT 128
+#define TS_SPARE 2
+#define TS_ENTRIES_MAX (TS_TOP_MAX * TS_SPARE)
+/* The heap has at most this many levels: log2(TS_ENTRIES_MAX) + 1. */
+#define TS_LEVELS 12
+/* The longest hash chain: with four buckets to an entry, a longer one does not occur
+ * (probability below 1e-15 for a full table). */
+#define TS_CHAIN 12
+
+enum ts_type {
+	TS_DYNAMIC = 1,
+	TS_STATIC = 2,
+};
+
+/*
+ * What a table is set to. Written by user space at any time, the epoch last; read on
+ * every push. Times are in ticks of the table's clock: jiffies where a slide is
+ * long enough, else nanoseconds (`precise`).
+ */
+struct ts_config {
+	u32 enabled; /* root, sample and table together */
+	u32 type; /* enum ts_type */
+	u32 epoch; /* 16 bit, never 0; another one starts windows afresh */
+	u32 precise; /* the clock: 0 jiffies, 1 nanoseconds */
+	u64 slide; /* ticks in a slide */
+	u64 fraction; /* 2^56 / slide: ticks to fractions without dividing */
+	u32 delay; /* in units of 2^delay_shift ticks; 0: order every push */
+	u32 delay_shift;
+	u32 period_ms; /* as set by the user */
+	u32 delay_ms;
+	u32 switches; /* of enum ts_switch; `enabled` is the first three together */
+	u32 quiet; /* every table of the sample that is on has a delay */
+	u32 raised_ms; /* the delay that a budget asks for; `delay` is the longer one */
+	u32 pad;
+};
+
+enum ts_switch {
+	TS_SWITCH_TABLE = 1,
+	TS_SWITCH_SAMPLE = 2,
+	TS_SWITCH_ROOT = 4,
+	TS_SWITCH_ALL = 7,
+	TS_SWITCH_SYNC = 8, /* for readers: see topstat/section.h */
+};
+
+/* Before the settings of a family's tables: ts_config[samples][TS_BANK_TABLES]. */
+struct ts_settings {
+	u32 generation; /* another one whenever a setting was changed; written last */
+	/* Of readers, who may be killed at any time: odd while one has all objects of a table ordered
+	 * again, since nothing can be proven meanwhile (T5); and the table: sample * TS_BANK_TABLES + table. */
+	u32 refills;
+	u32 refilling;
+	u32 pad[13];
+};
+
+/* What a family's tables were made for; its constants begin with it. */
+struct ts_shape {
+	u32 abi; /* of the family: structures that another one can't use */
+	u32 top; /* rows of a table */
+	u32 entries_mask; /* entries of a table - 1 */
+	u32 table_stride; /* bytes from one table of a bank to the next */
+};
+
+/* Objects that have been, by sample; begun - ended are there now. */
+struct ts_census {
+	u64 begun;
+	u64 ended;
+};
+
+struct ts_entry {
+	/* heap node */
+	u64 key;
+	/* slot */
+	u64 obj; /* address of the object */
+	u64 id; /* its id, to tell it from a later one at the same address */
+	u64 pushed; /* ticks, when last pushed here */
+	/* Stamps, for ticks of two clocks or of two periods can't be compared: */
+	u32 pushed_in; /* the slide in which last pushed here */
+	u32 seen_in; /* the slide in which last evaluated here without a push */
+	u32 count; /* how often ordered here; for `dump` */
+	u16 order; /* heap node: its slot */
+	u16 pos; /* slot: its heap node */
+	u16 next; /* slot: next of the chain */
+	u16 head[4]; /* buckets */
+	u16 pad[3];
+};
+
+struct ts_table {
+	u32 n; /* entries in use */
+	u32 hand; /* the slot to look at again next */
+	u64 settled; /* the slide in which the hand has been everywhere */
+	u64 round; /* the slide in which the hand set out … */
+	u32 round_left; /* … and how many slots it has still to see */
+	u32 pad2;
+	u32 launder; /* see ts_launder() */
+	u32 where; /* bank << 8 | number in the bank: for global functions */
+	u64 contended; /* pushes summed but not ordered, for the claim was taken */
+	u64 unobjected; /* pushes to the total alone that should have had an object */
+	u64 crowded; /* pushes not ordered, for a hash chain was full */
+	u64 missed_slide; /* the slide missed[] is up to date for */
+	u64 missed[TS_MARKS]; /* T5, by slide; [0] alone in a static table */
+	u64 missed_nested[TS_MARKS]; /* the same, by pushes without the claim */
+	u64 opaque; /* events that were not pushed, for the observer could not tell how much they are */
+	struct ts_window total __attribute__((aligned(64))); /* all pushes on this CPU */
+	struct ts_window refused; /* T6; the slide begins when something is refused in it */
+	struct ts_window scratch; /* a copy to evaluate; under the claim */
+	struct ts_entry entry[] __attribute__((aligned(64)));
+};
+
+/* The tables of a sample, which are pushed to together, on one CPU. They stand behind
+ * their bank, each `stride` bytes after the one before. */
+#define TS_BANK_TABLES 4
+
+struct ts_bank {
+	u64 claim;
+	u64 now; /* the ticks are up to date for this, and for this `generation` */
+	u32 generation;
+	u32 pad[11];
+	struct ts_tick tick[TS_BANK_TABLES];
+} __attribute__((aligned(64)));
+
+/*
+ * How many entries a table has and how it finds its window inside an object. One
+ * word, so that it stays in a register, where the verifier knows its value.
+ */
+typedef u64 ts_view;
+
+/* window, id: offsets from the object's address, below 2^16. The id is 0 once the
+ * object is gone. */
+TS_INLINE ts_view ts_view_of(u32 mask, u32 type, u32 window, u32 id)
+{
+	return (u64)mask | (u64)type << 16 | (u64)window << 32 | (u64)id << 48;
+}
+
+/* entries - 1 */
+TS_INLINE u32 ts_view_mask(ts_view view)
+{
+	return view & 0xffff;
+}
+
+TS_INLINE u32 ts_view_type(ts_view view)
+{
+	return view >> 16 & 0xffff;
+}
+
+TS_INLINE u32 ts_view_window(ts_view view)
+{
+	return view >> 32 & 0xffff;
+}
+
+TS_INLINE u32 ts_view_id(ts_view view)
+{
+	return view >> 48;
+}
+
+TS_INLINE u64 ts_table_size(u32 entries)
+{
+	return sizeof(struct ts_table) + (u64)entries * sizeof(struct ts_entry);
+}
+
+TS_INLINE struct ts_entry *ts_entry(struct ts_table *t, u32 i, u32 mask)
+{
+	return &t->entry[ts_bound(i, mask)];
+}
+
+/* Fill in a table that is all zeroes: every slot free (T1). */
+TS_INLINE void ts_table_init(struct ts_table *t, u32 entries, u32 where)
+{
+	u32 i;
+
+	t->where = where;
+	for (i = 0; i < entries; i++)
+		t->entry[i].order = i;
+}
+
+/* Where `now` lies. At most one division, once a slide. */
+TS_INLINE void ts_tick_to(struct ts_tick *tick, const struct ts_config *c, u64 now)
+{
+	u32 epoch = ts_read(c->epoch);
+
+	if (now >= tick->end || now < tick->start || tick->epoch != epoch) {
+		u64 length = ts_read(c->slide), slide;
+
+		if (!length)
+			length = 1;
+		slide = now / length;
+		tick->slide = ((u64)epoch << TS_EPOCH_SHIFT) | slide;
+		tick->start = slide * length;
+		tick->end = tick->start + length;
+		tick->epoch = epoch;
+		tick->mark = slide % TS_MARKS;
+		tick->stamp = (u32)slide ^ (epoch << 16);
+	}
+	tick->now = now;
+	tick->fraction = (((now - tick->start) * ts_read(c->fraction)) >> 48) & 255;
+}
+
+#endif /* TOPSTAT_ABI_H */
