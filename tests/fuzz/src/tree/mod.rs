@@ -444,8 +444,8 @@ impl Play<'_> {
                 while self.wire.receive().0 != last {}
                 return;
             }
-            // The library believes the length that is said in the latter, and panics; the kernel's is right.
-            opcode::DESTROY | opcode::IOCTL => return,
+            // The library believes the length that is said in the last two, and panics; the kernel's is right.
+            opcode::DESTROY | opcode::IOCTL | opcode::SETXATTR => return,
             opcode::OPEN | opcode::FLUSH | opcode::RELEASE | opcode::READ | opcode::WRITE => 8,
             _ => usize::MAX,
         };

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fuser::{Config, Session, SessionACL};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use topstat::fuzz::tree::Tree;
 use topstat::fuzz::tree::fuse::{Service, Store, TreeFs};
@@ -30,6 +31,7 @@ pub mod opcode {
     pub const READ: u32 = 15;
     pub const WRITE: u32 = 16;
     pub const RELEASE: u32 = 18;
+    pub const SETXATTR: u32 = 21;
     pub const FLUSH: u32 = 25;
     pub const INIT: u32 = 26;
     pub const READDIR: u32 = 28;
@@ -107,7 +109,7 @@ impl Wire {
         let length = u32::try_from(40 + body.len()).expect("a short request");
         let request = Words::default().u32(length).u32(head.opcode).u64(self.last).u64(head.inode);
         let request = request.u32(head.uid).u32(head.uid).u32(4711).u32(0).bytes(body);
-        let sent = send(&self.kernel, &request.0, SendFlags::NOSIGNAL);
+        let sent = retry_on_intr(|| send(&self.kernel, &request.0, SendFlags::NOSIGNAL));
         assert!(sent.is_ok_and(|sent| sent == request.0.len()), "the connection has ended before {head:?}");
         self.last
     }
@@ -115,10 +117,12 @@ impl Wire {
     /// The next answer: to which request, and what it says.
     pub fn receive(&self) -> (u64, Result<Vec<u8>, i32>) {
         let timeout = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
-        let answered = poll(&mut [PollFd::new(&self.kernel, PollFlags::IN)], Some(&timeout)).expect("poll");
+        // libFuzzer's clock interrupts calls.
+        let ready = || poll(&mut [PollFd::new(&self.kernel, PollFlags::IN)], Some(&timeout));
+        let answered = retry_on_intr(ready).expect("poll");
         assert!(answered > 0, "no answer");
         let mut bytes = vec![0; 2 * LONGEST];
-        let (length, _) = recv(&self.kernel, &mut bytes[..], RecvFlags::empty()).expect("an answer");
+        let (length, _) = retry_on_intr(|| recv(&self.kernel, &mut bytes[..], RecvFlags::empty())).expect("an answer");
         bytes.truncate(length);
         assert!(length >= 16, "an answer of {length} bytes");
         let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
