@@ -153,6 +153,10 @@ struct Scenario<'a> {
     run: &'a dyn Fn(Option<&Fault>) -> Result<Ended, String>,
 }
 
+/// Of the sample, where none is asked for: whether a change lands must not be a matter of chance. `make faults` makes all
+/// faults, and another seed another sample.
+const SEED: u64 = 20_261_122;
+
 /// xorshift64*: the same faults for the same seed.
 struct Random(u64);
 
@@ -195,7 +199,7 @@ fn try_all(scenario: &Scenario<'_>, limit: Duration) {
     let mut left = plan(&normal.calls, scenario.lasts);
     let (planned, begun) = (left.len(), Instant::now());
     let seed = std::env::var("TOPSTAT_FAULTS_SEED").ok().and_then(|seed| seed.parse().ok());
-    let seed: u64 = seed.unwrap_or_else(|| u64::from(std::process::id()));
+    let seed: u64 = seed.unwrap_or(SEED);
     let mut random = Random(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let (mut made, mut done, mut refused, mut killed, mut defects) = (0, 0, 0, 0, Vec::new());
     let mut log = std::env::var_os("TOPSTAT_FAULTS_LOG")

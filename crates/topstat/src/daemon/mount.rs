@@ -87,9 +87,17 @@ impl Point {
     pub fn prepare(at: &Path) -> Result<Self, NoTree> {
         let unusable = |why: String| NoTree::Unusable { at: at.to_owned(), why };
         let created = create(at).map_err(|e| unusable(format!("the directory can't be made: {e}")))?;
-        let at = real(at).map_err(|e| unusable(e.to_string()))?;
-        let stale = clear(&at).map_err(unusable)?;
-        Ok(Self { at, created, stale })
+        let ready = real(at).map_err(|e| e.to_string()).and_then(|at| clear(&at).map(|stale| (at, stale)));
+        match ready {
+            Ok((at, stale)) => Ok(Self { at, created, stale }),
+            Err(why) => {
+                if created {
+                    // Nothing is in it but what somebody else has put there meanwhile, and then it stays.
+                    let _ = std::fs::remove_dir(at);
+                }
+                Err(unusable(why))
+            }
+        }
     }
 
     /// Mounts the tree here, and serves it by threads of its own. `on_end` is called when it was unmounted, by whomever.
@@ -276,7 +284,8 @@ fn clear(at: &Path) -> Result<usize, String> {
     })?;
     match entries.next() {
         None => Ok(stale),
-        Some(_) => Err("the directory is not empty, and the tree would hide what is in it".to_owned()),
+        Some(Err(error)) => Err(format!("what is in the directory can't be listed: {error}")),
+        Some(Ok(_)) => Err("the directory is not empty, and the tree would hide what is in it".to_owned()),
     }
 }
 
