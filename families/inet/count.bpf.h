@@ -116,14 +116,13 @@ static __noinline int inet_push_resent(struct inet_object *o, u32 segments)
 
 /*
  * The packet's socket has no object yet, or one without a place or a sure owner. Gives
- * the object, ready to be pushed to, or NULL (which has been counted).
+ * the object, which may not have begun, or NULL (which has been counted).
  */
 static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u32 part)
 {
 	struct bpf_sock *sk = skb->sk;
 	struct inet_object *o;
 	u32 sample;
-	u64 id;
 
 	if (!sk)
 		return NULL;
@@ -164,16 +163,33 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 	/* A socket that is used again, which nobody was told of: its SYN, sent under its lock. */
 	if (o->dead && !o->id && part == INET_TX && inet_is_tcp(sample) && sk->state == TCP_SYN_SENT)
 		inet_object_reset(o);
+	o->sample = sample;
+	return o;
+}
+
+/*
+ * Gives the object, ready to be pushed to, or NULL (which has been counted). Apart from
+ * inet_object_make(), which needs much of the stack: all calls that lead to one another
+ * have 512 bytes of it.
+ */
+static __noinline struct inet_object *inet_object_ready(struct __sk_buff *skb, u32 part)
+{
+	struct inet_object *o = inet_object_make(skb, part);
+	struct bpf_sock *sk = skb->sk;
+	u64 id;
+
+	if (!o || !sk)
+		return NULL;
 	if (!o->dead && !o->id) {
 		id = bpf_get_socket_cookie(skb);
-		if (inet_is_kernels((void *)ts_read(o->sock), sample))
+		if (inet_is_kernels((void *)ts_read(o->sock), o->sample))
 			id |= INET_KERNELS;
 		/* A SYN-ACK, before there was a socket. */
-		if (inet_object_begin(o, sample, id))
+		if (inet_object_begin(o, o->sample, id))
 			inet_push_resent(o, inet_resent_since(o, inet_resent_now(sk)));
 	}
 	if (o->dead) {
-		inet_unobjected(skb, sample, part, 0);
+		inet_unobjected(skb, o->sample, part, 0);
 		return NULL;
 	}
 	return o;
@@ -195,7 +211,7 @@ static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *s
 	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
 	if (ts_unlikely(!o || o->self != (u64)o || !o->id || (part == INET_TX && !o->sure) ||
 			inet_is_over(sk, o->sample))) {
-		o = inet_object_make(skb, part);
+		o = inet_object_ready(skb, part);
 		if (!o)
 			return 1;
 	}
