@@ -53,9 +53,12 @@ fn main() -> Result<()> {
             }
         }
         bindings(&family.join(format!("{name}.h")), &includes, &SHARED_TYPES, &family_out.join("abi.rs"))?;
-        layout(&family.join(format!("{name}.h")), &includes, &family_out.join("layout.txt"))?;
         writeln!(list, "#[path = {:?}]\npub mod {name};", family.join("mod.rs"))?;
-        names.push(name);
+        // The account has no tables, and is not pinned.
+        if family.join("tables.rs").exists() {
+            layout(&family.join(format!("{name}.h")), &includes, &family_out.join("layout.txt"))?;
+            names.push(name);
+        }
     }
     let members: String = names.iter().map(|n| format!("&{n}::FAMILY, ")).collect();
     let layouts: String = names

@@ -1,36 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What this kernel allows the samples of tasks, and how exact each part of the account is.
+//! What this kernel allows the samples of tasks.
 
 use super::fallbacks::{Flavour, lacking};
-use super::{accountant, observer};
+use super::observer;
 use crate::{Check, Error, Options, Outcome, bpf};
-
-/// Where the kernel's configuration is to be found, as text or compressed; mostly it can't be read, and is not needed.
-const CONFIGS: [&str; 2] = ["/boot/config-", "/lib/modules/"];
 
 /// What the family needs beyond what all need.
 pub fn check() -> Vec<Check> {
     let tables = observer::open(&Options::default(), 1).and_then(|object| bpf::load("tasks, cgroups", object));
-    let account = accountant::open(&accountant::AccountOptions::default())
-        .and_then(|(object, _)| bpf::load("the account of tasks", object));
-    vec![
-        tables_load(tables.map(drop)),
-        Check::loads(
-            "account of tasks",
-            "tasks",
-            account.map(drop),
-            "hooks: tracepoints sched_switch, task_newtask, sched_process_exit; task storage",
-        ),
-        Check {
-            name: "time of tasks".to_owned(),
-            outcome: Outcome::Ok,
-            found: "exact: by the clock, at every switch".to_owned(),
-            advice: String::new(),
-        },
-        split(),
-        interrupts(),
-        steal(),
-    ]
+    let mut checks = vec![tables_load(tables.map(drop))];
+    checks.extend(crate::families::account::check());
+    checks
 }
 
 /// Whether the kernel takes the programs of the tables: which, and what is otherwise than elsewhere.
@@ -44,46 +24,4 @@ fn tables_load(loaded: Result<(), Error>) -> Check {
     }
     let found = format!("{}; {}", check.found, lacks.join("; "));
     Check { outcome: Outcome::Degraded, found, advice: "a kernel of 6.2 or later has it".to_owned(), ..check }
-}
-
-/// Whether the kernel itself accounts for user and system at every entry, and not by ticks.
-fn accounts_exactly() -> Option<bool> {
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let [boot, modules] = CONFIGS;
-    let text = [format!("{boot}{release}"), format!("{modules}{release}/config")]
-        .iter()
-        .find_map(|path| std::fs::read_to_string(path).ok())?;
-    let native = text.contains("\nCONFIG_VIRT_CPU_ACCOUNTING_NATIVE=y");
-    // VIRT_CPU_ACCOUNTING_GEN is active where CPUs run without ticks only.
-    let full = std::fs::read_to_string("/sys/devices/system/cpu/nohz_full").unwrap_or_default();
-    let generic = text.contains("\nCONFIG_VIRT_CPU_ACCOUNTING_GEN=y") && !matches!(full.trim(), "" | "(null)");
-    Some(native || generic)
-}
-
-fn split() -> Check {
-    let (outcome, found) = match accounts_exactly() {
-        Some(true) => (Outcome::Ok, "exact: the kernel accounts for every entry"),
-        _ => (Outcome::Ok, "sampled: the ratio is the kernel's ticks', scaled to the exact time of the task"),
-    };
-    Check { name: "user and system of tasks".to_owned(), outcome, found: found.to_owned(), advice: String::new() }
-}
-
-fn interrupts() -> Check {
-    let attached = accountant::interrupts();
-    let (outcome, found) = match attached.as_slice() {
-        [] => (Outcome::Degraded, "the kernel has none of the tracepoints: contained in the tasks' time".to_owned()),
-        names => (Outcome::Ok, format!("exact: tracepoints {}", names.join(", "))),
-    };
-    Check { name: "interrupts and softirqs of tasks".to_owned(), outcome, found, advice: String::new() }
-}
-
-fn steal() -> Check {
-    let (outcome, found) = if !accountant::under_hypervisor() {
-        (Outcome::Ok, "none: this machine is not virtual")
-    } else if accountant::knows_steal() {
-        (Outcome::Ok, "exact, as far as the hypervisor tells: taken at every switch and tick")
-    } else {
-        (Outcome::Degraded, "not told apart: the kernel was built without CONFIG_PARAVIRT_TIME_ACCOUNTING")
-    };
-    Check { name: "steal of tasks".to_owned(), outcome, found: found.to_owned(), advice: String::new() }
 }

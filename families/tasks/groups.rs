@@ -60,7 +60,7 @@ fn over_hierarchies(object: &Object, program: &str, v1_controller: u32) -> Resul
 /// The v1 hierarchy that the programs were loaded to ask.
 fn v1_controller(maps: &Maps) -> u32 {
     let constants = maps.constants.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
-    let at = offset_of!(abi::tasks_top_constants, v1_controller);
+    let at = offset_of!(abi::tasks_constants, v1_controller);
     let bytes = constants.as_deref().and_then(|bytes| bytes.get(at..)?.first_chunk().copied());
     bytes.map_or(PROCESS_V1_NONE, u32::from_ne_bytes)
 }

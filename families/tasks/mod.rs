@@ -1,29 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sample `tasks`: who uses the CPUs; and the precise account of it, in which everything adds up.
+//! Samples `tasks` and `cgroups`: which processes and control groups use the CPUs.
 //!
 //! See `README.md` in this folder for what is counted, and where.
 
 mod abi;
-mod accountant;
 #[cfg(feature = "bench")]
 pub mod bench;
 mod check;
 mod fallbacks;
 mod groups;
-mod ledger;
 mod observer;
-mod precise;
 mod rows;
 mod tables;
-mod usage;
 
 use std::mem::{offset_of, size_of};
 
 use libbpf_rs::Object;
 use topstat_model::{Column, Field};
-
-pub use accountant::{AccountOptions, Accountant};
-pub use precise::Precise;
 
 use crate::cgroup::Paths;
 use crate::hooks::{Hook, Observer};
@@ -43,12 +36,12 @@ impl Ranked for Tasks {
     const SAMPLES: &'static [SampleInfo] = tables::SAMPLES;
     const ABI: u32 = abi::TASKS_ABI;
     const SNAPSHOT_OBJECT: &'static [u8] = Flavour::Full.snapshot();
-    const SECTION_HEAD: usize = size_of::<abi::tasks_top_section>();
+    const SECTION_HEAD: usize = size_of::<abi::tasks_section>();
     const REFILL: &'static str = "top_refill_tasks";
-    const BY_THREAD: Option<usize> = Some(offset_of!(abi::tasks_top_constants, by_thread));
+    const BY_THREAD: Option<usize> = Some(offset_of!(abi::tasks_constants, by_thread));
     const HOOKS: &'static [Hook] = observer::FULL;
     const PARTS: &'static [&'static str] = &[];
-    type Row = abi::tasks_top_row;
+    type Row = abi::tasks_row;
     type Describer = Paths;
 
     fn further() -> &'static [&'static str] {
@@ -75,7 +68,7 @@ impl Ranked for Tasks {
         Paths::new()
     }
 
-    fn describe(sample: u32, row: &abi::tasks_top_row, paths: &mut Paths) -> Vec<Field> {
+    fn describe(sample: u32, row: &abi::tasks_row, paths: &mut Paths) -> Vec<Field> {
         rows::describe(sample, row, paths)
     }
 
@@ -83,7 +76,7 @@ impl Ranked for Tasks {
         if sample == abi::TASKS_CGROUPS { groups::refill(object, maps) } else { process::refill(object, Self::REFILL) }
     }
 
-    fn unranked(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi::tasks_top_row> {
+    fn unranked(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi::tasks_row> {
         rows::idle(maps, sample, table, tick)
     }
 }

@@ -35,7 +35,7 @@ pub fn open(options: &Options, cpus: u32) -> Result<OpenObject, Error> {
     }
     let v1_controller = process::v1_controller();
     let by_thread = options.threads.into();
-    let constants = abi::tasks_top_constants { shape, by_thread, v1_controller, groups, pad: 0 };
+    let constants = abi::tasks_constants { shape, by_thread, v1_controller, groups, pad: 0 };
     bpf::set_constants(&mut object, ".rodata.constants", &constants)?;
     bpf::resize(&mut object, "banks", bank_size(shape.entries_mask + 1), cpus * abi::TASKS_SAMPLES)?;
     bpf::resize(&mut object, "runners", size_of::<abi::tasks_runner>(), cpus)?;

@@ -23,7 +23,7 @@ pub fn columns(sample: u32) -> Vec<Column> {
 }
 
 /// The fields of a row, in the order of [`columns`].
-pub fn describe(sample: u32, row: &abi::tasks_top_row, paths: &mut Paths) -> Vec<Field> {
+pub fn describe(sample: u32, row: &abi::tasks_row, paths: &mut Paths) -> Vec<Field> {
     if sample == abi::TASKS_TASKS {
         process::describe(&row.who, paths)
     } else {
@@ -32,14 +32,14 @@ pub fn describe(sample: u32, row: &abi::tasks_top_row, paths: &mut Paths) -> Vec
 }
 
 /// The idle time of all CPUs: no task's, and ranked by none of them.
-pub fn idle(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi::tasks_top_row> {
+pub fn idle(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi::tasks_row> {
     if table != abi::TASKS_CPU && table != abi::TASKS_CPU_TOTAL {
         return None;
     }
     let each = (0..).map_while(|cpu| runner(maps, cpu)).map(|runner| idle_of(maps, runner, sample, table, tick));
     let value = each.fold(0, u64::saturating_add);
     let head = Head { id: IDLE_ID, value, part: [value, 0], ..Head::default() };
-    let mut row = abi::tasks_top_row { row: head, ..Default::default() };
+    let mut row = abi::tasks_row { row: head, ..Default::default() };
     let name = if sample == abi::TASKS_TASKS { "idle" } else { "" };
     for (to, from) in row.who.comm.iter_mut().zip(name.bytes()) {
         *to = core::ffi::c_char::from_ne_bytes([from]);

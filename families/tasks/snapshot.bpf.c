@@ -7,10 +7,10 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-#define ranked_row tasks_top_row
-#define ranked_section tasks_top_section
+#define ranked_row tasks_row
+#define ranked_section tasks_section
 
-static __always_inline void ranked_describe(struct tasks_top_section *s, struct tasks_top_row *row, u32 sample,
+static __always_inline void ranked_describe(struct tasks_section *s, struct tasks_row *row, u32 sample,
 					    u64 obj)
 {
 	u64 id = row->row.id, at = 0;

@@ -13,7 +13,7 @@
 
 #include "tasks.h"
 
-const volatile struct tasks_top_constants constants SEC(".rodata.constants") = {
+const volatile struct tasks_constants constants SEC(".rodata.constants") = {
 	.shape = { .entries_mask = TS_TOP_DEFAULT * TS_SPARE - 1, .table_stride = 4096 },
 	.groups = TASKS_GROUPS,
 };

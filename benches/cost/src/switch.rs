@@ -13,9 +13,10 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
+use topstat_kernel::account::{AccountOptions, Accountant};
 use topstat_kernel::pinned::{Pins, adopt, remove};
+use topstat_kernel::tasks::FAMILY;
 use topstat_kernel::tasks::bench::{Empty, Stopwatch};
-use topstat_kernel::tasks::{AccountOptions, Accountant, FAMILY};
 use topstat_kernel::{State, TableInfo, find, load};
 
 use crate::stats::spread;

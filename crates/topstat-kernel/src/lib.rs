@@ -29,7 +29,7 @@ pub use check::{Check, Outcome, check, verify};
 pub use error::Error;
 #[cfg(feature = "bench")]
 pub use families::inet::bench;
-pub use families::{Family, tasks};
+pub use families::{Family, account, tasks};
 pub use path_cache::{MOST_BYTES as MOST_PATH_BYTES, Remembered};
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
+use topstat_kernel::account::{AccountOptions, Accountant, Precise};
 use topstat_kernel::pinned::{self, Adopted, Attached, Pins};
-use topstat_kernel::tasks::{AccountOptions, Accountant, Precise};
 use topstat_kernel::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo};
 use topstat_model::interval::{Each, Interval, Task};
 

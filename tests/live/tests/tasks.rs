@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use topstat_kernel::tasks::{AccountOptions, Accountant, Precise};
+use topstat_kernel::account::{AccountOptions, Accountant, Precise};
 use topstat_live::{Case, Offline, Role, case, harness, note, pace, two_cpus};
 use topstat_load::{Config, Limits, Load, Plan};
 use topstat_model::interval::{Each, Interval, Task, Usage};

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use topstat::{Account, Backend};
+use topstat_kernel::account::AccountOptions;
 use topstat_kernel::pinned::{Adopted, Attached};
-use topstat_kernel::tasks::AccountOptions;
 use topstat_kernel::{
     Check, Error, Family, Options, Outcome, Program, SampleInfo, Source, State, TableInfo, TableSettings,
 };

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Interrupts and softirqs: time of whatever they interrupt, but told apart. */
-#ifndef TOPSTAT_TASKS_INTERRUPTS_H
-#define TOPSTAT_TASKS_INTERRUPTS_H
+#ifndef TOPSTAT_ACCOUNT_INTERRUPTS_H
+#define TOPSTAT_ACCOUNT_INTERRUPTS_H
 
 #include "precise.bpf.h"
 
 static __always_inline int precise_irq_enter(void)
 {
-	struct tasks_cpu *c = precise_slot();
+	struct account_cpu *c = precise_slot();
 
 	if (c && !c->irq_depth++)
 		c->irq_start = bpf_ktime_get_ns();
@@ -16,7 +16,7 @@ static __always_inline int precise_irq_enter(void)
 
 static __always_inline int precise_irq_leave(void)
 {
-	struct tasks_cpu *c = precise_slot();
+	struct account_cpu *c = precise_slot();
 	u64 took;
 
 	if (!c || !c->irq_depth || --c->irq_depth)
@@ -61,7 +61,7 @@ PRECISE_VECTOR(irq_work)
 SEC("tp_btf/softirq_entry")
 int precise_softirq_entry(void *ctx)
 {
-	struct tasks_cpu *c = precise_slot();
+	struct account_cpu *c = precise_slot();
 
 	if (!c)
 		return 0;
@@ -73,7 +73,7 @@ int precise_softirq_entry(void *ctx)
 SEC("tp_btf/softirq_exit")
 int precise_softirq_exit(void *ctx)
 {
-	struct tasks_cpu *c = precise_slot();
+	struct account_cpu *c = precise_slot();
 	u64 took;
 
 	if (!c || !c->softirq_start)
@@ -85,4 +85,4 @@ int precise_softirq_exit(void *ctx)
 	return 0;
 }
 
-#endif /* TOPSTAT_TASKS_INTERRUPTS_H */
+#endif /* TOPSTAT_ACCOUNT_INTERRUPTS_H */

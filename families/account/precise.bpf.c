@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The precise account of CPU time: who ran how long, to the nanosecond, so that the sum of all
- * is the time that has passed times the CPUs. "tasks.h" says how it works (A1 … A6).
+ * is the time that has passed times the CPUs. "account.h" says how it works (A1 … A6).
  *
  * What a switch costs is a clock, two look-ups of storage and a few additions; all else is done
  * once a snapshot, or once in a thread's life.
@@ -13,12 +13,12 @@
 char LICENSE[] SEC("license") = "GPL";
 
 /* A3. The exchange also keeps the clock from being read before `seq` is odd for all. */
-static __always_inline void precise_enter(struct tasks_cpu *c)
+static __always_inline void precise_enter(struct account_cpu *c)
 {
 	__sync_lock_test_and_set(&c->seq, c->seq + 1);
 }
 
-static __always_inline void precise_leave(struct tasks_cpu *c)
+static __always_inline void precise_leave(struct account_cpu *c)
 {
 	ts_wmb();
 	ts_write(c->seq, c->seq + 1);
@@ -43,7 +43,7 @@ static __always_inline u64 precise_id(struct task_struct *task)
 /* Before a thread first runs, or when it is adopted. */
 static __always_inline void precise_begin(struct task_struct *task)
 {
-	struct tasks_thread *t;
+	struct account_thread *t;
 	u32 tgid;
 
 	t = bpf_task_storage_get(&threads, task, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -57,7 +57,7 @@ static __always_inline void precise_begin(struct task_struct *task)
 	tgid = task->tgid;
 	if (bpf_map_lookup_elem(&chosen, &tgid)) {
 		t->own.exact = 1;
-		t->in = TASKS_IN_KERNEL; /* which it leaves by a system call's end */
+		t->in = ACCOUNT_IN_KERNEL; /* which it leaves by a system call's end */
 	}
 	precise_kernel(&t->base, task);
 	ts_wmb();
@@ -65,9 +65,9 @@ static __always_inline void precise_begin(struct task_struct *task)
 }
 
 /* A1: the thread leaves a CPU for the first time since the instant T was written. */
-static __noinline int precise_enter_ran(struct tasks_thread *t, u64 T)
+static __noinline int precise_enter_ran(struct account_thread *t, u64 T)
 {
-	struct tasks_ran *entry;
+	struct account_ran *entry;
 	u64 number;
 	u32 i;
 
@@ -88,7 +88,7 @@ static __noinline int precise_enter_ran(struct tasks_thread *t, u64 T)
 
 /* A1: the thread leaves a CPU for the first time since the instant T; it has `own` so far, and
  * ran for `before` until then. */
-static __noinline int precise_keep(struct tasks_thread *t, struct task_struct *prev, u64 T, u64 before)
+static __noinline int precise_keep(struct account_thread *t, struct task_struct *prev, u64 T, u64 before)
 {
 	if (!t || !prev)
 		return 0;
@@ -107,10 +107,10 @@ static __noinline int precise_keep(struct tasks_thread *t, struct task_struct *p
  * its exit; it may have been handed to another one since. Its `sighand` goes when it is reaped,
  * and until then its parent is there.
  */
-static __noinline int precise_end(struct tasks_thread *t, struct task_struct *prev, u64 now)
+static __noinline int precise_end(struct account_thread *t, struct task_struct *prev, u64 now)
 {
 	struct task_struct *parent;
-	struct tasks_dead *entry;
+	struct account_dead *entry;
 	u64 number;
 	u32 i;
 
@@ -122,7 +122,7 @@ static __noinline int precise_end(struct tasks_thread *t, struct task_struct *pr
 			precise_who(&t->who, prev);
 	}
 	if (!BPF_CORE_READ(prev, signal, live.counter))
-		t->who.flags |= TASKS_LAST;
+		t->who.flags |= ACCOUNT_LAST;
 	number = __sync_fetch_and_add(&control.dead_end, 1) + 1;
 	i = number & constants.dead_mask;
 	entry = bpf_map_lookup_elem(&dead, &i);
@@ -144,24 +144,24 @@ static __noinline int precise_end(struct tasks_thread *t, struct task_struct *pr
 }
 
 /* The CPU's own account as of T, when it first does something after it. */
-static __noinline int precise_keep_cpu(struct tasks_cpu *c, u64 T)
+static __noinline int precise_keep_cpu(struct account_cpu *c, u64 T)
 {
 	u64 before = c->start < T ? T - c->start : 0;
 
 	if (!c)
 		return 0;
 	c->kept = c->own;
-	if (c->running == TASKS_RUNS_IDLE)
+	if (c->running == ACCOUNT_RUNS_IDLE)
 		c->kept.idle += before;
-	else if (c->running == TASKS_RUNS_UNOWNED)
+	else if (c->running == ACCOUNT_RUNS_UNOWNED)
 		c->kept.unowned += before;
 	ts_wmb();
 	ts_write(c->kept_at, T);
 	return 0;
 }
 
-/* Somebody else leaves the CPU than was seen to come: see struct tasks_moved. */
-static __noinline int precise_move(struct tasks_cpu *c, struct task_struct *prev, u64 me, u64 now, u64 T)
+/* Somebody else leaves the CPU than was seen to come: see struct account_moved. */
+static __noinline int precise_move(struct account_cpu *c, struct task_struct *prev, u64 me, u64 now, u64 T)
 {
 	u64 start, ran = now, unowned = 0;
 	u32 i;
@@ -175,28 +175,28 @@ static __noinline int precise_move(struct tasks_cpu *c, struct task_struct *prev
 			unowned = now - start - ran;
 	}
 	if (start < T) {
-		i = c->moves++ & (TASKS_MOVED - 1);
+		i = c->moves++ & (ACCOUNT_MOVED - 1);
 		c->moved[i].start = start;
 		c->moved[i].unowned = unowned;
 		c->moved[i].to = me;
 	}
 	/* Two slices: the first is nobody's, … */
-	c->running = TASKS_RUNS_UNOWNED;
+	c->running = ACCOUNT_RUNS_UNOWNED;
 	if (now > T && c->kept_at != T && start + unowned > T)
 		precise_keep_cpu(c, T);
 	c->own.unowned += unowned;
 	/* … the second is who leaves. */
 	c->start = start + unowned;
-	c->running = me == TASKS_ID_IDLE ? TASKS_RUNS_IDLE :
-		     me == TASKS_ID_UNOWNED ? TASKS_RUNS_UNOWNED : TASKS_RUNS_THREAD;
+	c->running = me == ACCOUNT_ID_IDLE ? ACCOUNT_RUNS_IDLE :
+		     me == ACCOUNT_ID_UNOWNED ? ACCOUNT_RUNS_UNOWNED : ACCOUNT_RUNS_THREAD;
 	return 0;
 }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
-	struct tasks_cpu *c = precise_slot();
-	struct tasks_thread *t = NULL, *n;
+	struct account_cpu *c = precise_slot();
+	struct account_thread *t = NULL, *n;
 	u64 now, T, start, run, irq = 0, softirq = 0, steal = 0, steal_now, me;
 	u64 here = bpf_get_smp_processor_id() + 1;
 
@@ -224,7 +224,7 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 	}
 	if (prev->pid)
 		t = bpf_task_storage_get(&threads, prev, NULL, 0);
-	me = !prev->pid ? TASKS_ID_IDLE : t && t->id ? t->id : TASKS_ID_UNOWNED;
+	me = !prev->pid ? ACCOUNT_ID_IDLE : t && t->id ? t->id : ACCOUNT_ID_UNOWNED;
 	if (ts_unlikely(c->id != me || (t && t->on != here))) {
 		precise_move(c, prev, me, now, T);
 		start = c->start;
@@ -260,16 +260,16 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 
 	c->start = now;
 	c->thread = 0;
-	c->id = TASKS_ID_IDLE;
-	c->running = TASKS_RUNS_IDLE;
+	c->id = ACCOUNT_ID_IDLE;
+	c->running = ACCOUNT_RUNS_IDLE;
 	if (next->pid) {
-		c->id = TASKS_ID_UNOWNED;
+		c->id = ACCOUNT_ID_UNOWNED;
 		n = bpf_task_storage_get(&threads, next, NULL, 0);
-		c->running = TASKS_RUNS_UNOWNED;
+		c->running = ACCOUNT_RUNS_UNOWNED;
 		if (n && n->id) {
 			c->thread = (u64)n;
 			c->id = n->id;
-			c->running = TASKS_RUNS_THREAD;
+			c->running = ACCOUNT_RUNS_THREAD;
 			n->on = here;
 		}
 	}
@@ -290,7 +290,7 @@ int BPF_PROG(precise_new, struct task_struct *task)
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(precise_exit, struct task_struct *task)
 {
-	struct tasks_thread *t = bpf_task_storage_get(&threads, task, NULL, 0);
+	struct account_thread *t = bpf_task_storage_get(&threads, task, NULL, 0);
 
 	if (t)
 		precise_who(&t->who, task);
@@ -313,24 +313,24 @@ SEC("raw_tp")
 int precise_start(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct task_struct *current_task = bpf_get_current_task_btf();
-	struct tasks_cpu *c = precise_slot();
-	struct tasks_thread *t;
+	struct account_cpu *c = precise_slot();
+	struct account_thread *t;
 
 	if (!c || c->since)
 		return 0;
 	precise_enter(c);
 	c->since = c->start = bpf_ktime_get_ns();
 	c->start_steal = precise_steal(current_task);
-	c->running = TASKS_RUNS_IDLE;
-	c->id = TASKS_ID_IDLE;
+	c->running = ACCOUNT_RUNS_IDLE;
+	c->id = ACCOUNT_ID_IDLE;
 	if (current_task->pid) {
-		c->id = TASKS_ID_UNOWNED;
-		c->running = TASKS_RUNS_UNOWNED;
+		c->id = ACCOUNT_ID_UNOWNED;
+		c->running = ACCOUNT_RUNS_UNOWNED;
 		t = bpf_task_storage_get(&threads, current_task, NULL, 0);
 		if (t && t->id) {
 			c->thread = (u64)t;
 			c->id = t->id;
-			c->running = TASKS_RUNS_THREAD;
+			c->running = ACCOUNT_RUNS_THREAD;
 			t->on = bpf_get_smp_processor_id() + 1;
 		}
 	}

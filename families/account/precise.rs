@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Takes snapshots of the precise account: `tasks.h` says why they are consistent (A1 … A6).
+//! Takes snapshots of the precise account: `account.h` says why they are consistent (A1 … A6).
 
 use std::mem::{offset_of, size_of};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::ledger::Ledger;
 use crate::Error;
 use crate::bpf::{self, Plain, Shared};
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks/precise_read.bpf.o"));
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/account/precise_read.bpf.o"));
 
 /// How long a reader has the choice of the instant to itself, in ns. One that has died holds up others for so long.
 const CLAIM_NS: u64 = 500_000_000;
@@ -46,10 +46,10 @@ pub struct Precise {
     ran_from: u64,
     dead_from: u64,
     instant: u64,
-    cpus: Vec<abi::tasks_cpu_row>,
+    cpus: Vec<abi::account_cpu_row>,
     /// The place in the ring up to which it has been read, and what was there.
     dead_read: u64,
-    pending: Vec<abi::tasks_dead>,
+    pending: Vec<abi::account_dead>,
     unseen: u64,
     /// Look at all threads next time: those known may have ended unseen.
     look_at_all: bool,
@@ -59,8 +59,8 @@ pub struct Precise {
 struct State {
     time: SystemTime,
     head: SectionHead,
-    cpus: Vec<abi::tasks_cpu_row>,
-    rows: Vec<abi::tasks_row>,
+    cpus: Vec<abi::account_cpu_row>,
+    rows: Vec<abi::account_row>,
     all: bool,
 }
 
@@ -77,7 +77,7 @@ impl Precise {
         let constants = accountant.constants;
         let mut object = bpf::open("precise_read", OBJECT)?;
         bpf::set_constants(&mut object, ".rodata.constants", &constants)?;
-        bpf::resize(&mut object, "cpu_rows", size_of::<abi::tasks_cpu_row>(), constants.cpus)?;
+        bpf::resize(&mut object, "cpu_rows", size_of::<abi::account_cpu_row>(), constants.cpus)?;
         for map in ["threads", "slots", "ran", "dead", "chosen", ".data.control"] {
             bpf::reuse(&mut object, map, &accountant.map(map)?)?;
         }
@@ -131,7 +131,7 @@ impl Precise {
         while self.dead_read < end {
             let number = self.dead_read + 1;
             let index = (number & kept) as usize;
-            let offset = offset_of!(abi::tasks_dead, number);
+            let offset = offset_of!(abi::account_dead, number);
             match self.accountant.dead.read::<u64>(index, offset) {
                 // Is being written; those behind it may have ended before.
                 found if found < number && patience > 0 => {
@@ -142,7 +142,7 @@ impl Precise {
                 found if found < number => break,
                 found if found > number => self.lose(1),
                 _ => {
-                    let dead: abi::tasks_dead = self.accountant.dead.read(index, 0);
+                    let dead: abi::account_dead = self.accountant.dead.read(index, 0);
                     if self.accountant.dead.read::<u64>(index, offset) != number || self.pending.len() >= PENDING_MAX {
                         self.lose(1);
                     } else {
@@ -160,7 +160,7 @@ impl Precise {
     }
 
     fn dead_end(&self) -> u64 {
-        self.accountant.control.read(0, offset_of!(abi::tasks_control, dead_end))
+        self.accountant.control.read(0, offset_of!(abi::account_control, dead_end))
     }
 
     fn run(&self, name: &str, args: [u64; 2]) -> Result<u32, Error> {
@@ -168,7 +168,7 @@ impl Precise {
         let mut words = args.map(u64::to_ne_bytes).concat();
         let input = ProgramInput { context_in: Some(&mut words), ..Default::default() };
         match program.test_run(input).map_err(|e| failed(e.to_string()))?.return_value {
-            abi::TASKS_FAULT => Err(failed(format!("{name} does not find its maps"))),
+            abi::ACCOUNT_FAULT => Err(failed(format!("{name} does not find its maps"))),
             code => Ok(code),
         }
     }
@@ -182,8 +182,8 @@ impl Precise {
         for _ in 0..CLAIM_TRIES {
             let time = SystemTime::now();
             match self.run("precise_begin", [CLAIM_NS, 0])? {
-                abi::TASKS_DONE => return Ok(time),
-                abi::TASKS_CLAIMED => std::thread::sleep(CLAIM_PAUSE),
+                abi::ACCOUNT_DONE => return Ok(time),
+                abi::ACCOUNT_CLAIMED => std::thread::sleep(CLAIM_PAUSE),
                 _ => {}
             }
         }
@@ -195,7 +195,7 @@ impl Precise {
     fn state(&mut self, last: bool) -> Result<Option<State>, Error> {
         let time = self.begin()?;
         self.read_cpus()?;
-        let cpus: Vec<abi::tasks_cpu_row> =
+        let cpus: Vec<abi::account_cpu_row> =
             (0..self.accountant.constants.cpus as usize).map(|cpu| self.cpu_rows.read(cpu, 0)).collect();
         let mut rows = Vec::new();
         let mut cpu = 0;
@@ -213,7 +213,7 @@ impl Precise {
         }
         self.poll();
         let head = self.head();
-        if self.run("precise_finish", [0, 0])? != abi::TASKS_DONE || (!last && self.moved_meanwhile(&cpus)) {
+        if self.run("precise_finish", [0, 0])? != abi::ACCOUNT_DONE || (!last && self.moved_meanwhile(&cpus)) {
             return Ok(None);
         }
         Ok(Some(State { time, head, cpus, rows, all }))
@@ -221,11 +221,11 @@ impl Precise {
 
     /// Whether a slice that was taken for one thread's has turned out to be another one's while threads were read: it
     /// may be in both accounts.
-    fn moved_meanwhile(&self, cpus: &[abi::tasks_cpu_row]) -> bool {
+    fn moved_meanwhile(&self, cpus: &[abi::account_cpu_row]) -> bool {
         cpus.iter().enumerate().filter(|(_, row)| row.assumed != 0).any(|(cpu, row)| {
-            let offset = |i| offset_of!(abi::tasks_cpu, moved) + i * size_of::<abi::tasks_moved>();
-            (0..abi::TASKS_MOVED as usize)
-                .any(|i| self.accountant.slots.read::<abi::tasks_moved>(cpu, offset(i)).start == row.start)
+            let offset = |i| offset_of!(abi::account_cpu, moved) + i * size_of::<abi::account_moved>();
+            (0..abi::ACCOUNT_MOVED as usize)
+                .any(|i| self.accountant.slots.read::<abi::account_moved>(cpu, offset(i)).start == row.start)
         })
     }
 
@@ -235,7 +235,7 @@ impl Precise {
             let code = self.run("precise_cpus", [first, 0])?;
             first = self.head().next;
             match code {
-                abi::TASKS_BUSY => std::thread::yield_now(),
+                abi::ACCOUNT_BUSY => std::thread::yield_now(),
                 _ if first >= u64::from(self.accountant.constants.cpus) => return Ok(()),
                 _ => {}
             }
@@ -244,8 +244,8 @@ impl Precise {
     }
 
     /// The threads in the ring `ran`; false: it has run over.
-    fn read_ran(&self, rows: &mut Vec<abi::tasks_row>) -> Result<bool, Error> {
-        let ran_end = || self.accountant.control.read::<u64>(0, offset_of!(abi::tasks_control, ran_end));
+    fn read_ran(&self, rows: &mut Vec<abi::account_row>) -> Result<bool, Error> {
+        let ran_end = || self.accountant.control.read::<u64>(0, offset_of!(abi::account_control, ran_end));
         let kept = u64::from(self.accountant.constants.ran_mask);
         let mut number = self.ran_from + 1;
         let end = ran_end();
@@ -255,24 +255,24 @@ impl Precise {
         while number <= end {
             self.run("precise_ran", [number, end])?;
             self.take(rows);
-            number += u64::from(abi::TASKS_ROWS);
+            number += u64::from(abi::ACCOUNT_ROWS);
         }
         Ok(self.head().overrun == 0 && ran_end().saturating_sub(self.ran_from) <= kept)
     }
 
     /// All threads that have ever run.
-    fn read_all(&self, rows: &mut Vec<abi::tasks_row>) -> Result<(), Error> {
+    fn read_all(&self, rows: &mut Vec<abi::account_row>) -> Result<(), Error> {
         let bytes = bpf::iterate(&self.object, "precise_all", READ)?;
-        rows.extend(bytes.chunks_exact(size_of::<abi::tasks_row>()).map(from_bytes::<abi::tasks_row>));
+        rows.extend(bytes.chunks_exact(size_of::<abi::account_row>()).map(from_bytes::<abi::account_row>));
         Ok(())
     }
 
     /// The rows that a program has just written.
-    fn take(&self, rows: &mut Vec<abi::tasks_row>) {
-        let count = self.head().rows.min(abi::TASKS_ROWS) as usize;
-        let first = offset_of!(abi::tasks_section, row);
+    fn take(&self, rows: &mut Vec<abi::account_row>) {
+        let count = self.head().rows.min(abi::ACCOUNT_ROWS) as usize;
+        let first = offset_of!(abi::account_section, row);
         rows.extend(
-            (0..count).map(|i| self.section.read::<abi::tasks_row>(0, first + i * size_of::<abi::tasks_row>())),
+            (0..count).map(|i| self.section.read::<abi::account_row>(0, first + i * size_of::<abi::account_row>())),
         );
     }
 
@@ -283,7 +283,7 @@ impl Precise {
         let mut moved = vec![Moved::default(); state.cpus.len()];
         let mut misplaced_ns = 0;
         for ((cpu, now), before) in moved.iter_mut().zip(&state.cpus).zip(&self.cpus) {
-            let across = |m: &&abi::tasks_moved| before.assumed != 0 && m.start == before.start;
+            let across = |m: &&abi::account_moved| before.assumed != 0 && m.start == before.start;
             let Some(slice) = now.moved.iter().find(across) else { continue };
             if slice.to == before.assumed && slice.unowned == 0 {
                 continue;
@@ -291,9 +291,9 @@ impl Precise {
             let ns = begin.saturating_sub(before.start).cast_signed();
             misplaced_ns += ns.unsigned_abs();
             let unowned = ns.min(slice.unowned.cast_signed());
-            let unowned_id = u64::from(abi::TASKS_ID_UNOWNED);
+            let unowned_id = u64::from(abi::ACCOUNT_ID_UNOWNED);
             for (id, ns) in [(before.assumed, ns), (unowned_id, -unowned), (slice.to, unowned - ns)] {
-                if id == u64::from(abi::TASKS_ID_IDLE) {
+                if id == u64::from(abi::ACCOUNT_ID_IDLE) {
                     cpu.idle_ns += ns;
                 } else if id == unowned_id {
                     cpu.unowned_ns += ns;
@@ -311,7 +311,7 @@ impl Precise {
             page.live(row);
         }
         for dead in &later {
-            page.live(&abi::tasks_row { id: dead.id, times: dead.kept, who: dead.who });
+            page.live(&abi::account_row { id: dead.id, times: dead.kept, who: dead.who });
         }
         if state.all {
             page.keep_seen();
@@ -329,7 +329,7 @@ impl Precise {
             tasks,
             cpus: cpus.collect(),
             lost: AccountLost {
-                no_memory: self.accountant.control.read(0, offset_of!(abi::tasks_control, no_memory)),
+                no_memory: self.accountant.control.read(0, offset_of!(abi::account_control, no_memory)),
                 ended_unseen: self.unseen,
                 overruns: u64::from(state.all && begin > 0),
                 misplaced_ns,
@@ -349,13 +349,13 @@ impl Precise {
 /// What happened on a CPU.
 fn cpu(
     cpu: u32,
-    now: &abi::tasks_cpu_row,
-    before: Option<&abi::tasks_cpu_row>,
+    now: &abi::account_cpu_row,
+    before: Option<&abi::account_cpu_row>,
     begin: u64,
     end: u64,
     moved: Moved,
 ) -> Cpu {
-    let zero = abi::tasks_cpu_own { steal: now.own.steal, ..Default::default() };
+    let zero = abi::account_cpu_own { steal: now.own.steal, ..Default::default() };
     let then = before.map_or(&zero, |b| &b.own);
     let since = |now: u64, then: u64| now.saturating_sub(then);
     let wall_ns = end.saturating_sub(begin.max(now.since));

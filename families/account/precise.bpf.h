@@ -1,30 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* The maps of the precise account, and what its programs and those of its readers share. */
-#ifndef TOPSTAT_TASKS_PRECISE_H
-#define TOPSTAT_TASKS_PRECISE_H
+#ifndef TOPSTAT_ACCOUNT_PRECISE_H
+#define TOPSTAT_ACCOUNT_PRECISE_H
 
 #include "observe/kernel.h"
 
-/* The account ranks nothing. */
-#define ts_order_apart(t, tick, obj, id, value, view)
-#define ts_look_apart(t, tick, slot, view)
-#define ts_roll_apart(bank, stride, c, generation, now)
+#include "account.h"
 
-#include "tasks.h"
-
-const volatile struct tasks_constants constants SEC(".rodata.constants") = {
+const volatile struct account_constants constants SEC(".rodata.constants") = {
 	.ran_mask = 1023,
 	.dead_mask = 1023,
 	.cpus = 1,
 };
 
-struct tasks_control control SEC(".data.control");
+struct account_control control SEC(".data.control");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct tasks_thread);
+	__type(value, struct account_thread);
 } threads SEC(".maps");
 
 struct {
@@ -32,7 +27,7 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct tasks_cpu);
+	__type(value, struct account_cpu);
 } slots SEC(".maps");
 
 struct {
@@ -40,7 +35,7 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1024);
 	__type(key, u32);
-	__type(value, struct tasks_ran);
+	__type(value, struct account_ran);
 } ran SEC(".maps");
 
 struct {
@@ -48,18 +43,18 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1024);
 	__type(key, u32);
-	__type(value, struct tasks_dead);
+	__type(value, struct account_dead);
 } dead SEC(".maps");
 
 /* By tgid: processes whose system calls are looked at. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, TASKS_CHOSEN);
+	__uint(max_entries, ACCOUNT_CHOSEN);
 	__type(key, u32);
 	__type(value, u32);
 } chosen SEC(".maps");
 
-static __always_inline struct tasks_cpu *precise_slot(void)
+static __always_inline struct account_cpu *precise_slot(void)
 {
 	u32 cpu = bpf_get_smp_processor_id();
 
@@ -67,22 +62,22 @@ static __always_inline struct tasks_cpu *precise_slot(void)
 }
 
 /* Net time on the CPUs: what a thread spends in user space or in the kernel for itself. */
-static __always_inline u64 precise_net(const struct tasks_own *own)
+static __always_inline u64 precise_net(const struct account_own *own)
 {
 	return own->run - own->irq - own->softirq - own->steal;
 }
 
 /* What has become user time since the mark. */
-static __always_inline void precise_user(struct tasks_own *own, u64 in, u64 mark)
+static __always_inline void precise_user(struct account_own *own, u64 in, u64 mark)
 {
 	u64 net = precise_net(own);
 
-	if (own->exact && in == TASKS_IN_USER && net > mark)
+	if (own->exact && in == ACCOUNT_IN_USER && net > mark)
 		own->user += net - mark;
 }
 
 /* What the kernel has accounted for so far. */
-static __always_inline void precise_kernel(struct tasks_kernel *k, struct task_struct *task)
+static __always_inline void precise_kernel(struct account_kernel *k, struct task_struct *task)
 {
 	k->utime = BPF_CORE_READ(task, utime);
 	k->stime = BPF_CORE_READ(task, stime);
@@ -93,7 +88,7 @@ static __always_inline void precise_kernel(struct tasks_kernel *k, struct task_s
 	k->switches = BPF_CORE_READ(task, nvcsw) + BPF_CORE_READ(task, nivcsw);
 }
 
-static __always_inline void precise_since(struct tasks_kernel *k, const struct tasks_kernel *base)
+static __always_inline void precise_since(struct account_kernel *k, const struct account_kernel *base)
 {
 	k->utime -= base->utime;
 	k->stime -= base->stime;
@@ -103,7 +98,7 @@ static __always_inline void precise_since(struct tasks_kernel *k, const struct t
 }
 
 /* Who the task is. Every read may meet memory that is gone: it then reads zeroes. */
-static __always_inline void precise_who(struct tasks_who *who, struct task_struct *task)
+static __always_inline void precise_who(struct account_who *who, struct task_struct *task)
 {
 	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
 	struct task_struct *parent = BPF_CORE_READ(task, real_parent, group_leader);
@@ -114,11 +109,11 @@ static __always_inline void precise_who(struct tasks_who *who, struct task_struc
 	who->gppid = BPF_CORE_READ(parent, real_parent, tgid);
 	who->start = BPF_CORE_READ(leader, start_boottime);
 	who->parent_start = BPF_CORE_READ(parent, start_boottime);
-	who->flags = BPF_CORE_READ(task, flags) & PF_KTHREAD ? TASKS_KERNEL : 0;
+	who->flags = BPF_CORE_READ(task, flags) & PF_KTHREAD ? ACCOUNT_KERNEL : 0;
 	who->pad = 0;
 	BPF_CORE_READ_INTO(&who->comm, leader, comm);
 	BPF_CORE_READ_INTO(&who->thread_comm, task, comm);
 	BPF_CORE_READ_INTO(&who->parent_comm, parent, comm);
 }
 
-#endif /* TOPSTAT_TASKS_PRECISE_H */
+#endif /* TOPSTAT_ACCOUNT_PRECISE_H */

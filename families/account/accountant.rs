@@ -12,7 +12,7 @@ use crate::bpf::{self, Shared};
 use crate::ranking::possible_cpus;
 use crate::{Error, check};
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks/precise.bpf.o"));
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/account/precise.bpf.o"));
 const NAME: &str = "tasks";
 
 /// Threads that may run between two snapshots without the second having to look at all that there are: 2 MiB.
@@ -47,7 +47,7 @@ pub struct Accountant {
     pub(super) control: Shared,
     pub(super) dead: Shared,
     pub(super) slots: Shared,
-    pub(super) constants: abi::tasks_constants,
+    pub(super) constants: abi::account_constants,
     _links: Vec<Link>,
     /// System calls are looked at as long as these are there.
     calls: Mutex<Vec<Link>>,
@@ -81,7 +81,7 @@ pub(super) fn under_hypervisor() -> bool {
 }
 
 /// The programs, with constants and maps, ready to be loaded.
-pub(super) fn open(options: &AccountOptions) -> Result<(OpenObject, abi::tasks_constants), Error> {
+pub(super) fn open(options: &AccountOptions) -> Result<(OpenObject, abi::account_constants), Error> {
     let mut object = bpf::open("precise", OBJECT)?;
     let btf = libbpf_rs::btf::Btf::from_vmlinux().map_err(|e| kernel("read the kernel's types", &e))?;
     for mut program in object.progs_mut() {
@@ -92,7 +92,7 @@ pub(super) fn open(options: &AccountOptions) -> Result<(OpenObject, abi::tasks_c
             program.set_autoload(options.interrupts && has_tracepoint(&btf, &event));
         }
     }
-    let constants = abi::tasks_constants {
+    let constants = abi::account_constants {
         interrupts: options.interrupts.into(),
         steal: under_hypervisor().into(),
         ran_mask: RAN - 1,
@@ -101,9 +101,9 @@ pub(super) fn open(options: &AccountOptions) -> Result<(OpenObject, abi::tasks_c
         pad: 0,
     };
     bpf::set_constants(&mut object, ".rodata.constants", &constants)?;
-    bpf::resize(&mut object, "slots", size_of::<abi::tasks_cpu>(), constants.cpus)?;
-    bpf::resize(&mut object, "ran", size_of::<abi::tasks_ran>(), RAN)?;
-    bpf::resize(&mut object, "dead", size_of::<abi::tasks_dead>(), DEAD)?;
+    bpf::resize(&mut object, "slots", size_of::<abi::account_cpu>(), constants.cpus)?;
+    bpf::resize(&mut object, "ran", size_of::<abi::account_ran>(), RAN)?;
+    bpf::resize(&mut object, "dead", size_of::<abi::account_dead>(), DEAD)?;
     Ok((object, constants))
 }
 
@@ -156,11 +156,11 @@ impl Accountant {
     /// # Errors
     /// When more are chosen than there is room for, or the kernel refuses.
     pub fn choose(&self, pids: &[u32]) -> Result<(), Error> {
-        if pids.len() > abi::TASKS_CHOSEN as usize {
+        if pids.len() > abi::ACCOUNT_CHOSEN as usize {
             return Err(Error::Option(format!(
                 "cannot choose {} processes: at most {}",
                 pids.len(),
-                abi::TASKS_CHOSEN
+                abi::ACCOUNT_CHOSEN
             )));
         }
         let failed = |e: &dyn std::fmt::Display| kernel("choose processes", &e.to_string());

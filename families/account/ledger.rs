@@ -21,13 +21,13 @@ struct Known {
     /// What it had used in user space, where that is known exactly.
     user_ns: Option<u64>,
     /// What was shown of it but is in another one's account, less what is in its own but was shown of another one
-    /// (see `struct tasks_moved`).
+    /// (see `struct account_moved`).
     credit_ns: i64,
 }
 
 impl Known {
     /// Takes the account on; gives what was used since, and whether its split is exact.
-    fn advance(&mut self, times: &abi::tasks_times, flags: u32) -> (Usage, bool) {
+    fn advance(&mut self, times: &abi::account_times, flags: u32) -> (Usage, bool) {
         let before = self.usage;
         let user_ns = (times.own.exact != 0).then_some(times.own.user);
         // One that was chosen before it ran, and has not been seen yet, has all that it used in its account.
@@ -35,7 +35,7 @@ impl Known {
         let used_in_user = user_ns.zip(self.user_ns.or(all)).map(|(now, then)| now.saturating_sub(then));
         let mut times = *times;
         times.own.run = times.own.run.saturating_add_signed(self.credit_ns);
-        usage::advance(&mut self.usage, &times, flags & abi::TASKS_KERNEL != 0, used_in_user);
+        usage::advance(&mut self.usage, &times, flags & abi::ACCOUNT_KERNEL != 0, used_in_user);
         self.user_ns = user_ns;
         (self.usage.since(&before), used_in_user.is_some())
     }
@@ -98,7 +98,7 @@ impl Ledger {
 
 impl Page<'_> {
     /// A thread that lives at the interval's end. The first account of it that is given counts.
-    pub fn live(&mut self, row: &abi::tasks_row) {
+    pub fn live(&mut self, row: &abi::account_row) {
         if self.seen.insert(row.id, ()).is_some() {
             return;
         }
@@ -110,11 +110,11 @@ impl Page<'_> {
     }
 
     /// A thread that has ended in the interval. It may have been seen alive in it as well.
-    pub fn ended(&mut self, dead: &abi::tasks_dead) {
+    pub fn ended(&mut self, dead: &abi::account_dead) {
         self.seen.insert(dead.id, ());
         let mut known = self.ledger.threads.remove(&dead.id).unwrap_or_default();
         let (used, exact) = known.advance(&dead.times, dead.who.flags);
-        let last = dead.who.flags & abi::TASKS_LAST != 0;
+        let last = dead.who.flags & abi::ACCOUNT_LAST != 0;
         let by_thread = self.each == Each::Thread;
         let entry = self.entry(dead.id, &dead.who);
         entry.add(used, exact);
@@ -139,7 +139,7 @@ impl Page<'_> {
         self.ledger.threads.retain(|id, _| seen.contains_key(id));
     }
 
-    fn entry(&mut self, id: u64, who: &abi::tasks_who) -> &mut Entry {
+    fn entry(&mut self, id: u64, who: &abi::account_who) -> &mut Entry {
         let leader = id_of(who.tgid, who.start);
         let by_thread = self.each == Each::Thread;
         let id = if by_thread && who.pid != who.tgid { id } else { leader };
@@ -151,7 +151,7 @@ impl Page<'_> {
                 ppid: who.ppid,
                 comm: text(if by_thread { &who.thread_comm } else { &who.comm }),
                 start_ns: who.start,
-                kernel: who.flags & abi::TASKS_KERNEL != 0,
+                kernel: who.flags & abi::ACCOUNT_KERNEL != 0,
                 ..Task::default()
             },
             parent: Parent {
@@ -223,8 +223,8 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     /// A process of one thread: its pid is also when it was started.
-    fn who(pid: u32, ppid: u32) -> abi::tasks_who {
-        abi::tasks_who {
+    fn who(pid: u32, ppid: u32) -> abi::account_who {
+        abi::account_who {
             pid,
             tgid: pid,
             ppid,
@@ -235,18 +235,24 @@ mod tests {
         }
     }
 
-    fn times(run: u64) -> abi::tasks_times {
-        abi::tasks_times { own: abi::tasks_own { run, ..Default::default() }, ..Default::default() }
+    fn times(run: u64) -> abi::account_times {
+        abi::account_times { own: abi::account_own { run, ..Default::default() }, ..Default::default() }
     }
 
-    fn live(pid: u32, ppid: u32, run: u64) -> abi::tasks_row {
-        abi::tasks_row { id: id_of(pid, u64::from(pid) * SECOND), times: times(run), who: who(pid, ppid) }
+    fn live(pid: u32, ppid: u32, run: u64) -> abi::account_row {
+        abi::account_row { id: id_of(pid, u64::from(pid) * SECOND), times: times(run), who: who(pid, ppid) }
     }
 
-    fn dead(pid: u32, ppid: u32, run: u64, died: u64) -> abi::tasks_dead {
+    fn dead(pid: u32, ppid: u32, run: u64, died: u64) -> abi::account_dead {
         let mut who = who(pid, ppid);
-        who.flags |= abi::TASKS_LAST;
-        abi::tasks_dead { id: id_of(pid, u64::from(pid) * SECOND), died, times: times(run), who, ..Default::default() }
+        who.flags |= abi::ACCOUNT_LAST;
+        abi::account_dead {
+            id: id_of(pid, u64::from(pid) * SECOND),
+            died,
+            times: times(run),
+            who,
+            ..Default::default()
+        }
     }
 
     fn of(tasks: &[Task], pid: u32) -> &Task {

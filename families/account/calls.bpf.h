@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* User and system told apart by system calls, for chosen processes. */
-#ifndef TOPSTAT_TASKS_CALLS_H
-#define TOPSTAT_TASKS_CALLS_H
+#ifndef TOPSTAT_ACCOUNT_CALLS_H
+#define TOPSTAT_ACCOUNT_CALLS_H
 
 #include "precise.bpf.h"
 
@@ -14,7 +14,7 @@ SEC("iter/task")
 int precise_choose(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
-	struct tasks_thread *t;
+	struct account_thread *t;
 	u64 exact;
 	u32 tgid;
 
@@ -29,7 +29,7 @@ int precise_choose(struct bpf_iter__task *ctx)
 		return 0;
 	/* Who waits, waits in the kernel. Who runs is in user space mostly: its next system call, or
 	 * the end of this one, tells. */
-	t->in = task->__state ? TASKS_IN_KERNEL : TASKS_IN_USER;
+	t->in = task->__state ? ACCOUNT_IN_KERNEL : ACCOUNT_IN_USER;
 	t->mark = precise_net(&t->own);
 	t->own.user = 0;
 	ts_wmb();
@@ -40,8 +40,8 @@ int precise_choose(struct bpf_iter__task *ctx)
 /* A system call begins or ends. Where the thread was until then, and where it is now. */
 static __always_inline int precise_call(u64 was, u64 is)
 {
-	struct tasks_thread *t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
-	struct tasks_cpu *c;
+	struct account_thread *t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
+	struct account_cpu *c;
 	u64 now, net;
 
 	if (!t || !t->own.exact)
@@ -53,7 +53,7 @@ static __always_inline int precise_call(u64 was, u64 is)
 	net = precise_net(&t->own) - (c->own.irq - c->start_irq) - (c->own.softirq - c->start_softirq);
 	if (now > c->start)
 		net += now - c->start;
-	if (was == TASKS_IN_USER && t->in == TASKS_IN_USER && net > t->mark)
+	if (was == ACCOUNT_IN_USER && t->in == ACCOUNT_IN_USER && net > t->mark)
 		t->own.user += net - t->mark;
 	t->mark = net;
 	t->in = is;
@@ -63,13 +63,13 @@ static __always_inline int precise_call(u64 was, u64 is)
 SEC("tp_btf/sys_enter")
 int precise_sys_enter(void *ctx)
 {
-	return precise_call(TASKS_IN_USER, TASKS_IN_KERNEL);
+	return precise_call(ACCOUNT_IN_USER, ACCOUNT_IN_KERNEL);
 }
 
 SEC("tp_btf/sys_exit")
 int precise_sys_exit(void *ctx)
 {
-	return precise_call(TASKS_IN_KERNEL, TASKS_IN_USER);
+	return precise_call(ACCOUNT_IN_KERNEL, ACCOUNT_IN_USER);
 }
 
-#endif /* TOPSTAT_TASKS_CALLS_H */
+#endif /* TOPSTAT_ACCOUNT_CALLS_H */

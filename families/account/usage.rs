@@ -12,7 +12,7 @@ use super::abi;
 /// system, in the ratio of the kernel's own times and, like those, never running backwards (the kernel's
 /// `cputime_adjust()`); or as `user_ns` says, what was used in user space since the account before, where that is
 /// known exactly.
-pub fn advance(usage: &mut Usage, times: &abi::tasks_times, kernel_thread: bool, user_ns: Option<u64>) {
+pub fn advance(usage: &mut Usage, times: &abi::account_times, kernel_thread: bool, user_ns: Option<u64>) {
     let run_ns = times.own.run.max(usage.run_ns);
     let mut left = run_ns - usage.run_ns;
     let mut take = |part: &mut u64, now: u64| {
@@ -46,12 +46,12 @@ pub fn advance(usage: &mut Usage, times: &abi::tasks_times, kernel_thread: bool,
 mod tests {
     use super::*;
 
-    fn times(own: [u64; 4], kernel: [u64; 5]) -> abi::tasks_times {
+    fn times(own: [u64; 4], kernel: [u64; 5]) -> abi::account_times {
         let [run, irq, softirq, steal] = own;
         let [utime, stime, gtime, wait, switches] = kernel;
-        abi::tasks_times {
-            own: abi::tasks_own { run, irq, softirq, steal, ..Default::default() },
-            kernel: abi::tasks_kernel { utime, stime, gtime, wait, switches },
+        abi::account_times {
+            own: abi::account_own { run, irq, softirq, steal, ..Default::default() },
+            kernel: abi::account_kernel { utime, stime, gtime, wait, switches },
         }
     }
 

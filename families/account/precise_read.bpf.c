@@ -13,7 +13,7 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct tasks_section);
+	__type(value, struct account_section);
 } section SEC(".maps");
 
 /* By CPU. */
@@ -22,7 +22,7 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct tasks_cpu_row);
+	__type(value, struct account_cpu_row);
 } cpu_rows SEC(".maps");
 
 /* How far ahead of now the instant is put (A2), and how long before it it must have been
@@ -36,7 +36,7 @@ struct {
 /* How often a CPU is looked at that is in the midst of a switch. */
 #define LOOKS 200
 
-static __always_inline struct tasks_section *precise_section(void)
+static __always_inline struct account_section *precise_section(void)
 {
 	u32 zero = 0;
 
@@ -44,7 +44,7 @@ static __always_inline struct tasks_section *precise_section(void)
 }
 
 /* All loads and stores before this are done before those after it. */
-static __always_inline void precise_fence(struct tasks_section *s)
+static __always_inline void precise_fence(struct account_section *s)
 {
 	__sync_fetch_and_add(&s->fence, 1);
 }
@@ -57,13 +57,13 @@ SEC("raw_tp")
 int precise_begin(struct bpf_raw_tracepoint_args *ctx)
 {
 	u64 now = bpf_ktime_get_ns(), claim = ts_read(control.claim), T = 0;
-	struct tasks_section *s = precise_section();
+	struct account_section *s = precise_section();
 	u32 i;
 
 	if (!s)
-		return TASKS_FAULT;
+		return ACCOUNT_FAULT;
 	if (claim > now || !ts_cas(&control.claim, claim, now + ctx->args[0]))
-		return TASKS_CLAIMED;
+		return ACCOUNT_CLAIMED;
 	s->claim = now + ctx->args[0];
 	for (i = 0; i < TRIES; i++) {
 		s->ran_from = ts_read(control.ran_end);
@@ -82,24 +82,24 @@ int precise_begin(struct bpf_raw_tracepoint_args *ctx)
 	}
 	if (!T || i == SPINS) {
 		ts_cas(&control.claim, s->claim, 0);
-		return TASKS_LATE;
+		return ACCOUNT_LATE;
 	}
-	return TASKS_DONE;
+	return ACCOUNT_DONE;
 }
 
 /* Whether the instant is this reader's still; gives the choice to others. */
 SEC("raw_tp")
 int precise_finish(struct bpf_raw_tracepoint_args *ctx)
 {
-	struct tasks_section *s = precise_section();
+	struct account_section *s = precise_section();
 	int mine;
 
 	if (!s)
-		return TASKS_FAULT;
+		return ACCOUNT_FAULT;
 	precise_fence(s);
 	mine = ts_read(control.instant) == s->instant;
 	ts_cas(&control.claim, s->claim, 0);
-	return mine ? TASKS_DONE : TASKS_CLAIMED;
+	return mine ? ACCOUNT_DONE : ACCOUNT_CLAIMED;
 }
 
 /* Whether the thread was last seen to come onto this CPU. */
@@ -107,15 +107,15 @@ static __always_inline int precise_is_on(u64 thread, u64 id, u32 cpu)
 {
 	u64 there = 0, on = 0;
 
-	ts_peek(&on, sizeof(on), thread + offsetof(struct tasks_thread, on));
-	ts_peek(&there, sizeof(there), thread + offsetof(struct tasks_thread, id));
+	ts_peek(&on, sizeof(on), thread + offsetof(struct account_thread, on));
+	ts_peek(&there, sizeof(there), thread + offsetof(struct account_thread, id));
 	return there == id && on == (u64)cpu + 1;
 }
 
 /*
  * Whether a CPU is offline that a thread was last seen to come onto. It goes there by a switch to idle
  * that the kernel does not trace: a tracepoint is passed over where the CPU counts as offline already.
- * When it comes back it switches from idle, so that the slice is moved (struct tasks_moved). The last
+ * When it comes back it switches from idle, so that the slice is moved (struct account_moved). The last
  * thread is the CPU's own, which stops it, and it leads to the CPU's run queue.
  */
 static __always_inline int precise_is_offline(u64 thread, u64 id, u32 cpu)
@@ -126,7 +126,7 @@ static __always_inline int precise_is_offline(u64 thread, u64 id, u32 cpu)
 
 	if (!bpf_core_field_exists(task->se.cfs_rq->rq->online) || !precise_is_on(thread, id, cpu))
 		return 0;
-	ts_peek(&task, sizeof(task), thread + offsetof(struct tasks_thread, task));
+	ts_peek(&task, sizeof(task), thread + offsetof(struct account_thread, task));
 	rq = BPF_CORE_READ(task, se.cfs_rq, rq);
 	if (ts_likely(bpf_core_read(&online, sizeof(online), &rq->online) || online))
 		return 0;
@@ -142,14 +142,14 @@ static __always_inline int precise_is_offline(u64 thread, u64 id, u32 cpu)
  */
 __noinline int precise_cpu(u32 cpu)
 {
-	struct tasks_section *s = precise_section();
-	struct tasks_cpu_row *row = bpf_map_lookup_elem(&cpu_rows, &cpu);
-	struct tasks_cpu *c = bpf_map_lookup_elem(&slots, &cpu);
+	struct account_section *s = precise_section();
+	struct account_cpu_row *row = bpf_map_lookup_elem(&cpu_rows, &cpu);
+	struct account_cpu *c = bpf_map_lookup_elem(&slots, &cpu);
 	u64 T, seq, before, id;
 	u32 i, running, last;
 
 	if (!s || !row || !c)
-		return TASKS_FAULT;
+		return ACCOUNT_FAULT;
 	T = s->instant;
 	for (i = 0; i < LOOKS; i++) {
 		precise_fence(s);
@@ -163,13 +163,13 @@ __noinline int precise_cpu(u32 cpu)
 		__builtin_memcpy(row->moved, c->moved, sizeof(row->moved));
 		running = c->running;
 		id = c->id;
-		if (running == TASKS_RUNS_THREAD && precise_is_offline(c->thread, id, cpu)) {
-			running = TASKS_RUNS_IDLE;
-			id = TASKS_ID_IDLE;
-			last = ts_bound(c->moves, TASKS_MOVED - 1);
+		if (running == ACCOUNT_RUNS_THREAD && precise_is_offline(c->thread, id, cpu)) {
+			running = ACCOUNT_RUNS_IDLE;
+			id = ACCOUNT_ID_IDLE;
+			last = ts_bound(c->moves, ACCOUNT_MOVED - 1);
 			row->moved[last].start = c->start;
 			row->moved[last].unowned = 0;
-			row->moved[last].to = TASKS_ID_IDLE;
+			row->moved[last].to = ACCOUNT_ID_IDLE;
 		}
 		before = c->start < T ? T - c->start : 0;
 		if (c->kept_at == T) {
@@ -178,21 +178,21 @@ __noinline int precise_cpu(u32 cpu)
 			row->own = c->own;
 			if (c->start < T)
 				row->assumed = id;
-			if (running == TASKS_RUNS_IDLE) {
+			if (running == ACCOUNT_RUNS_IDLE) {
 				row->own.idle += before;
 				row->own.idle_irq += c->own.irq - c->start_irq;
 				row->own.idle_softirq += c->own.softirq - c->start_softirq;
-			} else if (running == TASKS_RUNS_UNOWNED) {
+			} else if (running == ACCOUNT_RUNS_UNOWNED) {
 				row->own.unowned += before;
 			}
 		}
-		if (running == TASKS_RUNS_THREAD && c->start < T) {
+		if (running == ACCOUNT_RUNS_THREAD && c->start < T) {
 			row->thread = c->thread;
 			row->id = id;
 			/* If it has left as it should, the slot is another one by now. */
 			if (!precise_is_on(row->thread, row->id, cpu)) {
 				row->own.unowned += before;
-				row->assumed = TASKS_ID_UNOWNED;
+				row->assumed = ACCOUNT_ID_UNOWNED;
 				row->thread = row->id = 0;
 			}
 		}
@@ -201,23 +201,23 @@ __noinline int precise_cpu(u32 cpu)
 		row->start_steal = c->start_steal;
 		precise_fence(s);
 		if (ts_read(c->seq) == seq)
-			return TASKS_DONE;
+			return ACCOUNT_DONE;
 	}
-	return TASKS_BUSY;
+	return ACCOUNT_BUSY;
 }
 
-/* All CPUs, from one on. Argument: the first. Returns TASKS_BUSY, and its number in `next`, when
+/* All CPUs, from one on. Argument: the first. Returns ACCOUNT_BUSY, and its number in `next`, when
  * one is in the midst of a switch for long: its virtual CPU doesn't run. */
 SEC("raw_tp")
 int precise_cpus(struct bpf_raw_tracepoint_args *ctx)
 {
-	struct tasks_section *s = precise_section();
+	struct account_section *s = precise_section();
 	u32 cpu, first = ctx->args[0], i;
 	int code;
 
 	if (!s)
-		return TASKS_FAULT;
-	for (i = 0; i < TASKS_ROWS; i++) {
+		return ACCOUNT_FAULT;
+	for (i = 0; i < ACCOUNT_ROWS; i++) {
 		cpu = first + i;
 		s->next = cpu;
 		if (cpu >= constants.cpus)
@@ -226,16 +226,16 @@ int precise_cpus(struct bpf_raw_tracepoint_args *ctx)
 		if (code)
 			return code;
 	}
-	return TASKS_DONE;
+	return ACCOUNT_DONE;
 }
 
 #define NOWHERE ~0U
 
 /* What a thread has used since it began to run on the CPU, up to the instant. */
-static __always_inline void precise_slice(struct tasks_section *s, struct tasks_own *own, u32 cpu,
+static __always_inline void precise_slice(struct account_section *s, struct account_own *own, u32 cpu,
 					  struct task_struct *task)
 {
-	struct tasks_cpu_row *row = bpf_map_lookup_elem(&cpu_rows, &cpu);
+	struct account_cpu_row *row = bpf_map_lookup_elem(&cpu_rows, &cpu);
 	u64 steal;
 
 	if (!row || row->start >= s->instant)
@@ -256,15 +256,15 @@ static __always_inline void precise_slice(struct tasks_section *s, struct tasks_
  */
 __noinline int precise_thread(u64 thread, u64 id, u32 cpu)
 {
-	struct tasks_section *s = precise_section();
+	struct account_section *s = precise_section();
 	struct task_struct *task;
-	struct tasks_row *row;
+	struct account_row *row;
 	u64 still = 0;
 
 	if (!s)
 		return 0;
-	row = &s->row[ts_bound(s->rows, TASKS_ROWS - 1)];
-	ts_peek(&row->times.own, sizeof(row->times.own), thread + offsetof(struct tasks_thread, own));
+	row = &s->row[ts_bound(s->rows, ACCOUNT_ROWS - 1)];
+	ts_peek(&row->times.own, sizeof(row->times.own), thread + offsetof(struct account_thread, own));
 	precise_fence(s);
 	if (ts_peek(&s->thread, sizeof(s->thread), thread) || s->thread.id != id) {
 		s->gone++;
@@ -283,7 +283,7 @@ __noinline int precise_thread(u64 thread, u64 id, u32 cpu)
 	row->id = id;
 	precise_who(&row->who, task);
 	precise_fence(s);
-	if (ts_peek(&still, sizeof(still), thread + offsetof(struct tasks_thread, id)) || still != id) {
+	if (ts_peek(&still, sizeof(still), thread + offsetof(struct account_thread, id)) || still != id) {
 		s->gone++;
 		return 0;
 	}
@@ -293,7 +293,7 @@ __noinline int precise_thread(u64 thread, u64 id, u32 cpu)
 
 __noinline int precise_running(u32 cpu)
 {
-	struct tasks_cpu_row *row = bpf_map_lookup_elem(&cpu_rows, &cpu);
+	struct account_cpu_row *row = bpf_map_lookup_elem(&cpu_rows, &cpu);
 
 	if (row && row->thread)
 		precise_thread(row->thread, row->id, cpu);
@@ -304,28 +304,28 @@ __noinline int precise_running(u32 cpu)
 SEC("raw_tp")
 int precise_runs(struct bpf_raw_tracepoint_args *ctx)
 {
-	struct tasks_section *s = precise_section();
+	struct account_section *s = precise_section();
 	u32 i, first = ctx->args[0];
 
 	if (!s)
-		return TASKS_FAULT;
+		return ACCOUNT_FAULT;
 	s->rows = 0;
-	for (i = 0; i < TASKS_ROWS; i++) {
+	for (i = 0; i < ACCOUNT_ROWS; i++) {
 		if (first + i >= constants.cpus)
 			break;
 		precise_running(first + i);
 	}
 	s->next = first + i;
-	return TASKS_DONE;
+	return ACCOUNT_DONE;
 }
 
 /* An entry of `ran`. One that is being written is passed over: its thread left a CPU after that
  * one's slot was read, so it is among those that ran at the instant. */
 __noinline int precise_entry(u64 number)
 {
-	struct tasks_section *s = precise_section();
+	struct account_section *s = precise_section();
 	u32 i = number & constants.ran_mask;
-	struct tasks_ran *entry = bpf_map_lookup_elem(&ran, &i);
+	struct account_ran *entry = bpf_map_lookup_elem(&ran, &i);
 	u64 found, thread, id;
 
 	if (!entry || !s)
@@ -343,32 +343,32 @@ __noinline int precise_entry(u64 number)
 }
 
 /* The threads that ran (A5): entries of the ring, from the one in argument 0 to the one in
- * argument 1, which must be less than TASKS_ROWS apart. */
+ * argument 1, which must be less than ACCOUNT_ROWS apart. */
 SEC("raw_tp")
 int precise_ran(struct bpf_raw_tracepoint_args *ctx)
 {
-	struct tasks_section *s = precise_section();
+	struct account_section *s = precise_section();
 	u64 number = ctx->args[0], end = ctx->args[1];
 	u32 i;
 
 	if (!s)
-		return TASKS_FAULT;
+		return ACCOUNT_FAULT;
 	s->rows = 0;
-	for (i = 0; i < TASKS_ROWS; i++) {
+	for (i = 0; i < ACCOUNT_ROWS; i++) {
 		if (number + i > end)
 			break;
 		precise_entry(number + i);
 	}
-	return TASKS_DONE;
+	return ACCOUNT_DONE;
 }
 
 /* All threads that have ever run: for a reader's first snapshot, or after an overrun. */
 SEC("iter/task")
 int precise_all(struct bpf_iter__task *ctx)
 {
-	struct tasks_section *s = precise_section();
+	struct account_section *s = precise_section();
 	struct task_struct *task = ctx->task;
-	struct tasks_thread *t;
+	struct account_thread *t;
 
 	if (!task || !s)
 		return 0;
