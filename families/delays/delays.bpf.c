@@ -70,6 +70,23 @@ int BPF_PROG(delays_exec, struct task_struct *task)
 	return 0;
 }
 
+/* The task's object, if it has one, is no object any more. Told twice it does nothing the second time. */
+static __always_inline void delays_end(struct task_struct *task)
+{
+	struct delays_object *o = bpf_task_storage_get(&objects, task, NULL, 0);
+	u64 id;
+	u32 i;
+
+	if (!o)
+		return;
+	id = o->id;
+	if (!id || !ts_cas(&o->id, id, 0))
+		return;
+	ts_add(&census[0].ended, 1);
+	for (i = 0; i < DELAYS_BANKS; i++)
+		ranked_forget(i, o->self);
+}
+
 /* A process ends with the last of its threads: its object leaves all tables, its pushes stay in
  * the totals. A thread leaves its CPU a last time when it may have been reaped, and has no process
  * any more: what it has waited until now is pushed now. */
@@ -79,22 +96,21 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(delays_exit, struct task_struct *task)
 {
 	struct task_struct *leader = process_ended(task, constants.by_thread);
-	struct delays_object *o;
-	u64 id;
-	u32 i;
 
 	delays_charge(task);
 	if (!leader)
 		return 0;
-	o = bpf_task_storage_get(&objects, leader, NULL, 0);
-	if (!o)
-		return 0;
-	id = o->id;
-	if (!id || !ts_cas(&o->id, id, 0))
-		return 0;
-	ts_add(&census[0].ended, 1);
-	for (i = 0; i < DELAYS_BANKS; i++)
-		ranked_forget(i, o->self);
+	delays_end(leader);
+	return 0;
+}
+
+/* An end that was not seen, and that of a leader whose process goes on: as top_free(). */
+TS_GATE("tp_btf/sched_process_free", delays_free)
+
+SEC("tp_btf/sched_process_free")
+int BPF_PROG(delays_free, struct task_struct *task)
+{
+	delays_end(task);
 	return 0;
 }
 

@@ -13,10 +13,11 @@ const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/delays/delays.bp
 const NEW: Hook = Hook { program: "delays_new", at: At::Gate, name: "tracepoint task_newtask" };
 const EXEC: Hook = Hook { program: "delays_exec", at: At::Gate, name: "tracepoint sched_process_exec" };
 const EXIT: Hook = Hook { program: "delays_exit", at: At::Gate, name: "tracepoint sched_process_exit" };
+const FREE: Hook = Hook { program: "delays_free", at: At::Gate, name: "tracepoint sched_process_free" };
 const SWITCH: Hook = Hook { program: "delays_switch", at: At::Gate, name: "tracepoint sched_switch" };
 
 /// Births before switches, so that no task runs without its object.
-pub static HOOKS: &[Hook] = &[NEW, EXEC, EXIT, SWITCH];
+pub static HOOKS: &[Hook] = &[NEW, EXEC, EXIT, FREE, SWITCH];
 
 /// The kernel's switch of delay accounting (since 5.14). It is there where the kernel was built with it.
 const SWITCH_FILE: &str = "/proc/sys/kernel/task_delayacct";

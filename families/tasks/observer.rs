@@ -14,15 +14,16 @@ use crate::{Error, MAX_GROUPS, Options, bpf, process};
 const NEW: Hook = Hook { program: "top_new", at: At::Gate, name: "tracepoint task_newtask" };
 const EXEC: Hook = Hook { program: "top_exec", at: At::Gate, name: "tracepoint sched_process_exec" };
 const EXIT: Hook = Hook { program: "top_exit", at: At::Gate, name: "tracepoint sched_process_exit" };
+const FREE: Hook = Hook { program: "top_free", at: At::Gate, name: "tracepoint sched_process_free" };
 const RMDIR: Hook = Hook { program: "top_rmdir", at: At::Gate, name: "tracepoint cgroup_rmdir" };
 const SWITCH: Hook = Hook { program: "top_switch", at: At::Gate, name: "tracepoint sched_switch" };
 
 const MKDIR: Hook = Hook { program: "top_mkdir", at: At::Gate, name: "tracepoint cgroup_mkdir" };
 
 /// Births before switches, so that no task runs without its object, nor in a cgroup without its group.
-pub static FULL: &[Hook] = &[MKDIR, NEW, EXEC, EXIT, RMDIR, SWITCH];
+pub static FULL: &[Hook] = &[MKDIR, NEW, EXEC, EXIT, FREE, RMDIR, SWITCH];
 /// Groups are made at switches.
-pub static PLAIN: &[Hook] = &[NEW, EXEC, EXIT, RMDIR, SWITCH];
+pub static PLAIN: &[Hook] = &[NEW, EXEC, EXIT, FREE, RMDIR, SWITCH];
 
 /// The programs, with constants and maps for so many rows, ready to be loaded.
 pub fn open(options: &Options, cpus: u32) -> Result<OpenObject, Error> {

@@ -75,6 +75,21 @@ int BPF_PROG(top_exec, struct task_struct *task)
 	return 0;
 }
 
+/* The task's object, if it has one, is no object any more. Told twice it does nothing the second time. */
+static __always_inline void top_end(struct task_struct *task)
+{
+	struct tasks_object *o = bpf_task_storage_get(&objects, task, NULL, 0);
+	u64 id;
+
+	if (!o)
+		return;
+	id = o->id;
+	if (!id || !ts_cas(&o->id, id, 0))
+		return;
+	ts_add(&census.objects[TASKS_TASKS].ended, 1);
+	ranked_forget(TASKS_TASKS, o->self);
+}
+
 /* A process ends with the last of its threads: its object leaves all tables, its pushes stay in
  * the totals. A thread leaves its CPU a last time when it may have been reaped, and has no process
  * any more: what it has used until now is pushed now. */
@@ -84,20 +99,25 @@ SEC("tp_btf/sched_process_exit")
 int BPF_PROG(top_exit, struct task_struct *task)
 {
 	struct task_struct *leader = process_ended(task, constants.by_thread);
-	struct tasks_object *o;
-	u64 id;
 
 	top_charge_running(bpf_get_smp_processor_id());
 	if (!leader)
 		return 0;
-	o = bpf_task_storage_get(&objects, leader, NULL, 0);
-	if (!o)
-		return 0;
-	id = o->id;
-	if (!id || !ts_cas(&o->id, id, 0))
-		return 0;
-	ts_add(&census.objects[TASKS_TASKS].ended, 1);
-	ranked_forget(TASKS_TASKS, o->self);
+	top_end(leader);
+	return 0;
+}
+
+/*
+ * The end of an object whose process ended unseen: the kernel does not run a program that is running on
+ * the CPU already, and where programs at tracepoints can be preempted (Linux 7.3 does) that may be for long.
+ * And that of a leader whose process goes on, for another of its threads has executed a program.
+ */
+TS_GATE("tp_btf/sched_process_free", top_free)
+
+SEC("tp_btf/sched_process_free")
+int BPF_PROG(top_free, struct task_struct *task)
+{
+	top_end(task);
 	return 0;
 }
 

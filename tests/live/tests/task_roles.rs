@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 use std::io::Read as _;
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use topstat_live::role::{say, told};
@@ -16,7 +17,7 @@ pub fn play(role: &str, arguments: &[String]) -> bool {
         "ignorer" => ignorer(),
         "reaper" => reaper(),
         "forker" => forker(),
-        "stormer" => stormer(),
+        "stormer" => stormer(arguments.first().map(|us| Duration::from_micros(us.parse().expect("a pause")))),
         "crowd" => crowd(argument(0).parse().expect("how many")),
         "short" => short(),
         "team" => team(),
@@ -170,19 +171,26 @@ fn forker() {
     }
 }
 
-/// Has children that end at once, one after the other, for so many milliseconds: as many as it can. Says how many.
-fn stormer() {
+/// Has children that end at once, one after the other, for so many milliseconds: as many as it can. Says how many. With a
+/// pause before each, in real time: it takes the CPU from whoever has it.
+fn stormer(pause: Option<Duration>) {
     extern "C" fn child(_: *mut libc::c_void) -> libc::c_int {
         0
     }
     /// For a child that only ends.
     const STACK: usize = 64 << 10;
     let mut stack = vec![0_u128; STACK / size_of::<u128>()];
+    if pause.is_some() {
+        topstat_live::harness::real_time().expect("SCHED_FIFO");
+    }
     say("ready");
     while let Some(line) = told() {
-        let until = std::time::Instant::now() + std::time::Duration::from_millis(ms(&line));
+        let until = std::time::Instant::now() + Duration::from_millis(ms(&line));
         let mut made = 0_u64;
         while std::time::Instant::now() < until {
+            if let Some(pause) = pause {
+                std::thread::sleep(pause);
+            }
             // SAFETY: the child has a stack of its own, touches nothing else, and has ended when this returns.
             let pid = unsafe {
                 let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;

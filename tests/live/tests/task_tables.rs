@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use topstat_kernel::{Options, Source};
+use topstat_kernel::{MAX_TOP, Options, Source};
 use topstat_live::cgroup::Group;
 use topstat_live::pace;
 use topstat_live::watch::{ENDLESS_MS, table};
@@ -20,6 +20,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_group_has_what_its_tasks_use, Root, CgroupV2),
         case!(groups_come_and_go, Root, CgroupV2),
         case!(names_are_escaped, Root),
+        case!(ends_while_programs_are_preempted, Root, RealTime),
     ]
 }
 
@@ -239,4 +240,47 @@ fn names_are_escaped() {
     let comm = row.object[snapshot.column("comm").expect("a column")].clone();
     assert_eq!(comm, Field::Text("\x1b[31m\x07\ttop".to_owned()));
     assert_eq!(comm.to_string(), "\\x1b[31m\\x07\\x09top");
+}
+
+/// Processes that there are, as /proc has them.
+fn processes() -> u64 {
+    procfs::process::all_processes().expect("/proc").count() as u64
+}
+
+/// Processes that end while others wake and take the CPU from whoever has it. Where tracing programs can be preempted,
+/// some are: the kernel then leaves the same program out for whatever else runs there, ends of processes among it.
+fn ends_while_programs_are_preempted() {
+    const LASTS: Duration = Duration::from_secs(4);
+    const NAP_US: &str = "300";
+    let mut stormers: Vec<_> =
+        [&[][..], &[][..], &[NAP_US][..], &[NAP_US][..]].map(|pause| Role::start("stormer", pause)).into();
+    for stormer in &mut stormers {
+        stormer.expect("ready");
+    }
+    let options = Options { top: MAX_TOP, period_ms: ENDLESS_MS, ..Options::default() };
+    let mut source = load(&["tasks/cpu_total", "tasks/cpu"], &options);
+    for stormer in &mut stormers {
+        stormer.tell(&LASTS.as_millis().to_string());
+    }
+    let made: u64 = stormers.iter_mut().map(|s| s.expect("made").parse::<u64>().expect("how many")).sum();
+    // A process is freed by RCU, some time after its end.
+    std::thread::sleep(pace::patience(Duration::from_millis(500)));
+    let before = processes();
+    let snapshot = snapshot(&mut *source, "tasks/cpu_total");
+    let living = before.max(processes());
+    let pid = snapshot.column("pid").expect("a column");
+    let ended = |row: &&Row| {
+        let Field::U64(pid @ 1..) = row.object[pid] else { return false };
+        !std::path::Path::new(&format!("/proc/{pid}")).exists()
+    };
+    let skipped = snapshot.lost.further.iter().find(|(name, _)| name == "skipped").map_or(0, |(_, count)| *count);
+    note(format!("{made} processes, {skipped} events left out, {} objects of {living} processes", snapshot.objects));
+    let shown: Vec<_> = snapshot.rows.iter().filter(ended).collect();
+    // Others of this host may have ended just now.
+    if !shown.is_empty() || snapshot.objects > living + skipped / 50 {
+        harness::crowded();
+    }
+    assert!(shown.is_empty(), "processes that have ended are shown: {shown:?}");
+    // Two programs must miss the same end for its object to be taken for one that is there.
+    assert!(snapshot.objects <= living + skipped / 50, "ends were missed: {} objects", snapshot.objects);
 }
