@@ -9,6 +9,7 @@ mod observer;
 mod tables;
 
 use std::mem::{offset_of, size_of};
+use std::sync::{Arc, LazyLock};
 
 use libbpf_rs::{MapCore as _, MapFlags, Object};
 use topstat_model::{Column, Field};
@@ -31,7 +32,6 @@ pub struct Delays;
 
 impl Ranked for Delays {
     const NAME: &'static str = "delays";
-    const SAMPLES: &'static [SampleInfo] = tables::SAMPLES;
     const SAMPLE_BANKS: u32 = abi::DELAYS_BANKS;
     const ABI: u32 = abi::DELAYS_ABI;
     const SNAPSHOT_OBJECT: &'static [u8] = include_bytes!(concat!(env!("OUT_DIR"), "/delays/snapshot.bpf.o"));
@@ -42,6 +42,12 @@ impl Ranked for Delays {
     const PARTS: &'static [&'static str] = &[];
     type Row = abi::delays_row;
     type Describer = Paths;
+
+    fn samples() -> &'static [Arc<SampleInfo>] {
+        static SAMPLES: LazyLock<Vec<Arc<SampleInfo>>> =
+            LazyLock::new(|| tables::samples().into_iter().map(Arc::new).collect());
+        &SAMPLES
+    }
 
     fn further() -> &'static [&'static str] {
         &["threads", IMPOSSIBLE]

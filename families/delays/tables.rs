@@ -1,28 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The tables of what processes wait for.
 
-use topstat_model::{TableType, Unit};
+use topstat_model::Unit;
 
 use super::abi;
 use crate::{SampleInfo, TableInfo};
 
-const fn table(number: u32, name: &'static str, about: &'static str) -> TableInfo {
-    TableInfo {
-        sample: "delays",
-        name,
-        number,
-        kind: TableType::Dynamic,
-        unit: Unit::Nanoseconds,
-        value_name: "ns",
-        about,
-    }
-}
-
-/// In the order of `enum delays_table`.
-pub static SAMPLES: &[SampleInfo] = &[SampleInfo {
-    name: "delays",
-    about: "processes, by what they wait for: devices and memory (needs kernel.task_delayacct=1)",
-    tables: &[
+/// The one sample, its tables in the order of `enum delays_table`.
+pub fn samples() -> Vec<SampleInfo> {
+    let table = |number, name, about| TableInfo::dynamic(number, name, Unit::Nanoseconds, "ns", about);
+    let about = "processes, by what they wait for: devices and memory (needs kernel.task_delayacct=1)";
+    let tables = [
         table(abi::DELAYS_BLKIO, "blkio", "time it waited for block I/O, per period"),
         table(abi::DELAYS_SWAPIN, "swapin", "time it waited for memory to be swapped in, per period"),
         table(abi::DELAYS_RECLAIM, "reclaim", "time it had to free memory itself before it got some, per period"),
@@ -33,6 +21,6 @@ pub static SAMPLES: &[SampleInfo] = &[SampleInfo {
         ),
         table(abi::DELAYS_COMPACT, "compact", "time it had to move memory together before it got some, per period"),
         table(abi::DELAYS_WPCOPY, "wpcopy", "time it took to copy shared pages on writing, per period"),
-    ],
-    threads: true,
-}];
+    ];
+    vec![SampleInfo { threads: true, ..SampleInfo::new("delays", about, tables) }]
+}

@@ -3,6 +3,7 @@
 //! the caller has open.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
 
 use libbpf_rs::{Object, ProgramInput};
 
@@ -58,7 +59,7 @@ impl Bench {
     ///
     /// # Errors
     /// As [`crate::load`].
-    pub fn new(tables: &[&TableInfo], options: &Options) -> Result<Self, Error> {
+    pub fn new(tables: &[Arc<TableInfo>], options: &Options) -> Result<Self, Error> {
         let observer = load(tables, options)?;
         let mut object = bpf::open("bench", Flavour::of_kernel().bench())?;
         observer.maps().share(&mut object)?;
@@ -71,10 +72,10 @@ impl Bench {
     ///
     /// # Errors
     /// When the delay is out of its range.
-    pub fn set(&mut self, tables: &[&TableInfo], delay_ms: u32) -> Result<(), Error> {
-        for table in self.observer.samples().iter().flat_map(|s| s.tables) {
+    pub fn set(&mut self, tables: &[Arc<TableInfo>], delay_ms: u32) -> Result<(), Error> {
+        for table in self.observer.samples().iter().flat_map(|s| &s.tables) {
             let before = self.observer.settings(table)?;
-            self.observer.set(table, &TableSettings { enabled: tables.contains(&table), delay_ms, ..before })?;
+            self.observer.set(table, &TableSettings { enabled: tables.contains(table), delay_ms, ..before })?;
         }
         Ok(())
     }

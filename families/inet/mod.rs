@@ -14,6 +14,7 @@ mod rows;
 mod tables;
 
 use std::mem::size_of;
+use std::sync::{Arc, LazyLock};
 
 use topstat_model::{Column, Field};
 
@@ -31,7 +32,6 @@ pub struct Inet;
 
 impl Ranked for Inet {
     const NAME: &'static str = "inet";
-    const SAMPLES: &'static [SampleInfo] = tables::SAMPLES;
     const ABI: u32 = abi::INET_ABI;
     const SNAPSHOT_OBJECT: &'static [u8] = Flavour::Full.snapshot();
     const SECTION_HEAD: usize = size_of::<abi::inet_section>();
@@ -41,6 +41,12 @@ impl Ranked for Inet {
     const HOOKS: &'static [Hook] = hooks::ALL;
     type Row = abi::inet_row;
     type Describer = Paths;
+
+    fn samples() -> &'static [Arc<SampleInfo>] {
+        static SAMPLES: LazyLock<Vec<Arc<SampleInfo>>> =
+            LazyLock::new(|| tables::samples().into_iter().map(Arc::new).collect());
+        &SAMPLES
+    }
 
     fn less() -> Option<String> {
         let why = fallbacks::out_of_reach()?;

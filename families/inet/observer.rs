@@ -6,11 +6,10 @@ use std::os::fd::AsFd as _;
 use libbpf_rs::{Object, OpenObject};
 
 use super::fallbacks::{Flavour, lacking, out_of_reach};
-use super::tables::SAMPLES;
 use super::{Inet, abi};
 use crate::catalogue::names_of;
 use crate::hooks::{self, Hook, Observer};
-use crate::ranking::{bank_size, possible_cpus, shape};
+use crate::ranking::{Ranked as _, bank_size, possible_cpus, shape};
 use crate::{Check, DEFAULT_TOP, Error, Outcome, bpf, cgroup, process};
 
 /// The programs, with constants and maps for so many rows, ready to be loaded.
@@ -64,7 +63,7 @@ fn in_the_way(object: &Object) -> Option<(&'static Hook, String)> {
 
 /// Whether the kernel takes the programs: which, and what is otherwise than elsewhere.
 fn loads() -> Check {
-    let samples = names_of(SAMPLES);
+    let samples = names_of(Inet::samples());
     let hooks: Vec<_> = Flavour::of_kernel().hooks().iter().map(|hook| hook.name).collect();
     let found = format!("hooks: {}; socket storage", hooks.join(", "));
     let loaded = open(DEFAULT_TOP, 1).and_then(|object| bpf::load(&samples, object));

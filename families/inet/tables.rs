@@ -1,84 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The tables of the four samples of sockets.
 
-use topstat_model::{TableType, Unit};
+use topstat_model::Unit;
 
 use super::abi;
 use crate::{SampleInfo, TableInfo};
 
-macro_rules! connections {
-    ($sample:literal) => {
-        &[
-            TableInfo {
-                sample: $sample,
-                name: "conns_pps",
-                number: abi::INET_PPS,
-                kind: TableType::Dynamic,
-                unit: Unit::Packets,
-                value_name: "pps",
-                about: "packets per period, as on the wire (a GSO or GRO packet counts its segments)",
-            },
-            TableInfo {
-                sample: $sample,
-                name: "conns_bps",
-                number: abi::INET_BPS,
-                kind: TableType::Dynamic,
-                unit: Unit::Bits,
-                value_name: "bps",
-                about: "bits of payload per period",
-            },
-            TableInfo {
-                sample: $sample,
-                name: "conns_bytes",
-                number: abi::INET_BYTES,
-                kind: TableType::Static,
-                unit: Unit::Bytes,
-                value_name: "bytes",
-                about: "bytes of payload, running total",
-            },
-            TableInfo {
-                sample: $sample,
-                name: "conns_retrans",
-                number: abi::INET_RETRANS,
-                kind: TableType::Dynamic,
-                unit: Unit::Segments,
-                value_name: "retrans",
-                about: "segments sent again, per period",
-            },
-        ]
-    };
+/// The tables that all sockets have.
+fn sockets() -> Vec<TableInfo> {
+    let packets = "packets per period, as on the wire (a GSO or GRO packet counts its segments)";
+    let bytes = "bytes of payload, running total";
+    vec![
+        TableInfo::dynamic(abi::INET_PPS, "conns_pps", Unit::Packets, "pps", packets),
+        TableInfo::dynamic(abi::INET_BPS, "conns_bps", Unit::Bits, "bps", "bits of payload per period"),
+        TableInfo::running_total(abi::INET_BYTES, "conns_bytes", Unit::Bytes, "bytes", bytes),
+    ]
 }
 
-const fn without_last(tables: &'static [TableInfo]) -> &'static [TableInfo] {
-    match tables.split_last() {
-        Some((_, rest)) => rest,
-        None => tables,
-    }
+/// Those of connections.
+fn connections() -> Vec<TableInfo> {
+    let about = "segments sent again, per period";
+    let resent = TableInfo::dynamic(abi::INET_RETRANS, "conns_retrans", Unit::Segments, "retrans", about);
+    [sockets(), vec![resent]].concat()
 }
 
-pub static SAMPLES: &[SampleInfo] = &[
-    SampleInfo {
-        name: "tcp_v4",
-        about: "TCP connections with an IPv4 peer",
-        tables: connections!("tcp_v4"),
-        threads: false,
-    },
-    SampleInfo {
-        name: "tcp_v6",
-        about: "TCP connections with an IPv6 peer",
-        tables: connections!("tcp_v6"),
-        threads: false,
-    },
-    SampleInfo {
-        name: "udp_v4",
-        about: "IPv4 UDP sockets",
-        tables: without_last(connections!("udp_v4")),
-        threads: false,
-    },
-    SampleInfo {
-        name: "udp_v6",
-        about: "IPv6 UDP sockets (dual-stack ones too)",
-        tables: without_last(connections!("udp_v6")),
-        threads: false,
-    },
-];
+/// In the order of `enum inet_sample`.
+pub fn samples() -> Vec<SampleInfo> {
+    vec![
+        SampleInfo::new("tcp_v4", "TCP connections with an IPv4 peer", connections()),
+        SampleInfo::new("tcp_v6", "TCP connections with an IPv6 peer", connections()),
+        SampleInfo::new("udp_v4", "IPv4 UDP sockets", sockets()),
+        SampleInfo::new("udp_v6", "IPv6 UDP sockets (dual-stack ones too)", sockets()),
+    ]
+}

@@ -14,6 +14,7 @@ mod rows;
 mod tables;
 
 use std::mem::{offset_of, size_of};
+use std::sync::{Arc, LazyLock};
 
 use libbpf_rs::Object;
 use topstat_model::{Column, Field};
@@ -33,7 +34,6 @@ pub struct Tasks;
 
 impl Ranked for Tasks {
     const NAME: &'static str = "tasks";
-    const SAMPLES: &'static [SampleInfo] = tables::SAMPLES;
     const ABI: u32 = abi::TASKS_ABI;
     const SNAPSHOT_OBJECT: &'static [u8] = Flavour::Full.snapshot();
     const SECTION_HEAD: usize = size_of::<abi::tasks_section>();
@@ -43,6 +43,12 @@ impl Ranked for Tasks {
     const PARTS: &'static [&'static str] = &[];
     type Row = abi::tasks_row;
     type Describer = Paths;
+
+    fn samples() -> &'static [Arc<SampleInfo>] {
+        static SAMPLES: LazyLock<Vec<Arc<SampleInfo>>> =
+            LazyLock::new(|| tables::samples().into_iter().map(Arc::new).collect());
+        &SAMPLES
+    }
 
     fn further() -> &'static [&'static str] {
         Flavour::of_kernel().maps()

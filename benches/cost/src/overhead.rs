@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use topstat_kernel::{Source, TableInfo, find, load};
+use topstat_kernel::{Source, find, load};
 use topstat_load::{Config, Limits, Load, Plan};
 
 use crate::stats::spread;
@@ -41,7 +41,7 @@ fn turn(load: &mut Load, plan: &Plan, options: &Options) -> Result<f64> {
 }
 
 fn attach(delay_ms: u32, names: &[&str]) -> Result<Box<dyn Source>> {
-    let tables: Vec<&'static TableInfo> = names.iter().filter_map(|n| find("tcp_v4", n)).collect();
+    let tables: Vec<_> = names.iter().filter_map(|n| find("tcp_v4", n)).collect();
     Ok(load(&tables, &topstat_kernel::Options { delay_ms, ..topstat_kernel::Options::default() })?)
 }
 

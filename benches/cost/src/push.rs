@@ -49,7 +49,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-fn tables(names: &[&str]) -> Vec<&'static TableInfo> {
+fn tables(names: &[&str]) -> Vec<std::sync::Arc<TableInfo>> {
     names.iter().filter_map(|n| find("udp_v4", n)).collect()
 }
 

@@ -27,7 +27,7 @@ pub struct Options {
 /// Long enough that all of a load is in one period.
 const PERIOD_MS: u32 = 300_000;
 
-fn table(name: &str) -> Result<&'static TableInfo> {
+fn table(name: &str) -> Result<std::sync::Arc<TableInfo>> {
     find("udp_v4", name).with_context(|| format!("no table udp_v4/{name}"))
 }
 
@@ -52,7 +52,7 @@ pub fn read(options: &Options) -> Result<()> {
         let mut holders = Holders::new(sockets)?;
         holders.send(Load::Flat)?;
         let mut cells = Vec::new();
-        for table in tables {
+        for table in &tables {
             let mut times = Vec::new();
             for _ in 0..options.snapshots {
                 let begun = Instant::now();
@@ -122,7 +122,7 @@ pub fn exact(options: &Options) -> Result<()> {
             let mut holders = Holders::new(sockets)?;
             holders.send(kind)?;
             for (table, per_packet, first) in
-                [(tables[0], 1, 1), (tables[1], PAYLOAD as u64 * 8, 72), (tables[2], PAYLOAD as u64, 9)]
+                [(&tables[0], 1, 1), (&tables[1], PAYLOAD as u64 * 8, 72), (&tables[2], PAYLOAD as u64, 9)]
             {
                 let truth: HashMap<(String, u64), u64> = (0..sockets)
                     .map(|f| {

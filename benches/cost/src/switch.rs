@@ -56,7 +56,7 @@ const DELAYS: &Names = &[
     ("delays", "wpcopy"),
 ];
 
-fn infos(names: &Names) -> Vec<&'static TableInfo> {
+fn infos(names: &Names) -> Vec<std::sync::Arc<TableInfo>> {
     names.iter().filter_map(|(sample, table)| find(sample, table)).collect()
 }
 

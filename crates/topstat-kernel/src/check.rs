@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What this kernel and this user allow.
 
+use std::sync::Arc;
+
 use crate::bpf::{self, Verified};
 use crate::families::FAMILIES;
-use crate::{Error, Family, Options, SampleInfo, TableInfo};
+use crate::{Error, Family, Options, SampleInfo};
 
 /// The types of the running kernel.
 const BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -107,7 +109,7 @@ fn in_user_namespace() -> bool {
 /// went through for each: by family, or why one does not load, as [`crate::load`] says it.
 pub fn verify() -> Vec<(&'static str, Result<Vec<Verified>, Error>)> {
     let verify = |family: &dyn Family| {
-        let tables: Vec<&TableInfo> = family.samples().iter().flat_map(|sample| sample.tables).collect();
+        let tables: Vec<_> = family.samples().iter().flat_map(|sample| &sample.tables).cloned().collect();
         let mut done = Ok(());
         let verified = bpf::record(|| done = family.load(&tables, &Options::default()).map(drop));
         done.map(|()| verified)
@@ -117,7 +119,7 @@ pub fn verify() -> Vec<(&'static str, Result<Vec<Verified>, Error>)> {
 
 /// Looks at everything that these samples need, or all samples if there are none; the common things first. Loads every
 /// program once, to hear what the kernel says, and attaches none. (Samples of a family share their programs.)
-pub fn check(samples: &[&SampleInfo]) -> Vec<Check> {
+pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
     let mut checks = Vec::new();
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     checks.push(Check::ok("kernel", release));

@@ -13,7 +13,7 @@ pub trait Family: Sync {
     fn name(&self) -> &'static str;
 
     /// The samples, in the order they are listed.
-    fn samples(&self) -> &'static [SampleInfo];
+    fn samples(&self) -> &'static [Arc<SampleInfo>];
 
     /// Whether the kernel gives it anything to count just now. What is pinned stays of use all the same.
     ///
@@ -25,13 +25,13 @@ pub trait Family: Sync {
     ///
     /// # Errors
     /// See [`crate::load`].
-    fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error>;
+    fn load(&self, tables: &[Arc<TableInfo>], options: &Options) -> Result<Box<dyn Source>, Error>;
 
     /// Loads and attaches its observers, for this program alone.
     ///
     /// # Errors
     /// See [`crate::load`].
-    fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error>;
+    fn load_state(&self, tables: &[Arc<TableInfo>], options: &Options) -> Result<Arc<dyn State>, Error>;
 
     /// The version of its structures: what is pinned of another one can't be used.
     fn abi(&self) -> u32;
@@ -46,7 +46,12 @@ pub trait Family: Sync {
     ///
     /// # Errors
     /// As there.
-    fn adopt(&self, pins: &Pins, tables: &[&TableInfo], options: &Options) -> Result<(Arc<dyn State>, Adopted), Error>;
+    fn adopt(
+        &self,
+        pins: &Pins,
+        tables: &[Arc<TableInfo>],
+        options: &Options,
+    ) -> Result<(Arc<dyn State>, Adopted), Error>;
 
     /// The names of all programs that it may have attached, gates among them.
     fn programs(&self) -> Vec<String>;
@@ -64,19 +69,19 @@ impl<F: Ranked> Family for F {
         F::NAME
     }
 
-    fn samples(&self) -> &'static [SampleInfo] {
-        F::SAMPLES
+    fn samples(&self) -> &'static [Arc<SampleInfo>] {
+        F::samples()
     }
 
     fn ready(&self) -> Result<(), Error> {
         F::ready()
     }
 
-    fn load(&self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
+    fn load(&self, tables: &[Arc<TableInfo>], options: &Options) -> Result<Box<dyn Source>, Error> {
         Arc::new(ranking::load::<F>(tables, options)?).read(options.cpu_rows)
     }
 
-    fn load_state(&self, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error> {
+    fn load_state(&self, tables: &[Arc<TableInfo>], options: &Options) -> Result<Arc<dyn State>, Error> {
         Ok(Arc::new(ranking::load::<F>(tables, options)?))
     }
 
@@ -88,7 +93,12 @@ impl<F: Ranked> Family for F {
         ranking::open::<F>(pins)
     }
 
-    fn adopt(&self, pins: &Pins, tables: &[&TableInfo], options: &Options) -> Result<(Arc<dyn State>, Adopted), Error> {
+    fn adopt(
+        &self,
+        pins: &Pins,
+        tables: &[Arc<TableInfo>],
+        options: &Options,
+    ) -> Result<(Arc<dyn State>, Adopted), Error> {
         ranking::adopt::<F>(pins, tables, options)
     }
 

@@ -132,5 +132,5 @@ pub fn replace(object: &Object, hook: &Hook, link: &mut Link) -> Result<(), Erro
 pub fn describe(object: &Object, hook: &Hook) -> Result<Program, Error> {
     let id = libbpf_rs::Program::id_from_fd(bpf::program(object, hook.program)?.as_fd())
         .map_err(|e| kernel(format!("ask for the id of {}", hook.program), &e))?;
-    Ok(Program { name: hook.program.to_owned(), id, hook: hook.name })
+    Ok(Program { name: hook.program.to_owned(), id, hook: hook.name.to_owned() })
 }

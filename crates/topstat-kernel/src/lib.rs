@@ -37,6 +37,8 @@ pub use ranking::fuzz;
 
 pub use state::{Program, State, TableSettings, families, load_state};
 
+use std::sync::Arc;
+
 use topstat_model::{Dump, Snapshot};
 
 /// How many rows a table keeps, unless the user says otherwise.
@@ -106,11 +108,11 @@ pub trait Source: Send {
 ///
 /// # Errors
 /// See [`Error`]: no privilege, no BTF, no cgroup v2, a program that the kernel refuses.
-pub fn load(tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
+pub fn load(tables: &[Arc<TableInfo>], options: &Options) -> Result<Box<dyn Source>, Error> {
     let first = tables.first().ok_or_else(|| Error::Option("no table to load".to_owned()))?;
-    let family = families::of(first.sample).ok_or_else(|| Error::NotLoaded(first.sample.to_owned()))?;
+    let family = families::of(&first.sample).ok_or_else(|| Error::NotLoaded(first.sample.clone()))?;
     if let Some(other) = tables.iter().find(|t| !family.samples().iter().any(|s| s.name == t.sample)) {
-        return Err(Error::NotLoaded(format!("{}/{}", other.sample, other.name)));
+        return Err(Error::NotLoaded(other.path()));
     }
     family.ready()?;
     family.load(tables, options)

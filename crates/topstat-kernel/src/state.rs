@@ -48,14 +48,14 @@ pub struct Program {
     /// The kernel's id of it, as in `bpftool prog`.
     pub id: u32,
     /// Where it is attached: `cgroup ingress`.
-    pub hook: &'static str,
+    pub hook: String,
 }
 
 /// A family's observers, loaded and attached. Dropping the last reference detaches what is not
 /// pinned. Any number of readers and setters share it.
 pub trait State: Send + Sync {
     /// The samples of the family.
-    fn samples(&self) -> &'static [SampleInfo];
+    fn samples(&self) -> &[Arc<SampleInfo>];
 
     /// Rows that each table keeps.
     fn top(&self) -> u32;
@@ -112,7 +112,7 @@ pub fn families() -> &'static [&'static dyn Family] {
 ///
 /// # Errors
 /// As [`crate::load`].
-pub fn load_state(family: &dyn Family, tables: &[&TableInfo], options: &Options) -> Result<Arc<dyn State>, Error> {
+pub fn load_state(family: &dyn Family, tables: &[Arc<TableInfo>], options: &Options) -> Result<Arc<dyn State>, Error> {
     family.ready()?;
     family.load_state(tables, options)
 }

@@ -18,7 +18,7 @@ pub trait Backend {
     /// # Errors
     ///
     /// See [`topstat_kernel::load`].
-    fn load(&mut self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error>;
+    fn load(&mut self, tables: &[Arc<TableInfo>], options: &Options) -> Result<Box<dyn Source>, Error>;
 
     /// Opens what is pinned of a family, for reading and setting; `None` where nothing is.
     ///
@@ -36,7 +36,7 @@ pub trait Backend {
         &mut self,
         pins: &Path,
         family: &dyn Family,
-        tables: &[&TableInfo],
+        tables: &[Arc<TableInfo>],
         options: &Options,
     ) -> Result<(Arc<dyn State>, Adopted), Error>;
 
@@ -63,7 +63,7 @@ pub trait Backend {
     fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, topstat_kernel::Error>;
 
     /// Looks at everything that these samples need; all samples, if there are none.
-    fn check(&mut self, samples: &[&SampleInfo]) -> Vec<Check>;
+    fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check>;
 }
 
 /// The account of CPU time, and what else is known of the tasks in it.
@@ -94,7 +94,7 @@ pub trait Account {
 pub struct Kernel;
 
 impl Backend for Kernel {
-    fn load(&mut self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
+    fn load(&mut self, tables: &[Arc<TableInfo>], options: &Options) -> Result<Box<dyn Source>, Error> {
         topstat_kernel::load(tables, options)
     }
 
@@ -106,7 +106,7 @@ impl Backend for Kernel {
         &mut self,
         pins: &Path,
         family: &dyn Family,
-        tables: &[&TableInfo],
+        tables: &[Arc<TableInfo>],
         options: &Options,
     ) -> Result<(Arc<dyn State>, Adopted), Error> {
         pinned::adopt(&Pins::at(pins), family, tables, options)
@@ -132,7 +132,7 @@ impl Backend for Kernel {
         Ok(Box::new(KernelAccount { reader: accountant.reader()? }))
     }
 
-    fn check(&mut self, samples: &[&SampleInfo]) -> Vec<Check> {
+    fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {
         topstat_kernel::check(samples)
     }
 }

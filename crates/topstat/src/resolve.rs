@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which samples and tables a name means.
 
+use std::sync::Arc;
+
 use topstat_kernel::{SampleInfo, TableInfo};
 use topstat_model::typeset::escape;
 
@@ -35,7 +37,7 @@ impl Family {
 }
 
 /// The samples of this name: `tcp_v4`, or `tcp` for those of both families.
-pub fn samples(name: &str) -> Result<Vec<&'static SampleInfo>, Error> {
+pub fn samples(name: &str) -> Result<Vec<Arc<SampleInfo>>, Error> {
     let found = samples_of(name, None)?;
     if !found.is_empty() {
         return Ok(found);
@@ -46,7 +48,7 @@ pub fn samples(name: &str) -> Result<Vec<&'static SampleInfo>, Error> {
 }
 
 /// The tables of this name: `tcp_v4/conns_pps`, or `tcp/conns_pps` for those of both families unless one is chosen.
-pub fn tables(name: &str, family: Option<Family>) -> Result<Vec<&'static TableInfo>, Error> {
+pub fn tables(name: &str, family: Option<Family>) -> Result<Vec<Arc<TableInfo>>, Error> {
     let Some((sample, table)) = name.split_once('/') else {
         return Err(no_table(name));
     };
@@ -54,7 +56,7 @@ pub fn tables(name: &str, family: Option<Family>) -> Result<Vec<&'static TableIn
     if samples.is_empty() {
         return Err(unknown_sample(sample, sample));
     }
-    let found: Vec<_> = tables_of(&samples).filter(|info| info.name == table).collect();
+    let found: Vec<_> = tables_of(&samples).filter(|info| info.name == table).cloned().collect();
     if found.is_empty() {
         let names = table_names(&samples);
         let meant = match did_you_mean(table, names.iter().copied()) {
@@ -66,31 +68,31 @@ pub fn tables(name: &str, family: Option<Family>) -> Result<Vec<&'static TableIn
     Ok(found)
 }
 
-fn samples_of(name: &str, family: Option<Family>) -> Result<Vec<&'static SampleInfo>, Error> {
+fn samples_of(name: &str, family: Option<Family>) -> Result<Vec<Arc<SampleInfo>>, Error> {
     let all = topstat_kernel::samples();
     if let Some(sample) = all.iter().find(|sample| sample.name == name) {
         return match family {
             Some(family) if !name.ends_with(family.suffix()) => {
                 usage(format!("{} and sample {name} contradict each other", family.option()))
             }
-            _ => Ok(vec![sample]),
+            _ => Ok(vec![Arc::clone(sample)]),
         };
     }
     let of =
-        |family: Family| all.iter().copied().find(|sample| sample.name.strip_suffix(family.suffix()) == Some(name));
+        |family: Family| all.iter().find(|sample| sample.name.strip_suffix(family.suffix()) == Some(name)).cloned();
     Ok(Family::BOTH.into_iter().filter(|one| family.is_none_or(|family| family == *one)).filter_map(of).collect())
 }
 
-fn tables_of(samples: &[&'static SampleInfo]) -> impl Iterator<Item = &'static TableInfo> {
-    samples.iter().flat_map(|sample| sample.tables)
+fn tables_of(samples: &[Arc<SampleInfo>]) -> impl Iterator<Item = &Arc<TableInfo>> {
+    samples.iter().flat_map(|sample| &sample.tables)
 }
 
 /// The names of their tables, each once.
-fn table_names(samples: &[&'static SampleInfo]) -> Vec<&'static str> {
+fn table_names(samples: &[Arc<SampleInfo>]) -> Vec<&str> {
     let mut names = Vec::new();
     for table in tables_of(samples) {
-        if !names.contains(&table.name) {
-            names.push(table.name);
+        if !names.contains(&table.name.as_str()) {
+            names.push(&table.name);
         }
     }
     names
@@ -99,7 +101,7 @@ fn table_names(samples: &[&'static SampleInfo]) -> Vec<&'static str> {
 /// All names that mean samples: those of families too.
 fn sample_names() -> Vec<&'static str> {
     let samples = topstat_kernel::samples();
-    let mut names: Vec<_> = samples.iter().map(|sample| sample.name).collect();
+    let mut names: Vec<_> = samples.iter().map(|sample| sample.name.as_str()).collect();
     for name in names.clone() {
         let both = Family::BOTH.iter().find_map(|family| name.strip_suffix(family.suffix()));
         if let Some(both) = both.filter(|both| !names.contains(both)) {
@@ -112,7 +114,7 @@ fn sample_names() -> Vec<&'static str> {
 fn unknown_sample(written: &str, nearly: &str) -> Error {
     let meant = did_you_mean(nearly, sample_names());
     let meant = if meant.is_empty() {
-        let names: Vec<_> = topstat_kernel::samples().iter().map(|s| s.name).collect();
+        let names: Vec<_> = topstat_kernel::samples().iter().map(|s| s.name.as_str()).collect();
         format!(": there are {}", names.join(", "))
     } else {
         meant
@@ -125,17 +127,15 @@ fn no_table(name: &str) -> Error {
     if let Ok(samples) = samples_of(name, None)
         && let Some(table) = tables_of(&samples).next()
     {
-        let table = table.name;
+        let table = &table.name;
         return Error::Usage(format!(
             "{name} is a sample: name one of its tables too, such as {name}/{table} (topstat ls {name} lists them)"
         ));
     }
     let all = topstat_kernel::samples();
     let near = near(name, table_names(all));
-    let meant: Vec<_> = tables_of(all)
-        .filter(|table| near.contains(&table.name))
-        .map(|table| format!("{}/{}", table.sample, table.name))
-        .collect();
+    let meant: Vec<_> =
+        tables_of(all).filter(|table| near.contains(&table.name.as_str())).map(|table| table.path()).collect();
     let meant: Vec<_> = meant.iter().map(String::as_str).collect();
     // With more there is nothing to choose from any longer.
     if (1..=4).contains(&meant.len()) {

@@ -50,12 +50,12 @@ fn valid(config: &Config) {
     }
     for family in families() {
         assert!((1..=MAX_TOP).contains(&config.top(family.samples())));
-        let off = family.samples().iter().all(|info| config.sample_enabled(info.name) == Some(false));
+        let off = family.samples().iter().all(|info| config.sample_enabled(&info.name) == Some(false));
         assert_eq!(config.wants(family.samples()), !off);
         let threads = config.threads(family.samples());
         assert!(!threads || family.samples().iter().any(|info| info.threads));
     }
-    for table in samples().iter().flat_map(|info| info.tables) {
+    for table in samples().iter().flat_map(|info| &info.tables) {
         let TableConfig { period_ms, delay_ms, .. } = config.table(table);
         assert!(period_ms.is_none_or(|ms| (1..=MOST_MS).contains(&ms)), "period {period_ms:?}");
         assert!(delay_ms.is_none_or(|ms| ms <= MOST_MS), "delay {delay_ms:?}");

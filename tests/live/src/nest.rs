@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use topstat_kernel::pinned::{self, Adopted, Pins};
-use topstat_kernel::{Options, Program, State, TableInfo};
+use topstat_kernel::{Options, Program, State};
 
 use crate::Watch;
 use crate::watch::table;
@@ -72,7 +72,7 @@ impl Nest {
 
     /// The same as another build.
     pub fn adopt_as(&self, build: &str, paths: &[&str], options: &Options) -> (Arc<dyn State>, Adopted) {
-        let tables: Vec<&TableInfo> = paths.iter().map(|path| table(path)).collect();
+        let tables: Vec<_> = paths.iter().map(|path| table(path)).collect();
         pinned::adopt(&self.build(build), inet(), &tables, options).unwrap_or_else(|e| panic!("{e}"))
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use topstat_kernel::{Options, Source, TableInfo};
@@ -22,7 +23,7 @@ pub struct Watch {
 }
 
 /// The table of that path: `tcp_v4/conns_pps`.
-pub fn table(path: &str) -> &'static TableInfo {
+pub fn table(path: &str) -> Arc<TableInfo> {
     let (sample, table) = path.split_once('/').expect("SAMPLE/TABLE");
     topstat_kernel::find(sample, table).unwrap_or_else(|| panic!("there is no table {path}"))
 }
@@ -52,12 +53,12 @@ impl Watch {
 
     /// Takes a snapshot that is proven, if need be by looking at all objects.
     pub fn snapshot(&mut self, path: &str) -> View {
-        View::of(self.source.snapshot(table(path)).unwrap_or_else(|e| panic!("{path}: {e}")))
+        View::of(self.source.snapshot(&table(path)).unwrap_or_else(|e| panic!("{path}: {e}")))
     }
 
     /// Takes a snapshot of what is in the tables.
     pub fn peek(&mut self, path: &str) -> View {
-        View::of(self.source.peek(table(path)).unwrap_or_else(|e| panic!("{path}: {e}")))
+        View::of(self.source.peek(&table(path)).unwrap_or_else(|e| panic!("{path}: {e}")))
     }
 
     /// The source itself.

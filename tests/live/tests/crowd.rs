@@ -132,7 +132,7 @@ fn a_crowd_is_accounted_for() {
 
     let switches = |source: &mut dyn topstat_kernel::Source| {
         let begun = Instant::now();
-        let snapshot = source.snapshot(table("tasks/switches")).unwrap_or_else(|e| panic!("{e}"));
+        let snapshot = source.snapshot(&table("tasks/switches")).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(snapshot.check(), Ok(()));
         assert!(snapshot.objects >= count, "{} objects", snapshot.objects);
         assert!(snapshot.is_proven(), "{} of {} rows are proven", snapshot.proven, snapshot.rows.len());

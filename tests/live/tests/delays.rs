@@ -72,7 +72,7 @@ fn endless() -> Options {
 }
 
 fn snapshot(source: &mut dyn Source, path: &str) -> Snapshot {
-    let snapshot = source.snapshot(table(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let snapshot = source.snapshot(&table(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
     assert_eq!(snapshot.check(), Ok(()));
     // Where two tasks are made at once the kernel may have no storage for one: it is said, and it is no test's task.
     if snapshot.lost.no_memory > 0 {

@@ -29,10 +29,10 @@ pub fn watcher(groups: &str) {
     say("watching");
     while let Some(line) = told() {
         if line == "refill" {
-            say(format!("refilled {}", source.refill(table(PATH)).expect("refill")));
+            say(format!("refilled {}", source.refill(&table(PATH)).expect("refill")));
             continue;
         }
-        let snapshot = source.snapshot(table(PATH)).expect("a snapshot");
+        let snapshot = source.snapshot(&table(PATH)).expect("a snapshot");
         topstat_model::json::write(&snapshot, &mut std::io::stdout()).expect("write it");
     }
 }

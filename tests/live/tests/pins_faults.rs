@@ -56,15 +56,15 @@ fn settings_and_rows_stay() {
     let nest = Nest::new("settings");
     let (state, _) = nest.adopt(&TABLES, &Options { top: 10, ..Options::default() });
     let info = table(TABLES[0]);
-    let set = TableSettings { period_ms: 7000, delay_ms: 30, sync: false, ..state.settings(info).unwrap() };
-    state.set(info, &set).unwrap();
-    assert!(state.set(info, &TableSettings { period_ms: 0, ..set }).is_err());
+    let set = TableSettings { period_ms: 7000, delay_ms: 30, sync: false, ..state.settings(&info).unwrap() };
+    state.set(&info, &set).unwrap();
+    assert!(state.set(&info, &TableSettings { period_ms: 0, ..set }).is_err());
     drop(state);
     for build in ["", "other"] {
         let options = Options { top: 20, period_ms: 100, ..Options::default() };
         let (state, _) = nest.adopt_as(build, &["tcp_v4/conns_pps"], &options);
-        assert_eq!((state.top(), state.settings(info).unwrap()), (10, set));
-        let off = state.settings(table("tcp_v4/conns_pps")).unwrap();
+        assert_eq!((state.top(), state.settings(&info).unwrap()), (10, set));
+        let off = state.settings(&table("tcp_v4/conns_pps")).unwrap();
         assert!(!off.enabled, "only a fresh load says which tables are on");
         let notes = pinned::kept(&*state, &Options { threads: true, ..options.clone() });
         // Sockets are no threads, whatever is asked for.
@@ -73,8 +73,8 @@ fn settings_and_rows_stay() {
     }
     // Two processes that set see each other's.
     let (mine, other) = (nest.adopt(&TABLES, &everything()).0, pinned::open(&nest.pins, inet()).unwrap().unwrap());
-    mine.set(info, &TableSettings { delay_ms: 5, ..set }).unwrap();
-    assert_eq!(other.settings(info).unwrap().delay_ms, 5);
+    mine.set(&info, &TableSettings { delay_ms: 5, ..set }).unwrap();
+    assert_eq!(other.settings(&info).unwrap().delay_ms, 5);
 }
 
 /// A link, a gate or a program that somebody has removed is put back; the tables stay.
@@ -170,7 +170,7 @@ fn a_reader_killed_amid_a_refill() {
             scope.spawn(|| {
                 let mut watch = nest.watch();
                 for _ in 0..50 {
-                    watch.source().refill(table(TABLES[1])).unwrap();
+                    watch.source().refill(&table(TABLES[1])).unwrap();
                     let snapshot = watch.snapshot(TABLES[1]).snapshot;
                     assert!(snapshot.rows.len() >= 200, "{} rows", snapshot.rows.len());
                 }
@@ -355,7 +355,7 @@ fn removed_under_load() {
     let first = watch.snapshot(TABLES[0]).snapshot.total;
     tally.during(|| std::thread::sleep(Duration::from_millis(50)));
     assert_eq!(watch.snapshot(TABLES[0]).snapshot.total, first);
-    state.set(table(TABLES[0]), &state.settings(table(TABLES[0])).unwrap()).unwrap();
+    state.set(&table(TABLES[0]), &state.settings(&table(TABLES[0])).unwrap()).unwrap();
     assert_eq!(adopt(&nest.pins).unwrap().1, Adopted::Loaded);
     assert_counting(&nest, &mut Tally::new(), "again");
 }

@@ -78,7 +78,7 @@ fn tasks_without_storage_at_random() {
             assert!(status.expect("start a process").success());
         }
     }
-    let snapshot = watch.source().snapshot(table(CPU)).unwrap();
+    let snapshot = watch.source().snapshot(&table(CPU)).unwrap();
     snapshot.check().unwrap_or_else(|fault| panic!("{fault}"));
     assert!(snapshot.lost.no_memory > 0, "the test refuses nothing: {:?}", snapshot.lost);
     note(format!("{PROCESSES} processes, {:?}", snapshot.lost));
@@ -235,7 +235,7 @@ fn attempt(way: &str, path: &str, dir: &str) -> Result<Box<dyn Source>, Error> {
 fn counts(mut source: Box<dyn Source>, path: &str) -> Result<(), String> {
     let (one, other) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
     one.send_to(&[1], other.local_addr().unwrap()).unwrap();
-    let snapshot = source.snapshot(table(path)).map_err(|e| e.to_string())?;
+    let snapshot = source.snapshot(&table(path)).map_err(|e| e.to_string())?;
     snapshot.check().map_err(|fault| fault.to_string())?;
     if snapshot.total > 0 { Ok(()) } else { Err("nothing is counted".to_owned()) }
 }
@@ -256,10 +256,10 @@ fn nothing_is_leaked() {
         let config = Config { proto: Proto::Udp, connections: 20, ..Config::default() };
         Load::open(config).unwrap().run(&Plan::new(vec![3; 20]), &limits()).unwrap();
         watch.snapshot(PPS);
-        watch.source().refill(table(PPS)).unwrap();
+        watch.source().refill(&table(PPS)).unwrap();
         let mut tasks = Watch::load(&[CPU], &endless());
         assert!(Command::new("true").status().unwrap().success());
-        tasks.source().snapshot(table(CPU)).unwrap();
+        tasks.source().snapshot(&table(CPU)).unwrap();
     };
     round();
     injected::forget_leaks();

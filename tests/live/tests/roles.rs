@@ -276,7 +276,7 @@ fn adopter(dir: &str, build: &str) {
     say(format!("{adopted:?}"));
     let mut source = state.reader().expect("read");
     loop {
-        for table in tables {
+        for table in &tables {
             source.snapshot(table).and_then(|_| source.refill(table)).expect("take a snapshot");
         }
     }

@@ -109,8 +109,8 @@ fn reads_with(state: &Arc<dyn State>, kept: CapabilitySet) -> Result<bool, Strin
         set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, ..had })
             .map_err(|e| e.to_string())?;
         let mut source = state.reader().map_err(|e| e.to_string())?;
-        let snapshot = source.snapshot(table("tcp_v4/conns_bytes")).map_err(|e| e.to_string())?;
-        source.refill(table("tcp_v4/conns_pps")).map_err(|e| e.to_string())?;
+        let snapshot = source.snapshot(&table("tcp_v4/conns_bytes")).map_err(|e| e.to_string())?;
+        source.refill(&table("tcp_v4/conns_pps")).map_err(|e| e.to_string())?;
         let mut line = Vec::new();
         topstat_model::json::write(&snapshot, &mut line).map_err(|e| e.to_string())?;
         let line = String::from_utf8_lossy(&line);

@@ -240,7 +240,7 @@ fn last(text: &str) -> &str {
     text.trim().lines().last().unwrap_or_default()
 }
 
-fn table() -> &'static TableInfo {
+fn table() -> Arc<TableInfo> {
     let (sample, table) = TABLE.split_once('/').expect("a path");
     find(sample, table).expect("a table")
 }
@@ -250,7 +250,7 @@ fn usable(pins: &Pins, dir: &std::path::Path) -> Result<(), String> {
     let (state, _) = pinned::adopt(pins, inet(), &[table()], &Options::default())
         .map_err(|e| format!("adopting afterwards: {e}"))?;
     let mut source = state.reader().map_err(|e| format!("reading afterwards: {e}"))?;
-    source.peek(table()).map_err(|e| format!("reading afterwards: {e}"))?;
+    source.peek(&table()).map_err(|e| format!("reading afterwards: {e}"))?;
     let odd = |path: &PathBuf| {
         let path = path.to_string_lossy();
         path.contains("-partial") || path.ends_with("-new")
@@ -319,12 +319,12 @@ fn commands_that_change_what_is_pinned() {
     let pid_file = pid_file.to_str().expect("a path in UTF-8").to_owned();
     let state = nest.adopt(&[TABLE], &Options::default()).0;
     let set = |fault: Option<&Fault>| {
-        let before = state.settings(table()).expect("settings").delay_ms;
+        let before = state.settings(&table()).expect("settings").delay_ms;
         let wanted = before % 1000 + 7;
         let mount = format!("{pid_file}.none");
         let value = wanted.to_string();
         let ended = Running::start(&["set", SETTING, &value, "--mount", &mount, "--pins", &pins], fault).end()?;
-        let now = state.settings(table()).expect("settings").delay_ms;
+        let now = state.settings(&table()).expect("settings").delay_ms;
         match ended.status.code() {
             Some(0) if now != wanted => Err(format!("it said that it was done, and the value is {now}, not {wanted}")),
             _ if now != before && now != wanted => Err(format!("the value is {now}, of {before} and {wanted}")),

@@ -31,7 +31,7 @@ fn load(paths: &[&str], options: &Options) -> Box<dyn Source> {
 }
 
 fn snapshot(source: &mut dyn Source, path: &str) -> Snapshot {
-    let snapshot = source.snapshot(table(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+    let snapshot = source.snapshot(&table(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
     assert_eq!(snapshot.check(), Ok(()));
     snapshot
 }

@@ -65,12 +65,12 @@ fn every_file_is_there_with_its_mode() {
     const READ_ONLY: u32 = 0o100_400;
     assert_eq!((mode(""), mode("enabled"), mode("self")), (DIRECTORY, SETTING, READ_ONLY));
     for sample in samples() {
-        let tables: Vec<_> = sample.tables.iter().map(|table| table.name).collect();
-        let inside = names(&root.join(sample.name));
+        let tables: Vec<_> = sample.tables.iter().map(|table| table.name.as_str()).collect();
+        let inside = names(&root.join(&sample.name));
         assert_eq!(inside, set(&[&tables[..], &["enabled"]].concat()), "{}", sample.name);
-        assert_eq!(mode(sample.name), DIRECTORY);
+        assert_eq!(mode(&sample.name), DIRECTORY);
         assert_eq!(daemon.read(&format!("{}/enabled", sample.name)), "1\n");
-        for table in sample.tables {
+        for table in &sample.tables {
             let at = format!("{}/{}", sample.name, table.name);
             let files = ["type", "period", "delay", "enabled", "sync", "stat", "dump", "json"];
             assert_eq!(names(&root.join(&at)), set(&files), "{at}");
@@ -86,7 +86,7 @@ fn every_file_is_there_with_its_mode() {
             let stat = daemon.stat(&at);
             let header = ["name", "type", "delay", "period", "enabled", "owner", "owner enabled", "topstat enabled"];
             assert_eq!(stat.header.iter().map(|(key, _)| key.as_str()).collect::<Vec<_>>(), header);
-            assert_eq!((stat.get("name"), stat.get("owner")), (table.name, sample.name));
+            assert_eq!((stat.get("name"), stat.get("owner")), (table.name.as_str(), sample.name.as_str()));
             let dump = daemon.read(&format!("{at}/dump"));
             assert!(
                 dump.starts_with(&format!("name\t{}\n", table.name)) && dump.contains("\nlost contended\t"),
@@ -95,7 +95,7 @@ fn every_file_is_there_with_its_mode() {
             let json = daemon.json(&at);
             assert_eq!(
                 (json.value["sample"].as_str(), json.value["table"].as_str()),
-                (Some(sample.name), Some(table.name))
+                (Some(sample.name.as_str()), Some(table.name.as_str()))
             );
         }
     }

@@ -179,7 +179,7 @@ fn writers_at_once_leave_a_whole_value() {
     daemon.write("enabled", 1);
     daemon.write("tcp_v4/enabled", 1);
     for sample in topstat_live::daemon::samples() {
-        for table in sample.tables {
+        for table in &sample.tables {
             let stat = daemon.stat(&format!("{}/{}", sample.name, table.name));
             assert_eq!((stat.get("topstat enabled"), stat.get("owner enabled"), stat.get("enabled")), ("1", "1", "1"));
         }

@@ -71,7 +71,7 @@ fn nothing_is_left_when_it_is_dropped() {
     let (before, pins) = (Ids::own(), pinned());
     let mut watch = Watch::load(&[PPS, BYTES, UDP], &Options::default());
     watch.snapshot(PPS);
-    let _ = watch.source().refill(table(PPS));
+    let _ = watch.source().refill(&table(PPS));
     let ids = Ids::own();
     let loaded = (ids.programs.len() - before.programs.len(), ids.links.len(), ids.maps.len());
     assert!(loaded.0 > 5 && loaded.1 >= 5 && loaded.2 > 3, "{loaded:?}: the test does not see what is loaded");
@@ -258,7 +258,7 @@ fn tables_that_are_not_loaded() {
     let mut watch = Watch::load(&[PPS], &everything());
     let (a, b) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
     a.send_to(&[1; 100], b.local_addr().unwrap()).unwrap();
-    match watch.source().snapshot(table(UDP)) {
+    match watch.source().snapshot(&table(UDP)) {
         Err(e) => assert!(e.to_string().contains(UDP), "the table is not named: {e}"),
         Ok(snapshot) => assert_eq!((snapshot.rows.len(), snapshot.total), (0, 0), "the table is off"),
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use topstat_kernel::{Source, TableInfo, load, samples};
+use topstat_kernel::{Source, load, samples};
 
 use super::hooks;
 use super::peers::{Peer, TCPTOP_BCC, TCPTOP_LIBBPF};
@@ -99,11 +99,10 @@ impl Case {
             What::Hooks(name) => Held::Hooks { _attached: hooks::attach(name)? },
             What::Topstat { one, delay_ms } => {
                 // The family of the sockets' samples: one family is loaded at a time.
-                let all = samples().iter().filter(|sample| SOCKETS.contains(&sample.name));
-                let tables: Vec<&TableInfo> = all
-                    .flat_map(|sample| sample.tables)
-                    .filter(|table| !one || (table.sample, table.name) == ("tcp_v4", "conns_pps"))
-                    .collect();
+                let all = samples().iter().filter(|sample| SOCKETS.contains(&sample.name.as_str()));
+                let tables = all.flat_map(|sample| &sample.tables);
+                let tables: Vec<_> =
+                    tables.filter(|table| !one || table.path() == "tcp_v4/conns_pps").cloned().collect();
                 let options = topstat_kernel::Options { delay_ms: *delay_ms, ..topstat_kernel::Options::default() };
                 Held::Topstat { _source: load(&tables, &options)? }
             }

@@ -115,7 +115,7 @@ pub fn open(pins: &Pins, family: &dyn Family) -> Result<Option<Arc<dyn State>>, 
 pub fn adopt(
     pins: &Pins,
     family: &dyn Family,
-    tables: &[&TableInfo],
+    tables: &[Arc<TableInfo>],
     options: &Options,
 ) -> Result<(Arc<dyn State>, Adopted), Error> {
     // What is pinned counts on as soon as there is something to count; nothing is pinned anew without.

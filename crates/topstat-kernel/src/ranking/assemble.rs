@@ -90,11 +90,11 @@ pub fn assemble<F: Ranked>(read: Read<'_, F>, describer: &mut F::Describer) -> R
     }
     let mut snapshot = Snapshot {
         time,
-        sample: info.sample.to_owned(),
-        table: info.name.to_owned(),
+        sample: info.sample.clone(),
+        table: info.name.clone(),
         kind: info.kind,
         unit: info.unit,
-        value_name: info.value_name.to_owned(),
+        value_name: info.value_name.clone(),
         period_ms: table.settings.period_ms,
         delay_ms: table.settings.order_ms(),
         top,
@@ -168,7 +168,7 @@ fn period_began(tick: &ts_tick) -> u64 {
 pub fn header(table: &Table<'_>) -> Settings {
     Settings {
         enabled: table.settings.enabled,
-        owner: table.info.sample.to_owned(),
+        owner: table.info.sample.clone(),
         owner_enabled: table.settings.sample_enabled,
         topstat_enabled: table.settings.root_enabled,
     }

@@ -62,9 +62,9 @@ fn family_of<F: Ranked<Describer = Paths>>(
     let memory = Shared::of_bytes(bank_size(entries), (CPUS * per_cpu) as usize, banks);
     let banks = Banks::of(memory, per_cpu, entries);
     let memory = Shared::of_bytes(Settings::size(per_cpu as usize), 1, settings);
-    let settings = Settings::new(memory, F::SAMPLES, F::SAMPLE_BANKS, None);
+    let settings = Settings::new(memory, F::samples(), F::SAMPLE_BANKS, None);
     let mut read = Vec::new();
-    for info in F::SAMPLES.iter().flat_map(|sample| sample.tables) {
+    for info in F::samples().iter().flat_map(|sample| &sample.tables) {
         let (sample, number) = Ranking::<F>::place(info).expect("a table of the family");
         assert!(sample < per_cpu && number < TS_BANK_TABLES);
         let table = Table { info, sample, number, settings: settings.get(sample, number) };

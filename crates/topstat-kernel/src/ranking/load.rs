@@ -2,6 +2,7 @@
 //! Loads the programs of a family that push.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
 
 use libbpf_rs::{Link, Object};
 
@@ -37,12 +38,12 @@ impl Loaded {
             reason: format!("no cgroup v2 hierarchy ({e})"),
             advice: "mount one: mount -t cgroup2 none /sys/fs/cgroup/unified".to_owned(),
         })?;
-        let object = bpf::load(F::NAME, object).map_err(|e| check::explain(e, &names_of(F::SAMPLES)))?;
+        let object = bpf::load(F::NAME, object).map_err(|e| check::explain(e, &names_of(F::samples())))?;
         Ok(Self { object, bytes, hooks, begin, begin_before, cgroup, gates })
     }
 
     /// Loads them onto maps of their own, with the given tables on and all others off.
-    pub fn afresh<F: Ranked>(tables: &[&TableInfo], options: &Options, gates: bool) -> Result<(Self, Maps), Error> {
+    pub fn afresh<F: Ranked>(tables: &[Arc<TableInfo>], options: &Options, gates: bool) -> Result<(Self, Maps), Error> {
         let loaded = Self::new::<F>(F::observer(options)?, gates)?;
         let maps = Maps::of::<F>(&loaded.object)?;
         Banks::new(&maps.banks, super::banks::<F>(), maps.shape()?.entries_mask + 1)?.init();
@@ -72,7 +73,7 @@ impl Loaded {
 }
 
 /// Loads and attaches, with the given tables on and all others off. Dropping the state detaches.
-pub fn load<F: Ranked>(tables: &[&TableInfo], options: &Options) -> Result<Ranking<F>, Error> {
+pub fn load<F: Ranked>(tables: &[Arc<TableInfo>], options: &Options) -> Result<Ranking<F>, Error> {
     let (loaded, maps) = Loaded::afresh::<F>(tables, options, false)?;
     let mut links = Vec::new();
     loaded.begin(|hook| {

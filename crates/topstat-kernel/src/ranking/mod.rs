@@ -43,8 +43,6 @@ use abi::{TS_BANK_TABLES, ts_census, ts_shape};
 pub trait Ranked: Send + Sync + Sized + 'static {
     /// Its folder: `inet`.
     const NAME: &'static str;
-    /// Its samples; their order is that of the banks.
-    const SAMPLES: &'static [SampleInfo];
     /// Banks of a sample, a power of two. A bank has four tables; table `number` is in that of `number / 4`. Where there
     /// are more, "sample" is the number of the bank in what follows: `sample * SAMPLE_BANKS + number / 4`.
     const SAMPLE_BANKS: u32 = 1;
@@ -70,6 +68,8 @@ pub trait Ranked: Send + Sync + Sized + 'static {
     /// What it takes to put a description into words.
     type Describer: Send;
 
+    /// Its samples; their order is that of the banks.
+    fn samples() -> &'static [Arc<SampleInfo>];
     /// Maps of its state besides those that all families have, by what their names end with.
     fn further() -> &'static [&'static str] {
         &[]
@@ -227,7 +227,7 @@ impl Maps {
         let needed = [
             ("banks", &self.banks, bank, bank),
             (".data.settings", &self.settings, Settings::size(banks), usize::MAX),
-            (".data.census", &self.census, F::SAMPLES.len() * size_of::<ts_census>(), usize::MAX),
+            (".data.census", &self.census, F::samples().len() * size_of::<ts_census>(), usize::MAX),
         ];
         for (name, map, least, most) in needed {
             let size = map.value_size() as usize;
@@ -332,7 +332,7 @@ impl<F: Ranked> Ranking<F> {
         let (top, threads) = (shape.top, maps.threads::<F>());
         let skipped = Skipped::by(&programs, F::HOOKS);
         let told = Told { is_ours: shared.is_none(), by_table: Mutex::default() };
-        let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, F::SAMPLE_BANKS, shared);
+        let settings = Settings::new(Shared::new(&maps.settings)?, F::samples(), F::SAMPLE_BANKS, shared);
         let _attached = Box::new(attached);
         Ok(Self {
             maps,
@@ -386,7 +386,7 @@ impl<F: Ranked> Ranking<F> {
     /// again, and settings count as they are.
     pub fn mistrust(&self) -> Result<(), Error> {
         self.settings.announce()?;
-        for table in F::SAMPLES.iter().flat_map(|s| s.tables) {
+        for table in F::samples().iter().flat_map(|s| &s.tables) {
             let (sample, number) = Self::place(table)?;
             self.banks.distrust(sample, number);
         }
@@ -395,19 +395,19 @@ impl<F: Ranked> Ranking<F> {
 
     /// Where the programs keep a table: the bank's number, and the table's in it.
     fn place(table: &TableInfo) -> Result<(u32, u32), Error> {
-        let sample = F::SAMPLES.iter().position(|s| s.name == table.sample);
+        let sample = F::samples().iter().position(|s| s.name == table.sample);
         match sample.and_then(|s| u32::try_from(s).ok()) {
             Some(sample) => {
                 Ok((sample * F::SAMPLE_BANKS + table.number / TS_BANK_TABLES, table.number % TS_BANK_TABLES))
             }
-            None => Err(Error::NotLoaded(format!("{}/{}", table.sample, table.name))),
+            None => Err(Error::NotLoaded(table.path())),
         }
     }
 }
 
 impl<F: Ranked> State for Ranking<F> {
-    fn samples(&self) -> &'static [SampleInfo] {
-        F::SAMPLES
+    fn samples(&self) -> &[Arc<SampleInfo>] {
+        F::samples()
     }
 
     fn top(&self) -> u32 {
@@ -443,7 +443,7 @@ impl<F: Ranked> State for Ranking<F> {
     }
 
     fn objects(&self, sample: &SampleInfo) -> u64 {
-        let number = F::SAMPLES.iter().position(|s| s.name == sample.name).and_then(|n| u32::try_from(n).ok());
+        let number = F::samples().iter().position(|s| s.name == sample.name).and_then(|n| u32::try_from(n).ok());
         number.map_or(0, |number| self.census(number * F::SAMPLE_BANKS))
     }
 
@@ -457,12 +457,12 @@ impl<F: Ranked> State for Ranking<F> {
 }
 
 /// Sets the tables of a family that has just been loaded: those named are on, the others off.
-pub fn set_up<F: Ranked>(maps: &Maps, tables: &[&TableInfo], options: &Options) -> Result<(), Error> {
-    let settings = Settings::new(Shared::new(&maps.settings)?, F::SAMPLES, F::SAMPLE_BANKS, None);
-    for table in F::SAMPLES.iter().flat_map(|s| s.tables) {
+pub fn set_up<F: Ranked>(maps: &Maps, tables: &[Arc<TableInfo>], options: &Options) -> Result<(), Error> {
+    let settings = Settings::new(Shared::new(&maps.settings)?, F::samples(), F::SAMPLE_BANKS, None);
+    for table in F::samples().iter().flat_map(|s| &s.tables) {
         let (sample, number) = Ranking::<F>::place(table)?;
         let (period_ms, delay_ms) = (options.period_ms, options.delay_ms);
-        let to = TableSettings { enabled: tables.contains(&table), period_ms, delay_ms, ..TableSettings::default() };
+        let to = TableSettings { enabled: tables.contains(table), period_ms, delay_ms, ..TableSettings::default() };
         settings.set(sample, number, table.kind, &to)?;
     }
     Ok(())
@@ -470,7 +470,7 @@ pub fn set_up<F: Ranked>(maps: &Maps, tables: &[&TableInfo], options: &Options) 
 
 /// Banks of a CPU.
 fn banks<F: Ranked>() -> usize {
-    F::SAMPLES.len() * F::SAMPLE_BANKS as usize
+    F::samples().len() * F::SAMPLE_BANKS as usize
 }
 
 /// The names of the parts of a value, as a snapshot has them.

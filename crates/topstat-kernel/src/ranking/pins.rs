@@ -51,7 +51,7 @@ pub fn open<F: Ranked>(pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
 /// Adopts what is pinned: see [`crate::pinned::adopt`].
 pub fn adopt<F: Ranked>(
     pins: &Pins,
-    tables: &[&TableInfo],
+    tables: &[Arc<TableInfo>],
     options: &Options,
 ) -> Result<(Arc<dyn State>, Adopted), Error> {
     let locked = Locked::make(pins.dir())?;
@@ -200,9 +200,9 @@ impl<F: Ranked> Pinned<F> {
             let Some((link, id)) = self.link(hook)? else { continue };
             if hook.at == At::Gate {
                 let id = link.info().map_err(|e| unusable(self.dir.path(), &e))?.prog_id;
-                programs.push(Program { name: hook.enter(), id, hook: hook.name });
+                programs.push(Program { name: hook.enter(), id, hook: hook.name.to_owned() });
             }
-            programs.push(Program { name: hook.program.to_owned(), id, hook: hook.name });
+            programs.push(Program { name: hook.program.to_owned(), id, hook: hook.name.to_owned() });
         }
         Ranking::new(self.maps()?, programs, Some(self.dir.again()?), ())
     }
@@ -219,7 +219,13 @@ impl<F: Ranked> Pinned<F> {
     }
 
     /// Loads, attaches and pins. Until the very end it is in a directory that nobody takes for the state.
-    fn load(locked: &Locked, abi: &Dir, pins: &Pins, tables: &[&TableInfo], options: &Options) -> Result<Self, Error> {
+    fn load(
+        locked: &Locked,
+        abi: &Dir,
+        pins: &Pins,
+        tables: &[Arc<TableInfo>],
+        options: &Options,
+    ) -> Result<Self, Error> {
         if abi.find(F::NAME)?.is_some() {
             locked.remove_family(abi, F::NAME, &mut Vec::new())?;
         }

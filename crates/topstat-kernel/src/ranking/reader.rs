@@ -315,9 +315,9 @@ impl<F: Ranked> Source for Reader<F> {
             section.rows.iter().map(slot).collect()
         };
         Ok(Dump {
-            table: info.name.to_owned(),
+            table: info.name.clone(),
             kind: info.kind,
-            value_name: info.value_name.to_owned(),
+            value_name: info.value_name.clone(),
             period_ms: table.settings.period_ms,
             delay_ms: table.settings.order_ms(),
             settings: header(&table),

@@ -3,7 +3,7 @@
 
 use std::mem::{offset_of, size_of};
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
@@ -23,7 +23,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// The settings of a family.
 pub struct Settings {
     memory: Shared,
-    samples: &'static [SampleInfo],
+    samples: &'static [Arc<SampleInfo>],
     /// Of a sample: see [`Ranked::SAMPLE_BANKS`](super::Ranked::SAMPLE_BANKS). The number of one is "sample" below.
     sample_banks: u32,
     /// Two that set at once would overwrite each other's.
@@ -35,7 +35,12 @@ pub struct Settings {
 
 impl Settings {
     /// Those in this memory.
-    pub fn new(memory: Shared, samples: &'static [SampleInfo], sample_banks: u32, shared: Option<OwnedFd>) -> Self {
+    pub fn new(
+        memory: Shared,
+        samples: &'static [Arc<SampleInfo>],
+        sample_banks: u32,
+        shared: Option<OwnedFd>,
+    ) -> Self {
         Self { memory, samples, sample_banks, setting: Mutex::new(()), shared, hz: hz() }
     }
 
@@ -193,7 +198,7 @@ impl Settings {
 
     /// Pushes may be summed alone where every table that is on has a delay.
     fn set_quiet(&self, sample: u32) {
-        let tables = self.samples[(sample / self.sample_banks) as usize].tables;
+        let tables = &self.samples[(sample / self.sample_banks) as usize].tables;
         let here = |number: &u32| number / TS_BANK_TABLES == sample % self.sample_banks;
         let numbers = || tables.iter().map(|t| t.number).filter(here).map(|number| number % TS_BANK_TABLES);
         let quiet = numbers().map(|t| self.config(sample, t)).all(|c| c.enabled == 0 || c.delay > 0);

@@ -13,14 +13,14 @@ pub fn run(args: &GetArgs, backend: &mut dyn Backend, console: &mut dyn Console)
     let node = tree.find(within(&args.mount.dir(), &args.path)).map_err(Error::Usage)?;
     let client = Client::reach(&args.mount.dir(), &args.pins.dir(), backend)?;
     let mut text = Vec::new();
-    match node.entry {
+    match &node.entry {
         Entry::File(file) => text = client.read(file)?,
         Entry::Directory(_) => {
             let mut files = Vec::new();
             settings(&tree, node, &mut files);
             for file in files {
                 // Families that this kernel can't load are not there.
-                let Some(value) = client.read_if_there(file)? else { continue };
+                let Some(value) = client.read_if_there(&file)? else { continue };
                 text.extend(format!("{} ", file.path()).into_bytes());
                 text.extend(value);
             }
@@ -33,9 +33,9 @@ pub fn run(args: &GetArgs, backend: &mut dyn Backend, console: &mut dyn Console)
 /// What tells how the tables below a directory are set.
 fn settings(tree: &Tree, directory: &Node, files: &mut Vec<File>) {
     for node in directory.children.iter().filter_map(|inode| tree.get(*inode)) {
-        match node.entry {
+        match &node.entry {
             Entry::Directory(_) => settings(tree, node, files),
-            Entry::File(file) if matches!(file.kind, Kind::Setting(_) | Kind::Type) => files.push(file),
+            Entry::File(file) if matches!(file.kind, Kind::Setting(_) | Kind::Type) => files.push(file.clone()),
             Entry::File(_) => {}
         }
     }

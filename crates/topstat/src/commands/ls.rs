@@ -72,10 +72,10 @@ impl Pinned {
     }
 }
 
-fn text(samples: &[&SampleInfo], states: &Pinned, colors: bool) -> String {
-    let tables = || samples.iter().flat_map(|sample| sample.tables);
+fn text(samples: &[Arc<SampleInfo>], states: &Pinned, colors: bool) -> String {
+    let tables = || samples.iter().flat_map(|sample| &sample.tables);
     let widest = |cell: fn(&TableInfo) -> &str| tables().map(|t| cell(t).len()).max().unwrap_or(0);
-    let name = widest(|table| table.name);
+    let name = widest(|table| &table.name);
     let kind = widest(|table| table.kind.name());
     let unit = widest(|table| table.unit.name());
     let set = tables().map(|table| states.text(table).len()).max().unwrap_or(0);
@@ -83,9 +83,9 @@ fn text(samples: &[&SampleInfo], states: &Pinned, colors: bool) -> String {
     let gap = if set > 0 { "  " } else { "" };
     let mut text = String::new();
     for sample in samples {
-        let title = paint(sample.name, BOLD, colors);
+        let title = paint(&sample.name, BOLD, colors);
         text += &format!("{title}  {}\n", sample.about);
-        for table in sample.tables {
+        for table in &sample.tables {
             text += &format!(
                 "  {:name$}  {:kind$}  {:unit$}  {:set$}{gap}{}\n",
                 table.name,
@@ -132,11 +132,11 @@ struct DaemonView {
     delay_ms: u32,
 }
 
-fn json(samples: &[&SampleInfo], states: &Pinned) -> String {
-    let line = |sample: &&SampleInfo| {
+fn json(samples: &[Arc<SampleInfo>], states: &Pinned) -> String {
+    let line = |sample: &Arc<SampleInfo>| {
         let view = SampleView {
-            sample: sample.name,
-            about: sample.about,
+            sample: &sample.name,
+            about: &sample.about,
             tables: sample.tables.iter().map(|table| view(table, states)).collect(),
         };
         serde_json::to_string(&view).expect("texts serialise") + "\n"
@@ -156,11 +156,11 @@ fn view<'a>(table: &'a TableInfo, states: &Pinned) -> TableView<'a> {
         delay_ms: set.delay_ms,
     });
     TableView {
-        table: table.name,
+        table: &table.name,
         kind: table.kind.name(),
         unit: table.unit.name(),
-        value_name: table.value_name,
-        about: table.about,
+        value_name: &table.value_name,
+        about: &table.about,
         daemon,
     }
 }

@@ -15,7 +15,7 @@ pub fn run(args: &SetArgs, backend: &mut dyn Backend) -> Result<Exit, Error> {
     let tree = catalogue();
     let path = within(&args.mount.dir(), &args.path);
     let node = tree.find(path).map_err(Error::Usage)?;
-    let file = match node.entry {
+    let file = match &node.entry {
         Entry::File(file) => file,
         Entry::Directory(_) => return Err(no_file(&tree, node, path)),
     };

@@ -16,7 +16,7 @@ use super::config::Config;
 pub fn apply(config: &Config, before: &Config, states: &[Arc<dyn State>]) -> Result<usize, Error> {
     let mut changed = 0;
     for state in states {
-        for table in state.samples().iter().flat_map(|sample| sample.tables) {
+        for table in state.samples().iter().flat_map(|sample| &sample.tables) {
             let old = state.settings(table)?;
             let new = wanted(config, before, table, old);
             if new != old {
@@ -38,7 +38,7 @@ fn wanted(config: &Config, before: &Config, table: &TableInfo, old: TableSetting
             (None, None) => old,
         }
     }
-    let sample = |config: &Config| config.sample_enabled(table.sample);
+    let sample = |config: &Config| config.sample_enabled(&table.sample);
     TableSettings {
         enabled: choose(now.enabled, then.enabled, default.enabled, old.enabled),
         sample_enabled: choose(sample(config), sample(before), default.sample_enabled, old.sample_enabled),
@@ -50,7 +50,7 @@ fn wanted(config: &Config, before: &Config, table: &TableInfo, old: TableSetting
 }
 
 /// How a family is loaded that is not there yet.
-pub fn options(config: &Config, samples: &[topstat_kernel::SampleInfo]) -> Options {
+pub fn options(config: &Config, samples: &[Arc<topstat_kernel::SampleInfo>]) -> Options {
     Options { top: config.top(samples), threads: config.threads(samples), ..Options::default() }
 }
 
@@ -66,12 +66,12 @@ mod tests {
         let by_user =
             TableSettings { period_ms: 7, delay_ms: 8, root_enabled: false, raised_ms: 9, ..TableSettings::default() };
         let none = Config::default();
-        assert_eq!(wanted(&none, &none, table, by_user), by_user);
+        assert_eq!(wanted(&none, &none, &table, by_user), by_user);
         let named = parse("delay = 5\n[samples.tcp_v4]\nenabled = false\n");
-        let set = wanted(&named, &none, table, by_user);
+        let set = wanted(&named, &none, &table, by_user);
         assert_eq!(set, TableSettings { delay_ms: 5, sample_enabled: false, ..by_user });
-        assert_eq!(wanted(&named, &named, table, set), set);
-        let back = wanted(&none, &named, table, set);
+        assert_eq!(wanted(&named, &named, &table, set), set);
+        let back = wanted(&none, &named, &table, set);
         assert_eq!(back, TableSettings { delay_ms: 0, sample_enabled: true, ..by_user });
     }
 }

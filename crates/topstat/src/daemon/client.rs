@@ -71,7 +71,7 @@ impl Client {
     /// # Errors
     ///
     /// When it can't be read.
-    pub fn read(&self, file: File) -> Result<Vec<u8>, Error> {
+    pub fn read(&self, file: &File) -> Result<Vec<u8>, Error> {
         match (self, file.kind) {
             (Self::Tree(root), _) => {
                 let path = root.join(file.path());
@@ -92,10 +92,10 @@ impl Client {
     /// # Errors
     ///
     /// As [`Client::read`].
-    pub fn read_if_there(&self, file: File) -> Result<Option<Vec<u8>>, Error> {
+    pub fn read_if_there(&self, file: &File) -> Result<Option<Vec<u8>>, Error> {
         let there = match self {
             Self::Tree(root) => root.join(file.path()).symlink_metadata().is_ok(),
-            Self::Pinned(statistics) => statistics.has(file.place),
+            Self::Pinned(statistics) => statistics.has(&file.place),
         };
         if there { self.read(file).map(Some) } else { Ok(None) }
     }
@@ -105,7 +105,7 @@ impl Client {
     /// # Errors
     ///
     /// When it is refused.
-    pub fn write(&self, file: File, setting: Setting, value: u32) -> Result<(), Error> {
+    pub fn write(&self, file: &File, setting: Setting, value: u32) -> Result<(), Error> {
         match self {
             Self::Tree(root) => {
                 let path = root.join(file.path());
@@ -114,7 +114,7 @@ impl Client {
                     fs::File::options().write(true).open(&path).and_then(|mut file| file.write_all(line.as_bytes()));
                 written.map_err(|error| failed("set", &path, &error))
             }
-            Self::Pinned(statistics) => Ok(statistics.set(file.place, setting, value)?),
+            Self::Pinned(statistics) => Ok(statistics.set(&file.place, setting, value)?),
         }
     }
 }

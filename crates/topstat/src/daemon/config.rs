@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use nix::unistd::Group;
 use topstat_kernel::{DEFAULT_TOP, MAX_TOP, SampleInfo, TableInfo};
@@ -41,7 +42,7 @@ pub struct Config {
     /// Of every table of every sample.
     tables: TableConfig,
     /// By name; only samples that there are.
-    samples: BTreeMap<&'static str, SampleConfig>,
+    samples: BTreeMap<String, SampleConfig>,
 }
 
 /// Where a configuration comes from: a file, and what the command line says, which comes first.
@@ -95,7 +96,7 @@ struct SampleConfig {
     threads: Option<bool>,
     /// Of all its tables; `enabled` is the sample's own, and not in here.
     all: TableConfig,
-    tables: BTreeMap<&'static str, TableConfig>,
+    tables: BTreeMap<String, TableConfig>,
 }
 
 /// Why a configuration cannot be used.
@@ -202,9 +203,9 @@ impl Config {
 
     fn read_samples<'t>(&mut self, mut samples: Section<'t>, found: &mut Document<'t>) {
         // What was written for another sample of the same family, and where: they keep the same number of rows.
-        let mut tops: BTreeMap<usize, (&'static str, u32)> = BTreeMap::new();
+        let mut tops: BTreeMap<usize, (&str, u32)> = BTreeMap::new();
         for info in topstat_kernel::samples() {
-            let Some(mut section) = found.section(&mut samples, info.name) else { continue };
+            let Some(mut section) = found.section(&mut samples, &info.name) else { continue };
             let place = section.place();
             let mut sample = SampleConfig {
                 enabled: found.take(&mut section, "enabled", |value| value.boolean()),
@@ -217,7 +218,7 @@ impl Config {
                 tables: BTreeMap::new(),
             };
             if let Some(top) = sample.top {
-                let (first, agreed) = *tops.entry(family_number(info)).or_insert((info.name, top));
+                let (first, agreed) = *tops.entry(family_number(info)).or_insert((&info.name, top));
                 if agreed != top {
                     found.problem(
                         place,
@@ -229,38 +230,40 @@ impl Config {
                     );
                 }
             }
-            for table in info.tables {
-                let Some(mut section) = found.section(&mut section, table.name) else { continue };
+            for table in &info.tables {
+                let Some(mut section) = found.section(&mut section, &table.name) else { continue };
                 let enabled = found.take(&mut section, "enabled", |value| value.boolean());
                 let keys = TableConfig { enabled, ..table_keys(&mut section, found) };
-                sample.tables.insert(table.name, keys);
+                sample.tables.insert(table.name.clone(), keys);
                 found.finish(section, |key| unknown("key of a table", key, TABLE_KEYS));
             }
             found.finish(section, |key| {
                 let threads = info.threads.then_some(THREADS_KEY);
-                let names = SAMPLE_KEYS.into_iter().chain(threads).chain(info.tables.iter().map(|table| table.name));
+                let names =
+                    SAMPLE_KEYS.into_iter().chain(threads).chain(info.tables.iter().map(|table| table.name.as_str()));
                 unknown(&format!("key or table of sample {}", info.name), key, names)
             });
-            self.samples.insert(info.name, sample);
+            self.samples.insert(info.name.clone(), sample);
         }
-        found.finish(samples, |name| unknown("sample", name, topstat_kernel::samples().iter().map(|s| s.name)));
+        found
+            .finish(samples, |name| unknown("sample", name, topstat_kernel::samples().iter().map(|s| s.name.as_str())));
     }
 
     /// How many rows the tables of a family of samples keep.
-    pub fn top(&self, samples: &[SampleInfo]) -> u32 {
-        let own = samples.iter().find_map(|info| self.samples.get(info.name)?.top);
+    pub fn top(&self, samples: &[Arc<SampleInfo>]) -> u32 {
+        let own = samples.iter().find_map(|info| self.samples.get(&info.name)?.top);
         own.or(self.top).unwrap_or(DEFAULT_TOP)
     }
 
     /// Whether the objects of a family of samples are threads.
-    pub fn threads(&self, samples: &[SampleInfo]) -> bool {
-        samples.iter().find_map(|info| self.samples.get(info.name)?.threads).unwrap_or(false)
+    pub fn threads(&self, samples: &[Arc<SampleInfo>]) -> bool {
+        samples.iter().find_map(|info| self.samples.get(&info.name)?.threads).unwrap_or(false)
     }
 
     /// What it says of a table: the nearest word counts.
     pub fn table(&self, table: &TableInfo) -> TableConfig {
-        let sample = self.samples.get(table.sample);
-        let own = sample.and_then(|sample| sample.tables.get(table.name)).copied().unwrap_or_default();
+        let sample = self.samples.get(&table.sample);
+        let own = sample.and_then(|sample| sample.tables.get(&table.name)).copied().unwrap_or_default();
         own.or(sample.map(|sample| sample.all).unwrap_or_default()).or(self.tables)
     }
 
@@ -270,8 +273,8 @@ impl Config {
     }
 
     /// Whether a family of samples is wanted: it is not loaded where all of its samples are off.
-    pub fn wants(&self, samples: &[SampleInfo]) -> bool {
-        samples.iter().any(|info| self.sample_enabled(info.name) != Some(false))
+    pub fn wants(&self, samples: &[Arc<SampleInfo>]) -> bool {
+        samples.iter().any(|info| self.sample_enabled(&info.name) != Some(false))
     }
 
     /// What another configuration would change that cannot change while the daemon runs: the keys, in words.
@@ -287,7 +290,7 @@ impl Config {
         differs(self.group != other.group, "group");
         differs(self.top != other.top, "top");
         for info in topstat_kernel::samples() {
-            let top = |config: &Self| config.samples.get(info.name).and_then(|sample| sample.top);
+            let top = |config: &Self| config.samples.get(&info.name).and_then(|sample| sample.top);
             differs(top(self) != top(other), &format!("samples.{}.top", info.name));
             let threads = |config: &Self| config.threads(std::slice::from_ref(info));
             differs(threads(self) != threads(other), &format!("samples.{}.{THREADS_KEY}", info.name));
@@ -295,7 +298,7 @@ impl Config {
         for family in topstat_kernel::families() {
             let samples = family.samples();
             if self.wants(samples) != other.wants(samples) {
-                let names: Vec<_> = samples.iter().map(|info| info.name).collect();
+                let names: Vec<_> = samples.iter().map(|info| info.name.as_str()).collect();
                 needs.push(format!("samples.{{{}}}.enabled", names.join(",")));
             }
         }
@@ -358,7 +361,7 @@ fn group(text: &str) -> Result<u32, String> {
 
 /// Which family a sample is of.
 fn family_number(info: &SampleInfo) -> usize {
-    let of = |samples: &[SampleInfo]| samples.iter().any(|one| one.name == info.name);
+    let of = |samples: &[Arc<SampleInfo>]| samples.iter().any(|one| one.name == info.name);
     topstat_kernel::families().iter().position(|family| of(family.samples())).unwrap_or(usize::MAX)
 }
 
@@ -370,7 +373,7 @@ mod tests {
         Config::parse(Path::new("x.toml"), text).map_err(|error| error.to_string())
     }
 
-    fn inet() -> &'static [SampleInfo] {
+    fn inet() -> &'static [Arc<SampleInfo>] {
         topstat_kernel::families().iter().find(|family| family.name() == "inet").unwrap().samples()
     }
 
@@ -386,7 +389,7 @@ mod tests {
         let config = parse("# only a comment\n").unwrap();
         assert_eq!(config, Config::default());
         let table = topstat_kernel::find("tcp_v4", "conns_pps").unwrap();
-        assert_eq!(config.table(table), TableConfig::default());
+        assert_eq!(config.table(&table), TableConfig::default());
         let inet = inet();
         assert_eq!((config.top(inet), config.wants(inet)), (DEFAULT_TOP, true));
     }
@@ -402,7 +405,7 @@ mod tests {
         .unwrap();
         let of = |sample, table| {
             let TableConfig { enabled, sync, period_ms, delay_ms } =
-                config.table(topstat_kernel::find(sample, table).unwrap());
+                config.table(&topstat_kernel::find(sample, table).unwrap());
             (enabled, sync, period_ms, delay_ms)
         };
         assert_eq!(of("udp_v4", "conns_pps"), (None, Some(false), Some(2000), Some(10)));

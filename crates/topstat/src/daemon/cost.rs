@@ -383,16 +383,17 @@ impl Cost {
 
     /// The level that delays are at: the highest of all, since tables may have had other periods then.
     fn found_level(&self) -> Level {
-        let of = |(state, table): (&Arc<dyn State>, &'static TableInfo)| {
+        let of = |(state, table): (&Arc<dyn State>, &Arc<TableInfo>)| {
             let settings = state.settings(table).ok()?;
             Some(Level::of_delay(settings.raised_ms, settings.period_ms))
         };
         self.tables().filter_map(of).max().unwrap_or_default()
     }
 
-    fn tables(&self) -> impl Iterator<Item = (&Arc<dyn State>, &'static TableInfo)> {
-        let of = |state: &Arc<dyn State>| state.samples().iter().flat_map(|sample| sample.tables);
-        self.states.iter().flat_map(move |state| of(state).map(move |table| (state, table)))
+    fn tables(&self) -> impl Iterator<Item = (&Arc<dyn State>, &Arc<TableInfo>)> {
+        self.states
+            .iter()
+            .flat_map(|state| state.samples().iter().flat_map(|sample| &sample.tables).map(move |table| (state, table)))
     }
 }
 
@@ -454,7 +455,7 @@ pub mod tests {
 
     /// A second in which two programs took 30 and 20 ns a run, and measuring added 10 ns to each.
     pub fn window(at: SystemTime) -> Measurement {
-        let program = |name: &str, id, hook| Program { name: name.to_owned(), id, hook };
+        let program = |name: &str, id, hook: &str| Program { name: name.to_owned(), id, hook: hook.to_owned() };
         Measurement {
             at,
             taken: Instant::now(),

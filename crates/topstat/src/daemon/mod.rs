@@ -240,7 +240,7 @@ fn no_lock(error: &NoLock, mount: &Path) -> Error {
 
 /// One line for `systemctl status`.
 fn status(states: &[Arc<dyn State>]) -> String {
-    let samples: Vec<_> = states.iter().flat_map(|state| state.samples()).map(|sample| sample.name).collect();
+    let samples: Vec<_> = states.iter().flat_map(|state| state.samples()).map(|sample| sample.name.as_str()).collect();
     format!("counting {}", samples.join(", "))
 }
 
@@ -276,7 +276,7 @@ fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn S
             log::info!("{}: not loaded, for the configuration has all its samples off", family.name());
             continue;
         }
-        let tables: Vec<_> = family.samples().iter().flat_map(|sample| sample.tables).collect();
+        let tables: Vec<_> = family.samples().iter().flat_map(|sample| &sample.tables).cloned().collect();
         let name = family.name();
         if let Some(less) = family.less() {
             log::warn!("{name}: {less}");
@@ -318,7 +318,7 @@ fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn S
 fn mount(
     point: Point,
     settings: &Settings,
-    samples: &[&'static SampleInfo],
+    samples: &[Arc<SampleInfo>],
     service: &Arc<Service>,
     events: &Events,
 ) -> Result<Option<Mounted>, Error> {

@@ -130,14 +130,14 @@ pub struct Own {
 
 #[derive(Debug, Serialize)]
 struct Sample {
-    sample: &'static str,
+    sample: String,
     objects: u64,
     tables: Vec<Table>,
 }
 
 #[derive(Debug, Serialize)]
 struct Table {
-    table: &'static str,
+    table: String,
     unit: &'static str,
     pushed: Option<u64>,
     delay_ms: Option<u32>,
@@ -162,7 +162,7 @@ struct Measured {
 struct Program {
     name: String,
     id: u32,
-    hook: &'static str,
+    hook: String,
     runs: u64,
     ns_per_run: Option<f64>,
     share: f64,
@@ -198,7 +198,7 @@ impl Own {
                 Program {
                     name: program.name.clone(),
                     id: program.id,
-                    hook: program.hook,
+                    hook: program.hook.clone(),
                     runs: runs.count,
                     ns_per_run: per_run(cost_ns, runs.count),
                     share: cost_ns as f64 / time,
@@ -221,14 +221,14 @@ impl Own {
                 let tables = sample.tables.iter().map(|table| {
                     let settings = state.settings(table).ok();
                     Table {
-                        table: table.name,
+                        table: table.name.clone(),
                         unit: table.unit.name(),
                         pushed: state.pushed(table).ok(),
                         delay_ms: settings.map(|settings| settings.delay_ms),
                         raised_ms: settings.map(|settings| settings.raised_ms),
                     }
                 });
-                Sample { sample: sample.name, objects: state.objects(sample), tables: tables.collect() }
+                Sample { sample: sample.name.clone(), objects: state.objects(sample), tables: tables.collect() }
             })
         });
         let budget = report.budget.map(|budget| Budget {

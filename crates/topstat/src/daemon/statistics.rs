@@ -17,7 +17,7 @@ use crate::args::ListFormat;
 pub struct Statistics {
     families: Vec<Serving>,
     /// Which family a sample is of.
-    family_of: HashMap<&'static str, usize>,
+    family_of: HashMap<String, usize>,
     /// What `self` says.
     own: Text,
     /// A switch of a sample or of the root is one of each of its tables: two that set such at once must not mix.
@@ -35,14 +35,16 @@ impl Statistics {
     pub fn new(states: Vec<Arc<dyn State>>, readers: usize, own: Text) -> Self {
         let serving = |state| Serving { state, readers: Readers::new(readers) };
         let families: Vec<_> = states.into_iter().map(serving).collect();
-        let named = |(index, serving): (usize, &Serving)| serving.state.samples().iter().map(move |s| (s.name, index));
+        let named = |(index, serving): (usize, &Serving)| {
+            serving.state.samples().iter().map(move |s| (s.name.clone(), index)).collect::<Vec<_>>()
+        };
         let family_of = families.iter().enumerate().flat_map(named).collect();
         Self { families, family_of, own, setting: Mutex::new(()) }
     }
 
     /// The samples, in the order of the catalogue.
-    pub fn samples(&self) -> Vec<&'static SampleInfo> {
-        self.families.iter().flat_map(|serving| serving.state.samples()).collect()
+    pub fn samples(&self) -> Vec<Arc<SampleInfo>> {
+        self.families.iter().flat_map(|serving| serving.state.samples()).cloned().collect()
     }
 
     /// Makes a reader for each family now, so that the first who asks does not wait for the verifier.
@@ -67,36 +69,34 @@ impl Statistics {
     }
 
     fn serving(&self, table: &TableInfo) -> Result<&Serving, Error> {
-        let index = self.family_of.get(table.sample);
-        index
-            .map(|index| &self.families[*index])
-            .ok_or_else(|| Error::NotLoaded(format!("{}/{}", table.sample, table.name)))
+        let index = self.family_of.get(&table.sample);
+        index.map(|index| &self.families[*index]).ok_or_else(|| Error::NotLoaded(table.path()))
     }
 
     /// Whether this directory is of a sample that is loaded.
-    pub fn has(&self, place: Place) -> bool {
+    pub fn has(&self, place: &Place) -> bool {
         match place {
             Place::Root => true,
-            Place::Sample(sample) => self.family_of.contains_key(sample.name),
-            Place::Table(table) => self.family_of.contains_key(table.sample),
+            Place::Sample(sample) => self.family_of.contains_key(&sample.name),
+            Place::Table(table) => self.family_of.contains_key(&table.sample),
         }
     }
 
     /// The tables that a setting of this directory concerns.
-    fn tables(&self, place: Place) -> Vec<&'static TableInfo> {
+    fn tables(&self, place: &Place) -> Vec<Arc<TableInfo>> {
         match place {
-            Place::Table(table) => vec![table],
-            Place::Sample(sample) => sample.tables.iter().collect(),
-            Place::Root => self.samples().into_iter().flat_map(|sample| sample.tables).collect(),
+            Place::Table(table) => vec![Arc::clone(table)],
+            Place::Sample(sample) => sample.tables.clone(),
+            Place::Root => self.samples().iter().flat_map(|sample| &sample.tables).cloned().collect(),
         }
     }
 
     /// What this setting is. A switch that is not the same in all tables, as it can be only where somebody has changed
     /// them from outside, is off.
-    fn get(&self, place: Place, setting: Setting) -> Result<u32, Error> {
+    fn get(&self, place: &Place, setting: Setting) -> Result<u32, Error> {
         let mut all = None;
         for table in self.tables(place) {
-            let settings = self.settings(table)?;
+            let settings = self.settings(&table)?;
             let value = match (setting, place) {
                 (Setting::Enabled, Place::Root) => settings.root_enabled.into(),
                 (Setting::Enabled, Place::Sample(_)) => settings.sample_enabled.into(),
@@ -115,12 +115,12 @@ impl Statistics {
     /// # Errors
     ///
     /// When it is out of range.
-    pub fn set(&self, place: Place, setting: Setting, value: u32) -> Result<(), Error> {
+    pub fn set(&self, place: &Place, setting: Setting, value: u32) -> Result<(), Error> {
         let _alone = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut before = Vec::new();
+        let mut before: Vec<(Arc<TableInfo>, TableSettings)> = Vec::new();
         for table in self.tables(place) {
-            let serving = self.serving(table)?;
-            let old = serving.state.settings(table)?;
+            let serving = self.serving(&table)?;
+            let old = serving.state.settings(&table)?;
             let mut new = old;
             match (setting, place) {
                 (Setting::Enabled, Place::Root) => new.root_enabled = value != 0,
@@ -133,10 +133,10 @@ impl Statistics {
             if new == old {
                 continue;
             }
-            if let Err(error) = serving.state.set(table, &new) {
+            if let Err(error) = serving.state.set(&table, &new) {
                 for (table, old) in before {
                     // What was so a moment ago is in range.
-                    let _ = self.serving(table)?.state.set(table, &old);
+                    let _ = self.serving(&table)?.state.set(&table, &old);
                 }
                 return Err(error);
             }
@@ -150,14 +150,14 @@ impl Statistics {
     /// # Errors
     ///
     /// When the kernel refuses to read the table.
-    pub fn text(&self, file: File) -> Result<Vec<u8>, Error> {
+    pub fn text(&self, file: &File) -> Result<Vec<u8>, Error> {
         let line = |value: u32| Ok(format!("{value}\n").into_bytes());
         let written = |write: &mut dyn FnMut(&mut Vec<u8>) -> std::io::Result<()>| {
             let mut text = Vec::new();
             write(&mut text).expect("a Vec takes all");
             text
         };
-        match (file.kind, file.place) {
+        match (file.kind, &file.place) {
             (Kind::Setting(setting), place) => line(self.get(place, setting)?),
             (Kind::Type, Place::Table(table)) => line(table.kind.number().into()),
             (Kind::Stat, Place::Table(table)) => {
@@ -181,11 +181,11 @@ impl Statistics {
 }
 
 impl Store for Statistics {
-    fn read(&self, file: File) -> Result<Vec<u8>, Failure> {
+    fn read(&self, file: &File) -> Result<Vec<u8>, Failure> {
         self.text(file).map_err(failure)
     }
 
-    fn write(&self, place: Place, setting: Setting, value: u32) -> Result<(), Failure> {
+    fn write(&self, place: &Place, setting: Setting, value: u32) -> Result<(), Failure> {
         self.set(place, setting, value).map_err(failure)
     }
 

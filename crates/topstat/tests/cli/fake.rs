@@ -69,7 +69,7 @@ impl Fake {
 
 /// A daemon's state, made up.
 pub struct FakeState {
-    samples: &'static [SampleInfo],
+    samples: Vec<Arc<SampleInfo>>,
     top: u32,
     /// It ranks threads.
     pub threads: bool,
@@ -80,18 +80,14 @@ pub struct FakeState {
     pub readers: Arc<AtomicU32>,
 }
 
-fn path(table: &TableInfo) -> String {
-    format!("{}/{}", table.sample, table.name)
-}
-
 impl FakeState {
     fn new(family: &dyn Family, top: u32) -> Self {
-        let tables = family.samples().iter().flat_map(|sample| sample.tables);
+        let tables = family.samples().iter().flat_map(|sample| &sample.tables);
         Self {
-            samples: family.samples(),
+            samples: family.samples().to_vec(),
             top,
             threads: false,
-            settings: Mutex::new(tables.map(|table| (path(table), TableSettings::default())).collect()),
+            settings: Mutex::new(tables.map(|table| (table.path(), TableSettings::default())).collect()),
             stubborn: Mutex::default(),
             readers: Arc::default(),
         }
@@ -99,8 +95,8 @@ impl FakeState {
 }
 
 impl State for FakeState {
-    fn samples(&self) -> &'static [SampleInfo] {
-        self.samples
+    fn samples(&self) -> &[Arc<SampleInfo>] {
+        &self.samples
     }
 
     fn top(&self) -> u32 {
@@ -113,20 +109,20 @@ impl State for FakeState {
 
     fn settings(&self, table: &TableInfo) -> Result<TableSettings, Error> {
         let settings = self.settings.lock().unwrap();
-        settings.get(&path(table)).copied().ok_or_else(|| Error::NotLoaded(path(table)))
+        settings.get(&table.path()).copied().ok_or_else(|| Error::NotLoaded(table.path()))
     }
 
     fn set(&self, table: &TableInfo, settings: &TableSettings) -> Result<(), Error> {
-        if *self.stubborn.lock().unwrap() == Some(path(table).as_str()) {
-            return Err(Error::Kernel { what: format!("set {}", path(table)), why: "it is stubborn".into() });
+        if *self.stubborn.lock().unwrap() == Some(table.path().as_str()) {
+            return Err(Error::Kernel { what: format!("set {}", table.path()), why: "it is stubborn".into() });
         }
-        self.settings.lock().unwrap().insert(path(table), *settings);
+        self.settings.lock().unwrap().insert(table.path(), *settings);
         Ok(())
     }
 
     fn raise(&self, table: &TableInfo, delay_ms: u32) -> Result<(), Error> {
         let raised = TableSettings { raised_ms: delay_ms, ..self.settings(table)? };
-        self.settings.lock().unwrap().insert(path(table), raised);
+        self.settings.lock().unwrap().insert(table.path(), raised);
         Ok(())
     }
 
@@ -150,10 +146,10 @@ impl State for FakeState {
 }
 
 impl Backend for Fake {
-    fn load(&mut self, tables: &[&TableInfo], options: &Options) -> Result<Box<dyn Source>, Error> {
+    fn load(&mut self, tables: &[Arc<TableInfo>], options: &Options) -> Result<Box<dyn Source>, Error> {
         if self.refuse {
             return Err(Error::Unsupported {
-                sample: tables[0].sample.into(),
+                sample: tables[0].sample.clone(),
                 reason: "kernel has no BTF (/sys/kernel/btf/vmlinux missing)".into(),
                 advice: "build with CONFIG_DEBUG_INFO_BTF=y".into(),
             });
@@ -179,7 +175,7 @@ impl Backend for Fake {
         &mut self,
         _: &Path,
         _: &dyn Family,
-        _: &[&TableInfo],
+        _: &[Arc<TableInfo>],
         _: &Options,
     ) -> Result<(Arc<dyn State>, Adopted), Error> {
         Err(Error::Option("a fake is not adopted".into()))
@@ -213,7 +209,7 @@ impl Backend for Fake {
         }))
     }
 
-    fn check(&mut self, samples: &[&SampleInfo]) -> Vec<Check> {
+    fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {
         let of_another = |check: &&Check| {
             let sample = check.name.strip_prefix("sample ");
             !samples.is_empty() && sample.is_some_and(|name| samples.iter().all(|wanted| wanted.name != name))
@@ -290,11 +286,11 @@ impl Source for FakeSource {
         let snapshot = Snapshot {
             // 2026-11-21T08:00:00.000Z, and a second for each.
             time: UNIX_EPOCH + Duration::from_secs(1_795_248_000 + self.taken),
-            sample: table.sample.into(),
-            table: table.name.into(),
+            sample: table.sample.clone(),
+            table: table.name.clone(),
             kind: table.kind,
             unit: table.unit,
-            value_name: table.value_name.into(),
+            value_name: table.value_name.clone(),
             period_ms: self.options.period_ms,
             delay_ms: self.options.delay_ms,
             top: self.options.top,
@@ -307,7 +303,7 @@ impl Source for FakeSource {
             lost_now: Lost::default(),
             settings: Settings {
                 enabled: true,
-                owner: table.sample.into(),
+                owner: table.sample.clone(),
                 owner_enabled: true,
                 topstat_enabled: true,
             },

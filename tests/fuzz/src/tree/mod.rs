@@ -61,7 +61,7 @@ fn failure() -> Failure {
 }
 
 impl Store for Fake {
-    fn read(&self, file: File) -> Result<Vec<u8>, Failure> {
+    fn read(&self, file: &File) -> Result<Vec<u8>, Failure> {
         let mut held = self.held();
         if std::mem::take(&mut held.fails) {
             return Err(failure());
@@ -77,12 +77,12 @@ impl Store for Fake {
         Ok(held.latest.clone())
     }
 
-    fn write(&self, place: Place, setting: Setting, value: u32) -> Result<(), Failure> {
+    fn write(&self, place: &Place, setting: Setting, value: u32) -> Result<(), Failure> {
         let mut held = self.held();
         if std::mem::take(&mut held.fails) {
             return Err(failure());
         }
-        held.values.insert(File { place, kind: Kind::Setting(setting) }.path(), value);
+        held.values.insert(File { place: place.clone(), kind: Kind::Setting(setting) }.path(), value);
         Ok(())
     }
 
@@ -162,8 +162,8 @@ impl Play<'_> {
     }
 
     fn file(&self, inode: u64) -> Option<File> {
-        match self.tree.get(inode)?.entry {
-            Entry::File(file) => Some(file),
+        match &self.tree.get(inode)?.entry {
+            Entry::File(file) => Some(file.clone()),
             Entry::Directory(_) => None,
         }
     }
@@ -381,7 +381,7 @@ impl Play<'_> {
     fn attributes(&self, inode: u64, bytes: &[u8]) {
         let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         assert_eq!((bytes[..8].to_vec(), &bytes[8..16]), (inode.to_ne_bytes().to_vec(), &[0; 8][..]));
-        let mode = match self.tree.get(inode).expect("an inode").entry {
+        let mode = match &self.tree.get(inode).expect("an inode").entry {
             Entry::Directory(_) => libc::S_IFDIR | 0o700,
             Entry::File(file) if matches!(file.kind, Kind::Setting(_)) => libc::S_IFREG | 0o600,
             Entry::File(_) => libc::S_IFREG | 0o400,
@@ -413,7 +413,7 @@ impl Play<'_> {
         let Some(node) = self.tree.get(inode) else { return assert_eq!(answer, Err(libc::ENOENT)) };
         let answer = answer.expect("a directory");
         assert!(answer.len() <= size as usize, "more than was asked for");
-        let children = node.children.iter().map(|child| (*child, self.tree.get(*child).expect("a child").name));
+        let children = node.children.iter().map(|child| (*child, &*self.tree.get(*child).expect("a child").name));
         let all = [(inode, "."), (node.parent, "..")].into_iter().chain(children);
         let mut wanted = all.zip(1_u64..).skip(usize::try_from(offset).unwrap_or(usize::MAX));
         let mut rest = &answer[..];

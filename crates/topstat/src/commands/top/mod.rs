@@ -62,7 +62,7 @@ fn shared(args: &TopArgs, plan: &Plan, backend: &mut dyn Backend) -> Result<Opti
     let Some(family) = topstat_kernel::families().iter().find(has) else { return Ok(None) };
     backend.open(&args.pins.dir(), *family).map_err(|error| {
         // Who may not open what is pinned may be of the group that reads the tree.
-        let json = args.mount.dir().join(table.sample).join(table.name).join("json");
+        let json = args.mount.dir().join(table.path()).join("json");
         match File::open(&json) {
             Ok(_) => Error::Daemon(format!("{error}. You may read {}, and stat beside it", json.display())),
             Err(_) => error.into(),

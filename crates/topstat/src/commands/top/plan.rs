@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `top` is to do: names resolved, numbers in range, defaults decided.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use topstat_kernel::{DEFAULT_TOP, Options, State, TableInfo};
@@ -18,7 +19,7 @@ use crate::resolve::{self, Family};
 #[derive(Debug)]
 pub struct Plan {
     /// The tables, shown one after the other.
-    pub tables: Vec<&'static TableInfo>,
+    pub tables: Vec<Arc<TableInfo>>,
     /// How to load them.
     pub options: Options,
     /// Which rows to show.
@@ -41,9 +42,8 @@ impl Plan {
         let tables = resolve::tables(&args.table, family)?;
         if let Some(table) = tables.iter().find(|table| args.threads && !may_be_threads(table)) {
             return Err(Error::Usage(format!(
-                "--threads is for tables that rank processes, and {}/{} does not: {} do",
-                table.sample,
-                table.name,
+                "--threads is for tables that rank processes, and {} does not: {} do",
+                table.path(),
                 of_processes().join(", ")
             )));
         }
@@ -79,7 +79,7 @@ impl Plan {
     /// Where it was to set what is everybody's.
     pub fn share(&mut self, args: &TopArgs, state: &dyn State) -> Result<(), Error> {
         let top = state.top();
-        let path = self.tables.first().map(|table| format!("{}/{}", table.sample, table.name)).unwrap_or_default();
+        let path = self.tables.first().map(|table| table.path()).unwrap_or_default();
         let given = [
             ("--period", args.period.map(|_| format!("topstat set {path}/period"))),
             ("--delay", args.delay.map(|_| format!("topstat set {path}/delay"))),
@@ -114,7 +114,7 @@ fn may_be_threads(table: &TableInfo) -> bool {
 
 /// The samples whose objects can.
 fn of_processes() -> Vec<&'static str> {
-    topstat_kernel::samples().iter().filter(|sample| sample.threads).map(|sample| sample.name).collect()
+    topstat_kernel::samples().iter().filter(|sample| sample.threads).map(|sample| sample.name.as_str()).collect()
 }
 
 /// How many rows the table keeps.

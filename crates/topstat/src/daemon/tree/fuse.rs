@@ -41,14 +41,14 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     ///
     /// When it can't be made. Whoever reads the file gets the errno, and the log the reason.
-    fn read(&self, file: File) -> Result<Vec<u8>, Failure>;
+    fn read(&self, file: &File) -> Result<Vec<u8>, Failure>;
 
     /// Sets what was written to a file.
     ///
     /// # Errors
     ///
     /// As [`Store::read`].
-    fn write(&self, place: Place, setting: Setting, value: u32) -> Result<(), Failure>;
+    fn write(&self, place: &Place, setting: Setting, value: u32) -> Result<(), Failure>;
 
     /// Takes down why somebody gets an error.
     fn refused(&self, what: &str, file: &str, why: &str);
@@ -109,7 +109,7 @@ struct Shared {
 const SETTER: (u32, u64) = (0, 0);
 
 impl Shared {
-    fn read(&self, handle: &Handle, file: File, offset: u64, size: u32, reply: ReplyData) {
+    fn read(&self, handle: &Handle, file: &File, offset: u64, size: u32, reply: ReplyData) {
         let size = usize::try_from(size).unwrap_or(usize::MAX);
         // The bytes are handed to the kernel from where they are kept.
         let mut reply = Some(reply);
@@ -121,7 +121,13 @@ impl Shared {
     }
 
     /// The value to be set now, if there is one.
-    fn write(&self, handle: &Handle, file: File, offset: u64, written: &[u8]) -> Result<Option<(Setting, u32)>, Errno> {
+    fn write(
+        &self,
+        handle: &Handle,
+        file: &File,
+        offset: u64,
+        written: &[u8],
+    ) -> Result<Option<(Setting, u32)>, Errno> {
         let Kind::Setting(setting) = file.kind else { return Err(Errno::EACCES) };
         let taken = handle.writing().write(setting, offset, handle.append, written);
         taken.map(|value| value.map(|value| (setting, value))).map_err(|refused| {
@@ -131,7 +137,7 @@ impl Shared {
     }
 
     /// What has waited for the file to be closed.
-    fn close(handle: &Handle, file: File) -> Option<(Setting, u32)> {
+    fn close(handle: &Handle, file: &File) -> Option<(Setting, u32)> {
         let value = handle.writing().close()?;
         match file.kind {
             Kind::Setting(setting) => Some((setting, value)),
@@ -139,11 +145,11 @@ impl Shared {
         }
     }
 
-    fn set(&self, file: File, setting: Setting, value: u32) -> Result<(), Errno> {
-        self.service.store.write(file.place, setting, value).map_err(|failure| self.failed("write", file, &failure))
+    fn set(&self, file: &File, setting: Setting, value: u32) -> Result<(), Errno> {
+        self.service.store.write(&file.place, setting, value).map_err(|failure| self.failed("write", file, &failure))
     }
 
-    fn failed(&self, what: &str, file: File, failure: &Failure) -> Errno {
+    fn failed(&self, what: &str, file: &File, failure: &Failure) -> Errno {
         self.service.store.refused(what, &file.path(), &failure.why);
         Errno::from_i32(failure.errno)
     }
@@ -171,15 +177,15 @@ impl TreeFs {
         let shared = Arc::clone(&self.shared);
         let (root, line) = SETTER;
         self.shared.service.setter.run(root, line, move |turn| match turn {
-            Ok(()) => done(shared.set(file, setting, value)),
-            Err(refused) => done(Err(shared.failed("write", file, &refused.into()))),
+            Ok(()) => done(shared.set(&file, setting, value)),
+            Err(refused) => done(Err(shared.failed("write", &file, &refused.into()))),
         });
     }
 
     fn attributes(&self, inode: u64, node: &Node) -> FileAttr {
         let directories =
             |inode: &&u64| self.tree.get(**inode).is_some_and(|node| matches!(node.entry, Entry::Directory(_)));
-        let (kind, mode, nlink) = match node.entry {
+        let (kind, mode, nlink) = match &node.entry {
             Entry::Directory(_) => (FileType::Directory, 0o700, 2 + node.children.iter().filter(directories).count()),
             Entry::File(file) if file.kind.writable() => (FileType::RegularFile, 0o600, 1),
             Entry::File(_) => (FileType::RegularFile, 0o400, 1),
@@ -205,8 +211,8 @@ impl TreeFs {
     }
 
     fn file(&self, inode: INodeNo) -> Option<File> {
-        match self.tree.get(inode.0)?.entry {
-            Entry::File(file) => Some(file),
+        match &self.tree.get(inode.0)?.entry {
+            Entry::File(file) => Some(file.clone()),
             Entry::Directory(_) => None,
         }
     }
@@ -218,7 +224,7 @@ impl TreeFs {
 
     fn refuse(&self, inode: INodeNo, what: &str, why: &str) {
         let _working = self.working();
-        let path = match self.tree.get(inode.0).map(|node| node.entry) {
+        let path = match self.tree.get(inode.0).map(|node| &node.entry) {
             Some(Entry::File(file)) => file.path(),
             Some(Entry::Directory(place)) => place.path(),
             None => String::new(),
@@ -327,7 +333,7 @@ impl Filesystem for TreeFs {
             Err(errno) => return reply.error(errno),
         };
         if !file.kind.slow() {
-            return self.shared.read(&handle, file, offset, size, reply);
+            return self.shared.read(&handle, &file, offset, size, reply);
         }
         let mut reply = Some(reply);
         let length = usize::try_from(size).unwrap_or(usize::MAX);
@@ -336,9 +342,9 @@ impl Filesystem for TreeFs {
         let shared = Arc::clone(&self.shared);
         // A line of its own, for reads of a file that is open wait for each other: they would take one worker each.
         self.shared.service.readers.run(handle.uid(), number.0, move |turn| match turn {
-            Ok(()) => shared.read(&handle, file, offset, size, reply),
+            Ok(()) => shared.read(&handle, &file, offset, size, reply),
             // Perhaps by a request thread, which must not wait for the handle.
-            Err(refused) => reply.error(shared.failed("read", file, &refused.into())),
+            Err(refused) => reply.error(shared.failed("read", &file, &refused.into())),
         });
     }
 
@@ -357,7 +363,7 @@ impl Filesystem for TreeFs {
         let _working = self.working();
         let size = u32::try_from(written.len()).unwrap_or(MOST_WRITTEN);
         let taken = self.opened(inode, handle).and_then(|(file, handle)| {
-            let value = self.shared.write(&handle, file, offset, written)?;
+            let value = self.shared.write(&handle, &file, offset, written)?;
             Ok((file, value))
         });
         match taken {
@@ -372,7 +378,7 @@ impl Filesystem for TreeFs {
     fn flush(&self, _: &Request, inode: INodeNo, handle: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         let _working = self.working();
         match self.opened(inode, handle) {
-            Ok((file, handle)) => self.set(file, Shared::close(&handle, file), move |done| match done {
+            Ok((file, handle)) => self.set(file.clone(), Shared::close(&handle, &file), move |done| match done {
                 Ok(()) => reply.ok(),
                 Err(errno) => reply.error(errno),
             }),
@@ -397,7 +403,7 @@ impl Filesystem for TreeFs {
         let _working = self.working();
         // A flush came first, unless the kernel was in a hurry; whoever has closed the file is told no error any more.
         if let Some(file) = self.file(inode) {
-            let set = |handle: Arc<Handle>| self.set(file, Shared::close(&handle, file), |_| ());
+            let set = |handle: Arc<Handle>| self.set(file.clone(), Shared::close(&handle, &file), |_| ());
             self.shared.handles.close(handle.0, set);
         }
         reply.ok();
@@ -407,10 +413,10 @@ impl Filesystem for TreeFs {
         let _working = self.working();
         let Some(node) = self.tree.get(inode.0) else { return reply.error(Errno::ENOENT) };
         let dots = [(inode.0, "."), (node.parent, "..")];
-        let children = node.children.iter().filter_map(|inode| Some((*inode, self.tree.get(*inode)?.name)));
+        let children = node.children.iter().filter_map(|inode| Some((*inode, &*self.tree.get(*inode)?.name)));
         let skip = usize::try_from(offset).unwrap_or(usize::MAX);
         for (next, (inode, name)) in (1..).zip(dots.into_iter().chain(children)).skip(skip) {
-            let kind = match self.tree.get(inode).map(|node| node.entry) {
+            let kind = match self.tree.get(inode).map(|node| &node.entry) {
                 Some(Entry::File(_)) => FileType::RegularFile,
                 _ => FileType::Directory,
             };

@@ -9,7 +9,9 @@ pub mod handle;
 pub mod shares;
 pub mod value;
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
+use std::sync::Arc;
 
 use topstat_kernel::{SampleInfo, TableInfo};
 use topstat_model::typeset::escape;
@@ -65,19 +67,19 @@ impl Kind {
 }
 
 /// A directory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Place {
     /// The root.
     Root,
     /// A sample's.
-    Sample(&'static SampleInfo),
+    Sample(Arc<SampleInfo>),
     /// A table's.
-    Table(&'static TableInfo),
+    Table(Arc<TableInfo>),
 }
 
 impl Place {
     /// The files in it, in the order in which they are listed.
-    pub fn files(self) -> &'static [Kind] {
+    pub fn files(&self) -> &'static [Kind] {
         use Setting::{Delay, Enabled, Period, Sync};
         match self {
             Self::Root => &[Kind::Setting(Enabled), Kind::Own, Kind::OwnJson],
@@ -96,17 +98,17 @@ impl Place {
     }
 
     /// Its path below the root: empty, `tcp_v4`, `tcp_v4/conns_pps`.
-    pub fn path(self) -> String {
+    pub fn path(&self) -> String {
         match self {
             Self::Root => String::new(),
-            Self::Sample(sample) => sample.name.to_owned(),
-            Self::Table(table) => format!("{}/{}", table.sample, table.name),
+            Self::Sample(sample) => sample.name.clone(),
+            Self::Table(table) => table.path(),
         }
     }
 }
 
 /// A file: in which directory, and what it is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct File {
     /// Its directory.
     pub place: Place,
@@ -116,8 +118,8 @@ pub struct File {
 
 impl File {
     /// Its path below the root: `tcp_v4/conns_pps/period`.
-    pub fn path(self) -> String {
-        match self.place {
+    pub fn path(&self) -> String {
+        match &self.place {
             Place::Root => self.kind.name().to_owned(),
             place => format!("{}/{}", place.path(), self.kind.name()),
         }
@@ -125,7 +127,7 @@ impl File {
 }
 
 /// What has a name.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Entry {
     /// A directory.
     Directory(Place),
@@ -137,7 +139,7 @@ pub enum Entry {
 #[derive(Debug)]
 pub struct Node {
     /// Its name in its parent; empty for the root.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// The inode of its parent; the root is its own.
     pub parent: u64,
     /// What it is.
@@ -155,28 +157,33 @@ pub struct Tree {
 
 impl Tree {
     /// The tree of these samples.
-    pub fn new(samples: &[&'static SampleInfo]) -> Self {
-        let root = Node { name: "", parent: ROOT, entry: Entry::Directory(Place::Root), children: vec![] };
+    pub fn new(samples: &[Arc<SampleInfo>]) -> Self {
+        let root =
+            Node { name: Cow::Borrowed(""), parent: ROOT, entry: Entry::Directory(Place::Root), children: vec![] };
         let mut tree = Self { nodes: vec![root] };
-        tree.add_files(ROOT, Place::Root);
+        tree.add_files(ROOT, &Place::Root);
         for sample in samples {
-            let directory = tree.add(ROOT, sample.name, Entry::Directory(Place::Sample(sample)));
-            tree.add_files(directory, Place::Sample(sample));
-            for table in sample.tables {
-                let directory = tree.add(directory, table.name, Entry::Directory(Place::Table(table)));
-                tree.add_files(directory, Place::Table(table));
+            let directory = tree.add_directory(ROOT, &sample.name, Place::Sample(Arc::clone(sample)));
+            for table in &sample.tables {
+                tree.add_directory(directory, &table.name, Place::Table(Arc::clone(table)));
             }
         }
         tree
     }
 
-    fn add_files(&mut self, directory: u64, place: Place) {
+    fn add_directory(&mut self, parent: u64, name: &str, place: Place) -> u64 {
+        let directory = self.add(parent, name.to_owned().into(), Entry::Directory(place.clone()));
+        self.add_files(directory, &place);
+        directory
+    }
+
+    fn add_files(&mut self, directory: u64, place: &Place) {
         for &kind in place.files() {
-            self.add(directory, kind.name(), Entry::File(File { place, kind }));
+            self.add(directory, kind.name().into(), Entry::File(File { place: place.clone(), kind }));
         }
     }
 
-    fn add(&mut self, parent: u64, name: &'static str, entry: Entry) -> u64 {
+    fn add(&mut self, parent: u64, name: Cow<'static, str>, entry: Entry) -> u64 {
         self.nodes.push(Node { name, parent, entry, children: vec![] });
         let inode = self.nodes.len() as u64;
         self.nodes[Self::index(parent)].children.push(inode);
@@ -195,7 +202,7 @@ impl Tree {
     /// What has this name in this directory.
     pub fn lookup(&self, directory: u64, name: &OsStr) -> Option<(u64, &Node)> {
         let children = &self.get(directory)?.children;
-        let named = |inode: &u64| self.get(*inode).is_some_and(|node| node.name == name);
+        let named = |inode: &u64| self.get(*inode).is_some_and(|node| *node.name == *name);
         let inode = *children.iter().find(|inode| named(inode))?;
         Some((inode, self.get(inode)?))
     }
@@ -218,12 +225,12 @@ impl Tree {
 
     fn unknown(&self, path: &str, directory: u64, name: &str) -> String {
         let node = self.get(directory).expect("just looked up");
-        let within = match node.entry {
+        let within = match &node.entry {
             Entry::File(file) => return format!("no {}: {} is a file", escape(path), file.path()),
             Entry::Directory(Place::Root) => "there are".to_owned(),
             Entry::Directory(place) => format!("{} has", place.path()),
         };
-        let names: Vec<_> = node.children.iter().filter_map(|inode| self.get(*inode)).map(|node| node.name).collect();
+        let names: Vec<_> = node.children.iter().filter_map(|inode| self.get(*inode)).map(|node| &*node.name).collect();
         match did_you_mean(name, names.iter().copied()) {
             meant if meant.is_empty() => format!("no {}: {within} {}", escape(path), names.join(", ")),
             meant => format!("no {}{meant}", escape(path)),
@@ -243,14 +250,14 @@ mod tests {
     fn every_table_of_the_catalogue_has_the_files_of_the_design() {
         let tree = tree();
         for sample in topstat_kernel::samples() {
-            for table in sample.tables {
+            for table in &sample.tables {
                 let path = format!("{}/{}", sample.name, table.name);
                 let node = tree.find(&path).unwrap();
-                let names: Vec<_> = node.children.iter().map(|inode| tree.get(*inode).unwrap().name).collect();
+                let names: Vec<_> = node.children.iter().map(|inode| &*tree.get(*inode).unwrap().name).collect();
                 assert_eq!(names, ["type", "period", "delay", "enabled", "sync", "stat", "dump", "json"], "{path}");
             }
             let enabled = tree.find(&format!("{}/enabled", sample.name)).unwrap();
-            assert!(matches!(enabled.entry, Entry::File(file) if file.kind == Kind::Setting(Setting::Enabled)));
+            assert!(matches!(&enabled.entry, Entry::File(file) if file.kind == Kind::Setting(Setting::Enabled)));
         }
         assert!(tree.find("enabled").is_ok() && tree.find("self").is_ok());
     }
@@ -261,7 +268,7 @@ mod tests {
         let mut inodes = 0;
         for inode in ROOT.. {
             let Some(node) = tree.get(inode) else { break };
-            let path = match node.entry {
+            let path = match &node.entry {
                 Entry::File(file) => file.path(),
                 Entry::Directory(place) => place.path(),
             };
