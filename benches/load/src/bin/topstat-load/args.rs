@@ -122,9 +122,9 @@ pub struct Args {
     #[arg(long, value_name = "ADDRESS")]
     allow_address: Vec<IpAddr>,
 
-    /// End when the process that has started this one ends, however it does
-    #[arg(long)]
-    pub end_with_parent: bool,
+    /// End when process PID, which has started this one, ends, however it does; do nothing where it has ended already
+    #[arg(long, value_name = "PID")]
+    pub end_with_parent: Option<i32>,
 
     /// Add what each connection did to the result
     #[arg(long)]

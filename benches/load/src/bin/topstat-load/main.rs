@@ -32,9 +32,15 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(|source| Error::System { what: "catch signals".into(), source })?;
     }
-    if args.end_with_parent {
+    if let Some(parent) = args.end_with_parent {
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))
             .map_err(|errno| Error::System { what: "ask to be ended with the parent".into(), source: errno.into() })?;
+        // The kernel tells only of an end that is still to come.
+        let now = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+        if now != parent {
+            eprintln!("topstat-load: not begun: process {parent}, which was to be the parent, has ended (it is {now})");
+            return Ok(ExitCode::SUCCESS);
+        }
     }
     let config = args.config();
     let plan = args.plan(config.connections)?;
