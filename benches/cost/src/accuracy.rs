@@ -137,7 +137,7 @@ fn loads(connections: usize) -> Result<Vec<(&'static str, Vec<Plan>)>> {
 pub fn guest(size: &Size) -> Result<()> {
     for (name, plans) in loads(size.connections)? {
         let table = find("tcp_v4", "conns_bytes").context("there is no table tcp_v4/conns_bytes")?;
-        let mut source = topstat_kernel::load(&[table.clone()], &topstat_kernel::Options::default())?;
+        let mut source = topstat_kernel::load(std::slice::from_ref(&table), &topstat_kernel::Options::default())?;
         // bcc compiles for minutes; the others lose nothing meanwhile.
         let bcc = Peer::start(TCPTOP_BCC, &["-C", INTERVAL_S], false);
         let libbpf = Peer::start(TCPTOP_LIBBPF, &["-C", "-r", ROWS, INTERVAL_S], false);
