@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the readers of a family of ranked tables run, on top of ranked.bpf.h. A family defines
+ * What the readers of a family of ranked tables run, on top of obs.h. A family defines
  * before it `ranked_section`, a ts_section called `head` and its rows; `ranked_row`, which begin
  * with a ts_row called `row`; and
  *
  *	void ranked_describe(struct ranked_section *s, struct ranked_row *row, u32 bank, u64 obj)
  *		writes what describes the object to the row; the section may have scratch memory
- *	int ranked_before(u32 cpu)
- *		is called on a section's own CPU, before it is taken. 0: this has interrupted
- *		somebody who does the same, call again
+ *	int ranked_settle(u32 cpu)
+ *		pushes what was used and not pushed yet; called on a section's own CPU, before it is
+ *		taken. 0: this has interrupted somebody who does the same, call again
  */
 #ifndef TOPSTAT_RANKED_SNAPSHOT_BPF_H
 #define TOPSTAT_RANKED_SNAPSHOT_BPF_H
@@ -32,15 +32,15 @@ __noinline int ranked_snapshot_row(u32 cpu, u32 bank_number, u32 table, u32 slot
 	ts_view view;
 	u64 obj;
 
-	if (table >= TS_BANK_TABLES || bank_number >= RANKED_BANKS)
+	if (table >= TS_BANK_TABLES || bank_number >= HOST_BANKS)
 		return 0;
 	s = bpf_map_lookup_elem(&section, &zero);
-	bank = ranked_bank(cpu, bank_number);
+	bank = host_bank(cpu, bank_number);
 	if (!s || !bank)
 		return 0;
-	view = ranked_view(bank_number, table);
+	view = obs_view(bank_number, table);
 	row = &s->row[ts_bound(s->head.rows, constants.shape.entries_mask)];
-	obj = ts_section_row(&s->head, ranked_table(bank, ts_bound(table, TS_BANK_TABLES - 1)), slot, view, read_only,
+	obj = ts_section_row(&s->head, obs_table(bank, ts_bound(table, TS_BANK_TABLES - 1)), slot, view, read_only,
 			     &row->row);
 	if (!obj)
 		return 0;
@@ -66,21 +66,21 @@ int ranked_snapshot(struct bpf_raw_tracepoint_args *ctx)
 	struct ts_bank *bank;
 	struct ts_table *t;
 
-	if (bank_number >= RANKED_BANKS || table >= TS_BANK_TABLES)
+	if (bank_number >= HOST_BANKS || table >= TS_BANK_TABLES)
 		return ENOENT;
 	s = bpf_map_lookup_elem(&section, &zero);
-	bank = ranked_bank(cpu, bank_number);
+	bank = host_bank(cpu, bank_number);
 	if (!s || !bank)
 		return ENOENT;
-	if (!read_only && cpu == bpf_get_smp_processor_id() && !ranked_before(cpu))
+	if (!read_only && cpu == host_cpu() && !ranked_settle(cpu))
 		return EAGAIN;
-	c = &settings.config[ts_bound(bank_number, RANKED_BANKS - 1)][ts_bound(table, TS_BANK_TABLES - 1)];
+	c = &settings.config[ts_bound(bank_number, HOST_BANKS - 1)][ts_bound(table, TS_BANK_TABLES - 1)];
 	if (!now)
-		now = c->precise ? bpf_ktime_get_ns() : bpf_jiffies64();
+		now = c->precise ? bpf_ktime_get_ns() : host_jiffies();
 	ts_section_begin(&s->head, c, now);
 	if (!read_only && !ts_bank_enter(bank))
 		return EAGAIN;
-	t = ranked_table(bank, ts_bound(table, TS_BANK_TABLES - 1));
+	t = obs_table(bank, ts_bound(table, TS_BANK_TABLES - 1));
 	ts_section_table(&s->head, t, c, read_only);
 	for (slot = 0; slot <= constants.shape.entries_mask; slot++)
 		ranked_snapshot_row(cpu, bank_number, table, slot, read_only);
@@ -106,25 +106,25 @@ static __always_inline void ranked_order_again(u64 self, u64 id)
 	struct ts_table *t;
 	ts_view view;
 
-	if (!id || !self || table >= TS_BANK_TABLES || bank_number >= RANKED_BANKS)
+	if (!id || !self || table >= TS_BANK_TABLES || bank_number >= HOST_BANKS)
 		return;
-	bank = ranked_bank(bpf_get_smp_processor_id(), bank_number);
+	bank = host_bank(host_cpu(), bank_number);
 	if (!bank)
 		return;
 	refill.objects++;
 	ts_bank_to(bank, constants.shape.table_stride, settings.config[bank_number], settings.all.generation,
-		   bpf_jiffies64());
+		   host_jiffies());
 	if (!ts_bank_enter(bank)) {
 		refill.skipped++;
 		return;
 	}
 	table = ts_bound(table, TS_BANK_TABLES - 1);
 	tick = &bank->tick[table];
-	t = ranked_table(bank, table);
-	view = ranked_view(bank_number, table);
+	t = obs_table(bank, table);
+	view = obs_view(bank_number, table);
 	/* Iterators lend objects for reading at fixed places only: take a copy. */
 	if (ts_view_type(view) == TS_STATIC) {
-		ts_peek(&t->scratch, sizeof(struct ts_count), self + ts_view_window(view));
+		ts_count_peek(&t->scratch, self + ts_view_window(view));
 		value.value = t->scratch.sum[0] + t->scratch.sum[1];
 	} else {
 		if (ts_window_peek(&t->scratch, self + ts_view_window(view)) ||

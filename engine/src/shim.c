@@ -51,9 +51,9 @@ u64 topstat_table_size(u32 entries)
 	return ts_table_size(entries);
 }
 
-void topstat_table_init(struct ts_table *t, u32 entries, u32 where)
+void topstat_table_init(struct ts_table *t, u32 entries, u32 place)
 {
-	ts_table_init(t, entries, where);
+	ts_table_init(t, entries, place);
 }
 
 struct ts_entry *topstat_entry(struct ts_table *t, u32 i, u32 mask)

@@ -30,7 +30,7 @@ u64 topstat_interleaved_push(struct ts_window *w, const struct ts_tick *tick, co
 int topstat_interleaved_value(u64 window, const struct ts_tick *tick, struct ts_value *v);
 
 u64 topstat_table_size(u32 entries);
-void topstat_table_init(struct ts_table *t, u32 entries, u32 where);
+void topstat_table_init(struct ts_table *t, u32 entries, u32 place);
 struct ts_entry *topstat_entry(struct ts_table *t, u32 i, u32 mask);
 void topstat_tick_to(struct ts_tick *tick, const struct ts_config *c, u64 now);
 ts_view topstat_view_of(u32 mask, u32 type, u32 window, u32 id);

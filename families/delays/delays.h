@@ -41,12 +41,10 @@ struct delays_settings {
 
 /* With the kernel's own 136 bytes it fits 2048, as it would with four windows. */
 struct delays_object {
-	u64 id; /* 0: not (or no longer) an object */
-	u64 self; /* its own address */
+	struct ts_object object;
 	u64 task; /* of the leader, or the thread */
 	u64 pad[5];
 	struct ts_window window[DELAYS_TABLES];
-	u64 pad_end[8]; /* see ts_mark_index() */
 };
 
 /* What of a thread's account was pushed. */

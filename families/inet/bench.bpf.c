@@ -78,9 +78,7 @@ static __always_inline struct bpf_sock *bench_next(struct __sk_buff *skb)
 
 static __always_inline u32 bench_packets(struct __sk_buff *skb)
 {
-	u32 packets = skb->gso_segs;
-
-	return packets ? packets : 1;
+	return inet_packets(skb);
 }
 
 static __always_inline void bench_add(struct bench_count *c, struct __sk_buff *skb)

@@ -35,24 +35,9 @@ static __always_inline u64 inet_id_now(u64 obj);
 #define ts_id_now(obj, view) inet_id_now(obj)
 #endif
 
+#include "observe/host.h"
 #include "inet.h"
 #include "life.bpf.h"
-
-/*
- * The number, of which the verifier forgets what it knew: where many ways lead to the same code, it
- * is then verified once. Without that, 5.10 and 6.1 look at 600,000 instructions for a packet, of a
- * million that they allow, instead of 110,000.
- *
- * By way of the stack, for pushes interrupt each other. At its odd words: since 5.16, 354e8f1970f8
- * ("bpf: Support <8-byte scalar spill and refill"), the verifier knows what is at the even ones.
- */
-static __always_inline u32 inet_any(u32 number)
-{
-	volatile u32 words[2] __attribute__((aligned(8)));
-
-	words[1] = number;
-	return words[1];
-}
 
 #ifdef TOPSTAT_PLAIN
 

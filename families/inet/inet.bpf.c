@@ -38,7 +38,7 @@ int inet_create(struct bpf_sock *sk)
 
 	if (sk->protocol != IPPROTO_TCP && sk->protocol != IPPROTO_UDP)
 		return 1;
-	o = bpf_sk_storage_get(&objects, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	o = host_make(objects, sk, sk);
 	if (!o)
 		return 1; /* the first packet tries again, and counts it */
 	inet_owner(o, (void *)bpf_get_current_task());
@@ -54,7 +54,7 @@ int inet_release(struct bpf_sock *sk)
 
 	if (sk->protocol != IPPROTO_UDP)
 		return 1;
-	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
+	o = host_of(objects, sk, sk);
 	if (o)
 		inet_object_end(o);
 	return 1;

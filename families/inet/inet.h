@@ -41,16 +41,15 @@ enum inet_part {
  *
  * The kernel puts it 8 bytes behind the start of a cache line, and 136 bytes of its own before
  * it: so that what every push needs fits one line, and each window begins one, there are 56
- * bytes before the windows; and with 888 in all it fits into 1 KiB.
+ * bytes before the windows; and with 880 in all it fits into 1 KiB.
  */
 struct inet_object {
-	u64 id; /* the socket's cookie, and INET_KERNELS; 0: not (or no longer) an object */
-	/* Its own address; 0: new; another's: a copy, made by accept; INET_INIT: some CPU is
-	 * making it an object right now. */
-	u64 self;
-	u64 quiet; /* pushes before this (jiffies) need only sum … */
+	/* `id`: the socket's cookie, and INET_KERNELS. `self`: another's address: a copy, made by accept;
+	 * INET_INIT: some CPU is making it an object right now. */
+	struct ts_object object;
+	u64 quiet; /* see ts_quiet() */
 	struct ts_count bytes;
-	u32 generation; /* … as long as this is inet_settings.generation */
+	u32 resent; /* of the connection's count of segments sent again, what was pushed */
 	u8 sample; /* enum inet_sample */
 	u8 dead; /* closed: packets that still come make no new object of it */
 	u8 sure; /* of the owner; 0: inherited from the listener, until its user sends */
@@ -58,9 +57,12 @@ struct inet_object {
 	struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
 	u64 sock; /* address of the socket */
 	struct process_who owner; /* its user; set in process context, see inet_owner() */
-	u32 resent; /* of the connection's count of segments sent again, what was pushed; see resent.bpf.h */
-	u32 pad_end[3]; /* see ts_mark_index() */
 };
+
+TS_INLINE int inet_is_tcp(u32 sample)
+{
+	return sample == INET_TCP_V4 || sample == INET_TCP_V6;
+}
 
 /* A socket that is there already: a descriptor of its own process's. See fallbacks.rs. */
 struct inet_found {

@@ -23,11 +23,6 @@ struct sock___life {
 	struct socket *sk_socket;
 } CORE;
 
-static __always_inline int inet_is_tcp(u32 sample)
-{
-	return sample == INET_TCP_V4 || sample == INET_TCP_V6;
-}
-
 /*
  * The id that the object at this address has now; 0: it has ended, or its socket has. The socket is
  * closed, or it is freed, or it is another one, whose cookie is another. (Sockets' memory is that of
@@ -40,7 +35,7 @@ static __always_inline u64 inet_id_now(u64 obj)
 	u8 sample = INET_SAMPLES, state = TCP_CLOSE;
 	u32 references = 0;
 
-	if (ts_peek(&id, sizeof(id), obj + offsetof(struct inet_object, id)) || !id)
+	if (ts_peek(&id, sizeof(id), obj + offsetof(struct inet_object, object.id)) || !id)
 		return 0;
 	ts_peek(&sample, sizeof(sample), obj + offsetof(struct inet_object, sample));
 	ts_peek(&sock, sizeof(sock), obj + offsetof(struct inet_object, sock));

@@ -3,7 +3,8 @@
 #ifndef TOPSTAT_INET_PACKET_H
 #define TOPSTAT_INET_PACKET_H
 
-#include "maps.bpf.h"
+#include "fallbacks.bpf.h"
+#include "logic.h"
 
 /* Instead of a payload: IPsec has wrapped the packet before it came here, so none can be read. */
 #define INET_OPAQUE 0xffffffff

@@ -5,7 +5,8 @@
  * readers don't know of each other, and nothing is drained.
  */
 #define INET_READER /* see fallbacks.bpf.h */
-#include "maps.bpf.h"
+#include "fallbacks.bpf.h"
+#include "logic.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -41,7 +42,7 @@ static __always_inline void ranked_describe(struct inet_section *s, struct inet_
 }
 
 /* Nothing has been held back. */
-static __always_inline int ranked_before(u32 cpu)
+static __always_inline int ranked_settle(u32 cpu)
 {
 	return 1;
 }
@@ -53,7 +54,7 @@ int inet_refill(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	struct inet_object *o = ctx->value;
 
-	if (o && o->sample == refill.sample && o->self > INET_INIT)
-		ranked_order_again(o->self, o->id);
+	if (o && o->sample == refill.sample && o->object.self > INET_INIT)
+		ranked_order_again(o->object.self, o->object.id);
 	return 0;
 }

@@ -27,14 +27,14 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 
 	if (to != TCP_CLOSE && from != TCP_CLOSE)
 		return 0;
-	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
-	if (!o || o->self != (u64)o)
+	o = host_of(objects, sk, sk);
+	if (!o || !inet_object_is_own(o))
 		return 0;
 	if (to == TCP_CLOSE) {
-		if (o->id)
+		if (o->object.id)
 			inet_resent_by_count(o, sk);
 		inet_object_end(o);
-	} else if (o->dead || o->id) { /* the socket is used for another connection, which begins at 0 */
+	} else if (o->dead || o->object.id) { /* the socket is used for another connection, which begins at 0 */
 		inet_object_end(o);
 		inet_object_reset(o);
 	}
@@ -52,10 +52,10 @@ int BPF_PROG(inet_destroy, struct sock *sk)
 {
 	struct inet_object *o;
 
-	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
-	if (!o || o->self != (u64)o)
+	o = host_of(objects, sk, sk);
+	if (!o || !inet_object_is_own(o))
 		return 0;
-	if (o->id)
+	if (o->object.id)
 		inet_resent_by_count(o, sk);
 	inet_object_end(o);
 	return 0;
@@ -68,8 +68,8 @@ int BPF_PROG(inet_retransmit, struct sock *sk)
 {
 	struct inet_object *o;
 
-	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
-	if (o && o->self == (u64)o && o->id)
+	o = host_of(objects, sk, sk);
+	if (o && inet_object_is_own(o) && o->object.id)
 		inet_resent_by_count(o, sk);
 	return 0;
 }
@@ -98,13 +98,13 @@ int inet_adopt(struct bpf_iter__task_file *ctx)
 	protocol = sk->sk_protocol;
 	if ((family != AF_INET && family != AF_INET6) || (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP))
 		return 0;
-	o = bpf_sk_storage_get(&objects, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	o = host_make(objects, sk, sk);
 	if (!o)
 		return 0;
 	if (!o->owner.pid) {
 		struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 
-		if (tp && !o->self)
+		if (tp && !o->object.self)
 			o->resent = tp->total_retrans;
 		inet_owner(o, task);
 	}

@@ -82,8 +82,8 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 	obj = inet_object_of(sk);
 	if (!obj)
 		return 0;
-	ts_peek(&id, sizeof(id), obj + offsetof(struct inet_object, id));
-	ts_peek(&self, sizeof(self), obj + offsetof(struct inet_object, self));
+	ts_peek(&id, sizeof(id), obj + offsetof(struct inet_object, object.id));
+	ts_peek(&self, sizeof(self), obj + offsetof(struct inet_object, object.self));
 	ts_peek(&sample, sizeof(sample), obj + offsetof(struct inet_object, sample));
 	if (self == obj && id && sample < INET_SAMPLES)
 		inet_forget(obj, sample);
@@ -101,9 +101,9 @@ int inet_anew(struct bpf_sock_ops *ops)
 		return 1;
 	if (!sk)
 		return 1;
-	o = bpf_sk_storage_get(&objects, sk, NULL, 0);
-	if (o && o->self == (u64)o && o->id) {
-		ts_write(o->id, 0);
+	o = host_of(objects, sk, sk);
+	if (o && inet_object_is_own(o) && o->object.id) {
+		ts_write(o->object.id, 0);
 		inet_object_reset(o);
 	}
 	return 1;

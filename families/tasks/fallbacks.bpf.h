@@ -6,16 +6,12 @@
  *   storage of cgroups                     6.2, c4bcfb38a95e ("bpf: Implement cgroup storage
  *                                          available to non-cgroup-attached bpf progs")
  *
- * Without it groups are in an array of so many, and found by a hash: group_array.bpf.h. fallbacks.rs
+ * Without it groups are in an array of so many, and found by a hash: group_array.bpf.h, instead of group_storage.h. fallbacks.rs
  * finds out by trying.
  */
 #ifndef TOPSTAT_TASKS_FALLBACKS_H
 #define TOPSTAT_TASKS_FALLBACKS_H
 
-#ifdef TOPSTAT_PLAIN
 #include "group_array.bpf.h"
-#else
-#include "group_storage.bpf.h"
-#endif
 
 #endif /* TOPSTAT_TASKS_FALLBACKS_H */

@@ -3,6 +3,30 @@
 #ifndef TOPSTAT_TASKS_GROUP_ARRAY_H
 #define TOPSTAT_TASKS_GROUP_ARRAY_H
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TASKS_GROUPS);
+	__type(key, u32);
+	__type(value, struct tasks_group);
+} groups SEC(".maps");
+
+/* By id. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, TASKS_GROUPS);
+	__type(key, u64);
+	__type(value, u32);
+} group_index SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, TASKS_GROUPS);
+	__uint(key_size, 0);
+	__uint(value_size, sizeof(u32));
+} group_free SEC(".maps");
+
+struct tasks_shares shares SEC(".data.shares");
+
 /* No index. */
 #define TOP_NO_GROUP (~0U)
 
@@ -34,7 +58,7 @@ static __noinline int top_share_add(struct cgroup *cgroup, int more)
 /* G5: whether the array has a place for the cgroup. */
 static __noinline int top_share_left(struct cgroup *cgroup)
 {
-	struct ts_census *groups_now = &census.objects[TASKS_CGROUPS];
+	struct ts_census *groups_now = &census[TASKS_CGROUPS];
 	u64 used = ts_read(groups_now->begun) - ts_read(groups_now->ended);
 	u64 left = used < constants.groups ? constants.groups - used : 0;
 	u32 level;
@@ -61,9 +85,9 @@ static __always_inline void top_group_end(struct cgroup *cgroup, u64 id)
 		return; /* somebody else does it */
 	g = bpf_map_lookup_elem(&groups, &index);
 	if (g)
-		ts_write(g->id, 0);
+		ts_write(g->object.id, 0);
 	bpf_map_push_elem(&group_free, &index, BPF_ANY);
-	ts_add(&census.objects[TASKS_CGROUPS].ended, 1);
+	ts_add(&census[TASKS_CGROUPS].ended, 1);
 	top_share_add(cgroup, -1);
 }
 
@@ -75,22 +99,22 @@ static __always_inline u32 top_group_begin(struct cgroup *cgroup, u64 id)
 
 	if (!top_share_left(cgroup))
 		return TOP_NO_GROUP;
-	if (ts_read(census.indices) < constants.groups)
-		index = __sync_fetch_and_add(&census.indices, 1);
+	if (ts_read(shares.indices) < constants.groups)
+		index = __sync_fetch_and_add(&shares.indices, 1);
 	if (index >= constants.groups && bpf_map_pop_elem(&group_free, &index))
 		return TOP_NO_GROUP;
 	g = bpf_map_lookup_elem(&groups, &index);
 	if (!g)
 		return TOP_NO_GROUP;
 	__builtin_memset(&g->window, 0, sizeof(g->window));
-	g->self = (u64)g;
+	g->object.self = (u64)g;
 	if (bpf_map_update_elem(&group_index, &id, &index, BPF_NOEXIST)) {
 		bpf_map_push_elem(&group_free, &index, BPF_ANY);
 		found = bpf_map_lookup_elem(&group_index, &id);
 		return found ? *found : TOP_NO_GROUP;
 	}
-	ts_write(g->id, id);
-	ts_add(&census.objects[TASKS_CGROUPS].begun, 1);
+	ts_write(g->object.id, id);
+	ts_add(&census[TASKS_CGROUPS].begun, 1);
 	top_share_add(cgroup, 1);
 	return index;
 }
@@ -116,18 +140,18 @@ static __always_inline void top_group_of(struct task_struct *task)
 {
 }
 
-/* The task's group, and its id. `lost`: there should be one. */
-static __always_inline struct tasks_group *top_group(struct task_struct *task, struct tasks_object *o, u64 *id,
-						     u32 *lost)
+/* The task's group. `refused`: there should be one. */
+static __always_inline struct tasks_group *top_group(struct task_struct *task, struct tasks_object *o, u32 *refused)
 {
-	struct cgroup *cgroup = top_cgroup(task, id);
+	u64 id;
+	struct cgroup *cgroup = top_cgroup(task, &id);
 	u32 index = o ? o->group : 0;
 	struct tasks_group *g = bpf_map_lookup_elem(&groups, &index);
 
-	if (ts_likely(g && g->id == *id))
+	if (ts_likely(g && g->object.id == id))
 		return g;
-	index = top_group_index(cgroup, *id);
-	*lost = index == TOP_NO_GROUP && cgroup->self.flags & CSS_ONLINE;
+	index = top_group_index(cgroup, id);
+	*refused = index == TOP_NO_GROUP && cgroup->self.flags & CSS_ONLINE;
 	if (o && index != TOP_NO_GROUP)
 		o->group = index;
 	return bpf_map_lookup_elem(&groups, &index);

@@ -3,7 +3,8 @@
  * What readers of the tables run: programs that are called, never attached, on the state that
  * the observer keeps. Each reader loads its own, with a section of its own to write to.
  */
-#include "charge.bpf.h"
+#include "logic.h"
+#include "observe/process.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -13,7 +14,7 @@ char LICENSE[] SEC("license") = "GPL";
 static __always_inline void ranked_describe(struct tasks_section *s, struct tasks_row *row, u32 sample,
 					    u64 obj)
 {
-	u64 id = row->row.id, at = 0;
+	u64 id = row->row.id;
 
 	if (sample == TASKS_CGROUPS) {
 		__builtin_memset(&row->who, 0, sizeof(row->who));
@@ -21,31 +22,18 @@ static __always_inline void ranked_describe(struct tasks_section *s, struct task
 		row->who.cgroup_v1 = id & TASKS_GROUP_V1 ? id & ~TASKS_GROUP_V1 : 0;
 		return;
 	}
-	ts_peek(&at, sizeof(at), obj + offsetof(struct tasks_object, task));
-	process_describe(&row->who, (void *)at, constants.by_thread, constants.v1_controller);
+	process_describe_object(&row->who, obj + offsetof(struct tasks_object, task));
 }
 
 /* A task may run long before it leaves the CPU: what it has used before counts now. */
-static __always_inline int ranked_before(u32 cpu)
+static __always_inline int ranked_settle(u32 cpu)
 {
-	return top_charge_running(cpu);
+	return top_charge_running(bpf_get_current_task_btf());
 }
 
 #include "observe/ranked_snapshot.bpf.h"
 
-SEC("iter/task")
-int top_refill_tasks(struct bpf_iter__task *ctx)
-{
-	struct task_struct *task = ctx->task;
-	struct tasks_object *o;
-
-	if (!task)
-		return 0;
-	o = bpf_task_storage_get(&objects, task, NULL, 0);
-	if (o)
-		ranked_order_again(o->self, o->id);
-	return 0;
-}
+PROCESS_REFILL(top_refill_tasks)
 
 #ifdef TOPSTAT_PLAIN
 
@@ -55,7 +43,7 @@ int top_refill_groups(struct bpf_iter__bpf_map_elem *ctx)
 	struct tasks_group *g = ctx->value;
 
 	if (g)
-		ranked_order_again(g->self, g->id);
+		ranked_order_again(g->object.self, g->object.id);
 	return 0;
 }
 
@@ -69,9 +57,9 @@ int top_refill_groups(struct bpf_iter__cgroup *ctx)
 
 	if (!cgroup)
 		return 0;
-	g = bpf_cgrp_storage_get(&groups, cgroup, NULL, 0);
+	g = host_of(groups, cgrp, cgroup);
 	if (g)
-		ranked_order_again(g->self, g->id);
+		ranked_order_again(g->object.self, g->object.id);
 	else
 		refill.skipped++; /* it has none, or it can't be looked at just now */
 	return 0;

@@ -47,15 +47,13 @@ struct tasks_settings {
 
 /* So that what every push needs fits a line or two: as in struct inet_object. */
 struct tasks_object {
-	u64 id; /* 0: not (or no longer) an object */
-	u64 self; /* its own address */
+	struct ts_object object;
 	struct ts_count total;
 	u64 waited_seen; /* of its leader: as in tasks_waited */
 	u32 group; /* where the cgroup was in which it was seen last: G1 */
 	u32 pad;
 	struct ts_window window[TASKS_CPU_TOTAL]; /* of the tables before it */
 	u64 task; /* of the leader, or the thread */
-	u64 pad_end[7]; /* see ts_mark_index() */
 };
 
 /*
@@ -68,34 +66,33 @@ struct tasks_waited {
 };
 
 /*
- * A control group: in the storage of its cgroup, where the kernel has such (group_storage.bpf.h). Else all
+ * A control group: in the storage of its cgroup, where the kernel has such (group_storage.h). Else all
  * are in one array (group_array.bpf.h), where a switch finds its group at the index that the process's
  * object remembers; looking it up in a hash would take four times as long as everything else that a
  * push to a table takes. The hash `group_index` is for all others.
  *
  *   G1  The id at an index is 0, or that of the one group to which the hash assigns the index. So a
  *       remembered index is right if the id that is looked for is there, however old it is.
- *   G2  An index is one's who has taken it, from those never used or else from the queue `group_free`:
- *       he clears the window, then enters it into the hash, where the first succeeds and all others
- *       give theirs back, and then writes the id.
- *   G3  An index is taken away by whoever has removed it from the hash, where again one succeeds. He
- *       clears the id, then puts it at the end of the queue.
+ *   G2  A CPU takes an index from those that were never used, or else from the queue `group_free`. It
+ *       clears the window, enters the index into the hash, and writes the id. Where several CPUs do so
+ *       for one group, the hash takes the first index, and the other CPUs give theirs back.
+ *   G3  A CPU that removes an index from the hash clears the id, and then puts the index at the end of
+ *       the queue. Where several CPUs try, the hash lets one of them remove it.
  *   G4  A group is removed when the last of its tasks has ended or left. Only a task that has ended
  *       already may still leave a CPU in its name, and find no object any more; one that has just seen
  *       the id before it was cleared adds to a window that nobody uses, for an index waits in the queue
  *       until all others have been used.
  *   G5  A subtree gets a place only while it has fewer than are left: below a cgroup on level 3 as many
  *       as are left, on level 2 twice, and on level 1 four times as many. (The root is level 0.) So
- *       whoever may make cgroups below one of these can't take all places: he leaves half to those
- *       beside him, and a third, or a fifth, to those beside what he is part of. Who has few still
- *       gets one. What gets none is refused (T6). `tasks_shares` has how many there are below each.
+ *       a user who may make cgroups below one of these can't take all places: half are left for
+ *       cgroups beside, and a third, or a fifth, for those beside the one above. A subtree that has few
+ *       groups still gets a place. A group without one is refused (T6). `tasks_shares` has how many
+ *       there are below each.
  */
 struct tasks_group {
-	u64 id; /* of the cgroup, with TASKS_GROUP_V1 if it is of a v1 hierarchy */
-	u64 self;
+	struct ts_object object; /* `id`: of the cgroup, with TASKS_GROUP_V1 if it is of a v1 hierarchy */
 	u64 pad[6];
 	struct ts_window window; /* of TASKS_CPU */
-	u64 pad_end[8];
 };
 #define TASKS_GROUP_V1 (1ULL << 63)
 /* Places of the array, unless a test asks for fewer: 3 MiB. */
@@ -114,12 +111,8 @@ struct tasks_group {
  * places below a single cgroup, and there are only so many such parts.
  */
 struct tasks_shares {
-	u32 groups[TASKS_SHARE_LEVELS][TASKS_SHARES];
-};
-
-struct tasks_census {
-	struct ts_census objects[TASKS_SAMPLES];
 	u64 indices; /* of groups that were ever used, at least: G2 */
+	u32 groups[TASKS_SHARE_LEVELS][TASKS_SHARES];
 };
 
 /*
@@ -145,7 +138,6 @@ struct tasks_runner {
 	struct ts_count idle_total;
 	u64 pad;
 	struct ts_window idle[TASKS_SAMPLES]; /* of TASKS_CPU */
-	u64 pad_end[8];
 };
 #define TASKS_CLOCK_SLACK_NS 100000000ULL
 

@@ -79,6 +79,12 @@ struct ts_census {
 	u64 ended;
 };
 
+/* What every object begins with. */
+struct ts_object {
+	u64 id; /* 0: not (or no longer) an object */
+	u64 self; /* its own address */
+};
+
 struct ts_entry {
 	/* heap node */
 	u64 key;
@@ -104,10 +110,10 @@ struct ts_table {
 	u64 round; /* the slide in which the hand set out … */
 	u32 round_left; /* … and how many slots it has still to see */
 	u32 pad2;
-	u32 launder; /* see ts_launder() */
-	u32 where; /* bank << 8 | number in the bank: for global functions */
+	u32 unknown; /* see ts_mark_unknown() */
+	u32 place; /* bank << 8 | number in the bank: by which the host finds the table again */
 	u64 contended; /* pushes summed but not ordered, for the claim was taken */
-	u64 unobjected; /* pushes to the total alone that should have had an object */
+	u64 no_memory; /* pushes to the total alone that should have had an object */
 	u64 crowded; /* pushes not ordered, for a hash chain was full */
 	u64 missed_slide; /* the slide missed[] is up to date for */
 	u64 missed[TS_MARKS]; /* T5, by slide; [0] alone in a static table */
@@ -176,11 +182,11 @@ TS_INLINE struct ts_entry *ts_entry(struct ts_table *t, u32 i, u32 mask)
 }
 
 /* Fill in a table that is all zeroes: every slot free (T1). */
-TS_INLINE void ts_table_init(struct ts_table *t, u32 entries, u32 where)
+TS_INLINE void ts_table_init(struct ts_table *t, u32 entries, u32 place)
 {
 	u32 i;
 
-	t->where = where;
+	t->place = place;
 	for (i = 0; i < entries; i++)
 		t->entry[i].order = i;
 }

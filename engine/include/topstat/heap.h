@@ -40,7 +40,7 @@ TS_INLINE void ts_sift_down(struct ts_table *t, u32 pos, u64 key, u32 slot, u32 
 		if (c->key >= key)
 			break;
 		ts_node_set(t, pos, c->key, c->order, mask);
-		pos = ts_launder(&t->launder, child);
+		pos = ts_mark_unknown(&t->unknown, child);
 	}
 	ts_node_set(t, pos, key, slot, mask);
 }
@@ -60,7 +60,7 @@ TS_INLINE void ts_sift_up(struct ts_table *t, u32 pos, u64 key, u32 slot, u32 ma
 		if (p->key <= key)
 			break;
 		ts_node_set(t, pos, p->key, p->order, mask);
-		pos = ts_launder(&t->launder, parent);
+		pos = ts_mark_unknown(&t->unknown, parent);
 	}
 	ts_node_set(t, pos, key, slot, mask);
 }
@@ -74,18 +74,13 @@ TS_INLINE void ts_settle(struct ts_table *t, u32 pos, u64 key, u32 slot, u32 mas
 		ts_sift_down(t, pos, key, slot, t->n, mask);
 }
 
-/* Rarely runs: it may be kept apart, as table.h says. */
-#ifndef ts_settle_apart
-#define ts_settle_apart ts_settle
-#endif
-
 /* Give the entry at node `pos` its new key. */
 TS_INLINE void ts_rekey(struct ts_table *t, u32 pos, u64 key, u32 mask)
 {
 	struct ts_entry *node = ts_entry(t, pos, mask);
 
 	if (key != node->key)
-		ts_settle_apart(t, pos, key, node->order, mask);
+		TS_COLD(ts_settle, t, pos, key, node->order, mask);
 }
 
 #endif /* TOPSTAT_HEAP_H */

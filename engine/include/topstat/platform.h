@@ -21,20 +21,25 @@
  *   ts_bound(i, mask)      i & mask, in a form the eBPF verifier believes
  *   ts_times(i, size)      i * size, with `size` constant when the program is loaded,
  *                          likewise
- *   ts_launder(p, v)       v, by way of memory that nobody else writes just then, so
- *                          that the verifier forgets what it knew of it, and finds
- *                          each round of a loop like the last
+ *   ts_mark_unknown(p, v)  v, by way of memory that nobody else writes just then: for the
+ *                          verifier an unknown number, so that it finds each round of a loop
+ *                          like the last
  *   TS_APART               before a function that rarely runs and returns int: not inlined, and
  *                          as little work for the verifier as can be
+ *   TS_COLD(f, …)          f(…), a call that rarely runs: a host may make it in another way
  *   ts_precise()           the nanosecond clock, for slides too short for jiffies
- *   ts_peek(dst, n, addr)  copy n bytes from an address that may be stale;
- *                          0, or non-zero when there is no such memory
+ *   ts_peek(dst, n, addr)  copy n bytes from an address that may be stale, from the first word to the
+ *                          last; 0, or non-zero when there is no such memory
  */
 #ifndef TOPSTAT_PLATFORM_H
 #define TOPSTAT_PLATFORM_H
 
 #define ts_likely(x) __builtin_expect(!!(x), 1)
 #define ts_unlikely(x) __builtin_expect(!!(x), 0)
+
+#ifndef TS_COLD
+#define TS_COLD(f, ...) f(__VA_ARGS__)
+#endif
 
 #if defined(__bpf__)
 
@@ -116,7 +121,7 @@ TS_INLINE u64 ts_times(u64 i, u64 size)
 
 #define ts_precise() bpf_ktime_get_ns()
 
-TS_INLINE u32 ts_launder(u32 *p, u32 v)
+TS_INLINE u32 ts_mark_unknown(u32 *p, u32 v)
 {
 	ts_write(*p, v);
 	return ts_read(*p);
@@ -147,13 +152,14 @@ TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 #define ts_release(p) smp_store_release((p), 0ULL)
 #define ts_bound(i, mask) ((u32)(i) & (u32)(mask))
 #define ts_times(i, size) ((u64)(i) * (u64)(size))
-#define ts_launder(p, v) ((void)(p), (u32)(v))
+#define ts_mark_unknown(p, v) ((void)(p), (u32)(v))
 #define ts_precise() ktime_get_mono_fast_ns()
 #define ts_peek(dst, n, addr) \
 	copy_from_kernel_nofault((dst), (const void *)(unsigned long)(addr), (n))
 
 #else
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -189,7 +195,7 @@ TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)
 #define ts_release(p) __atomic_store_n((p), 0, __ATOMIC_RELEASE)
 #define ts_bound(i, mask) ((u32)(i) & (u32)(mask))
 #define ts_times(i, size) ((u64)(i) * (u64)(size))
-#define ts_launder(p, v) ((void)(p), (u32)(v))
+#define ts_mark_unknown(p, v) ((void)(p), (u32)(v))
 
 /* Whoever uses the engine in user space says what time it is, each thread its own. */
 extern __thread u64 ts_precise_now;

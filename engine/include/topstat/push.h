@@ -59,7 +59,7 @@ TS_INLINE void ts_bank_roll(struct ts_bank *bank, u64 stride, struct ts_config *
 TS_INLINE void ts_bank_to(struct ts_bank *bank, u64 stride, struct ts_config *c, u32 generation, u64 now)
 {
 	if (ts_unlikely(bank->now != now || bank->generation != generation))
-		ts_roll_apart(bank, stride, c, generation, now);
+		TS_COLD(ts_bank_roll, bank, stride, c, generation, now);
 }
 
 /* Returns whether the bank's tables may be ordered; give it to the pushes that follow
@@ -111,6 +111,26 @@ TS_INLINE u64 ts_quiet_until(u64 before, const struct ts_tick *tick, const struc
 	return until < before ? until : before;
 }
 
+/*
+ * What an object keeps of that, in one word, so that no CPU sees half of it: until when, in the low 40 bits (35 years of
+ * jiffies at 1000 Hz), and the settings that it was computed for. Only after 2^24 changes of settings, all within one
+ * delay, are they taken for the same.
+ */
+#define TS_QUIET_SHIFT 40
+
+TS_INLINE u64 ts_quiet_word(u32 generation, u64 until)
+{
+	return (u64)generation << TS_QUIET_SHIFT | (until & ((1ULL << TS_QUIET_SHIFT) - 1));
+}
+
+/* Whether a push (at `now`, jiffies) need only sum. */
+TS_INLINE int ts_quiet(u64 word, u32 generation, u64 now)
+{
+	u64 until = word ^ (u64)generation << TS_QUIET_SHIFT;
+
+	return now < until && !(until >> TS_QUIET_SHIFT);
+}
+
 /* Count to the total alone. */
 TS_INLINE void ts_push_total(struct ts_table *t, const struct ts_tick *tick, u32 part, u64 amount)
 {
@@ -130,18 +150,18 @@ TS_INLINE void ts_bound_unknown(struct ts_table *t, const struct ts_tick *tick, 
  * over time (spread.h) all of it counts to now, and so bounds the object for longer than need be, never
  * for less. In a static table the sum alone matters.
  */
-TS_NOINLINE int ts_refuse(struct ts_table *t, const struct ts_tick *tick, u64 amount)
+TS_APART int ts_refuse(struct ts_table *t, const struct ts_tick *tick, u64 amount)
 {
 	if (!t || !tick)
 		return 0;
 	ts_bound_unknown(t, tick, amount);
-	ts_add(&t->unobjected, 1);
+	ts_add(&t->no_memory, 1);
 	return 0;
 }
 
 /* Of an event it can't be told how much it is, but it is no more than `most`: it is not pushed, and may be of
  * any object (T6). */
-TS_NOINLINE int ts_push_opaque(struct ts_table *t, const struct ts_tick *tick, u64 most)
+TS_APART int ts_push_opaque(struct ts_table *t, const struct ts_tick *tick, u64 most)
 {
 	if (!t || !tick)
 		return 0;

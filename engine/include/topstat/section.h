@@ -32,7 +32,7 @@ struct ts_section {
 	struct ts_tick tick; /* the instant */
 	u64 missed; /* T5: nothing outside of the rows was larger on this CPU */
 	u64 contended;
-	u64 unobjected;
+	u64 no_memory;
 	u64 crowded;
 	u64 opaque;
 	u32 rows;
@@ -124,7 +124,7 @@ TS_INLINE void ts_section_end(struct ts_section *s, const struct ts_table *t)
 	}
 	s->missed = missed;
 	s->contended = t->contended;
-	s->unobjected = t->unobjected;
+	s->no_memory = t->no_memory;
 	s->crowded = t->crowded;
 	s->opaque = t->opaque;
 }

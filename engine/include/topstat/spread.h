@@ -28,7 +28,7 @@
  * Add what was used evenly from `since` to the beginning of the tick's slide (both in ticks), and
  * on. The caller has begun the slide.
  */
-TS_NOINLINE int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u64 since, u64 amount, u32 part)
+TS_APART int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u64 since, u64 amount, u32 part)
 {
 	u64 length, over, rate, back, share, fading, recent = 0, oldest = 0;
 	struct ts_mark *mark;

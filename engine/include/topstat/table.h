@@ -50,20 +50,6 @@
 
 #include "heap.h"
 
-/*
- * Much code that rarely runs is kept apart: an eBPF program may define these as calls of
- * global functions, which are verified once and not wherever they are called.
- */
-#ifndef ts_look_apart
-#define ts_look_apart ts_look_again
-#endif
-#ifndef ts_order_apart
-#define ts_order_apart ts_order_slow
-#endif
-#ifndef ts_roll_apart
-#define ts_roll_apart ts_bank_roll
-#endif
-
 /* The hash is Fibonacci's (Knuth 6.4); the low bits of an address carry nothing. */
 TS_INLINE u32 ts_bucket(u64 obj, u32 mask)
 {
@@ -170,7 +156,7 @@ TS_NOINLINE int ts_remove_node(struct ts_table *t, u32 pos, u32 mask)
 	/* The freed slot goes behind the others (T1). */
 	ts_node_set(t, n, 0, slot, mask);
 	if (pos != n)
-		ts_settle_apart(t, pos, last_key, last_slot, mask);
+		TS_COLD(ts_settle, t, pos, last_key, last_slot, mask);
 	return 0;
 }
 
@@ -239,7 +225,7 @@ TS_INLINE int ts_evaluate(struct ts_table *t, const struct ts_tick *tick, u32 sl
 
 	v->value = v->part[0] = v->part[1] = 0;
 	if (ts_view_type(view) == TS_STATIC)
-		copy = ts_peek(w, sizeof(struct ts_count), e->obj + ts_view_window(view)) ? TS_COPY_GONE : TS_COPY_OK;
+		copy = ts_count_peek(w, e->obj + ts_view_window(view));
 	else
 		copy = ts_window_peek(w, e->obj + ts_view_window(view));
 	/* The id after the copy: if it is the same object now, it was then. */
@@ -300,9 +286,9 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	if (pos >= entries) {
 		if (value <= t->entry[0].key && t->settled != tick->slide) {
 			/* The smallest may have faded since; so may any other. */
-			ts_look_apart(t, tick, t->entry[0].order, view);
+			TS_COLD(ts_look_again, t, tick, t->entry[0].order, view);
 			t->hand = ts_bound(t->hand + 1, mask);
-			ts_look_apart(t, tick, t->hand, view);
+			TS_COLD(ts_look_again, t, tick, t->hand, view);
 			if (t->round != tick->slide) {
 				t->round = tick->slide;
 				t->round_left = entries;
@@ -339,7 +325,7 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	e->pushed_in = tick->stamp;
 	e->seen_in = 0;
 	e->count = 1;
-	ts_settle_apart(t, pos, value, slot, mask);
+	TS_COLD(ts_settle, t, pos, value, slot, mask);
 }
 
 /* What is left of ordering when the object is not in the table or must move in it. */
@@ -398,7 +384,7 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		} else {
 			e->seen_in = tick->stamp;
 		}
-		ts_settle_apart(t, pos, value, node->order, mask);
+		TS_COLD(ts_settle, t, pos, value, node->order, mask);
 		return;
 	}
 	if (!slot && t->n > mask && value <= t->entry[0].key && t->settled == tick->slide) {
@@ -406,11 +392,11 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		ts_miss(t->missed, tick, value, ts_view_type(view));
 		return;
 	}
-	ts_order_apart(t, tick, obj, id, value, view);
+	TS_COLD(ts_order_slow, t, tick, obj, id, value, view);
 }
 
 /* The claim was taken: the push is summed, its ordering is skipped. */
-TS_NOINLINE int ts_contended(struct ts_table *t, const struct ts_tick *tick, u64 value, ts_view view)
+TS_APART int ts_contended(struct ts_table *t, const struct ts_tick *tick, u64 value, ts_view view)
 {
 	if (!t || !tick)
 		return 0;

@@ -88,9 +88,17 @@ struct ts_mark {
 	u64 sum[TS_PARTS];
 };
 
-/* The head, all that a push within a slide touches, is 64 bytes: one cache line, where whoever
- * owns the window aligns it. */
+/*
+ * The marks, then the head: all that a push within a slide touches is in these 64 bytes, one cache
+ * line where the window is aligned.
+ *
+ * The head is behind the marks for the sake of the verifier. It knows of a mark's index that it is
+ * below TS_MARK_PLACES, and so wants memory behind the twelfth mark. That is the head, which is as
+ * large as the marks that are missing. Sixteen marks would do as well, and take 64 bytes more for
+ * each window; an index that is compared with TS_MARKS takes a quarter more of the verifier's work.
+ */
 struct ts_window {
+	struct ts_mark mark[TS_MARKS]; /* of slide x at [x % TS_MARKS] */
 	u64 sum[TS_PARTS]; /* of all pushes ever */
 	u64 slide; /* of the latest push; 0: never pushed */
 	u64 done; /* the slide the marks are complete for */
@@ -103,8 +111,11 @@ struct ts_window {
 	u8 fading_last;
 	u8 last; /* fraction of the latest push */
 	u8 slot; /* where its object is in the table: see ts_find_again() */
-	struct ts_mark mark[TS_MARKS]; /* of slide x at [x % TS_MARKS] */
 };
+
+/* A power of two, not below TS_MARKS. */
+#define TS_MARK_PLACES 16
+_Static_assert(sizeof(struct ts_window) == TS_MARK_PLACES * sizeof(struct ts_mark), "every place is in the window");
 
 /* A window that only runs: the value of a static table. */
 struct ts_count {
@@ -124,19 +135,13 @@ TS_INLINE int ts_same_epoch(u64 a, u64 b)
 	return a >> TS_EPOCH_SHIFT == b >> TS_EPOCH_SHIFT;
 }
 
-/* A window and what must be behind it, whatever that is: all that the verifier can tell of a mark's
- * place is that it is below 16. It is not touched. */
-struct ts_window_room {
-	struct ts_window window;
-	struct ts_mark behind[16 - TS_MARKS];
-};
-
-/* Where the mark of an older slide is: below TS_MARKS, for age up to TS_MARKS. */
+/* Where the mark of an older slide is: below TS_MARKS, for age up to TS_MARKS. The verifier takes it for below
+ * TS_MARK_PLACES. */
 TS_INLINE u32 ts_mark_index(const struct ts_tick *tick, u32 age)
 {
 	u32 i = tick->mark + TS_MARKS - age;
 
-	return ts_bound(i >= TS_MARKS ? i - TS_MARKS : i, 15);
+	return ts_bound(i >= TS_MARKS ? i - TS_MARKS : i, TS_MARK_PLACES - 1);
 }
 
 TS_INLINE struct ts_mark *ts_window_mark(struct ts_window *w, const struct ts_tick *tick, u32 age)
@@ -161,16 +166,14 @@ TS_INLINE void ts_mark_fraction(u64 *mark, u8 fraction)
  * Once per slide and window; at most TS_MARKS steps. Nothing is done where another CPU is ahead, or
  * is writing just now (W7).
  */
-TS_APART int ts_window_begin_in(struct ts_window_room *room, const struct ts_tick *tick)
+TS_APART int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
 {
 	u64 gap = TS_MARKS, slide, young0, young1, fading, old, sum0, sum1;
 	struct ts_mark *mark, *oldest;
 	u32 i, spread, first, last;
-	struct ts_window *w;
 
-	if (!room || !tick)
+	if (!w || !tick)
 		return 0;
-	w = &room->window;
 	slide = tick->slide;
 	old = ts_read(w->slide);
 	if (old && ts_same_epoch(old, slide)) {
@@ -223,11 +226,6 @@ TS_APART int ts_window_begin_in(struct ts_window_room *room, const struct ts_tic
 	return 0;
 }
 
-TS_INLINE void ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
-{
-	ts_window_begin_in((struct ts_window_room *)w, tick);
-}
-
 /* Add to the window; the caller has begun the slide, or tried to (W7). */
 TS_INLINE void ts_window_add(struct ts_window *w, const struct ts_tick *tick, u32 part, u64 amount)
 {
@@ -261,9 +259,8 @@ TS_INLINE u64 ts_window_now(struct ts_window *w, const struct ts_tick *tick)
 	return recent + ((step * (last + 1 - fraction) + 128) >> 8);
 }
 
-/* What a copy of a window is compared by (W9): the beginning of struct ts_window. */
+/* What a copy of a window is compared by (W9): of the head, from `slide` on. */
 struct ts_window_head {
-	u64 sum[TS_PARTS];
 	u64 slide;
 	u64 done;
 	u64 base;
@@ -280,16 +277,21 @@ TS_INLINE int ts_window_peek(struct ts_window *w, u64 addr)
 {
 	struct ts_window_head head = {};
 
-	if (ts_peek(w, sizeof(*w), addr))
+	if (ts_peek(&head, sizeof(head), addr + offsetof(struct ts_window, slide)))
 		return TS_COPY_GONE;
 	ts_rmb(); /* pairs with ts_window_begin() and ts_window_spread() */
-	if (ts_peek(&head, sizeof(head), addr))
+	/* The head is behind the marks, and so copied after them: the sum last (W6). */
+	if (ts_peek(w, sizeof(*w), addr))
 		return TS_COPY_GONE;
 	if (head.slide != w->slide || head.done != w->done || head.base != w->base)
 		return TS_COPY_BUSY;
-	w->sum[0] = head.sum[0]; /* W6 */
-	w->sum[1] = head.sum[1];
 	return TS_COPY_OK;
+}
+
+/* The same for a static table's count: its sums, into a window's. */
+TS_INLINE int ts_count_peek(struct ts_window *w, u64 addr)
+{
+	return ts_peek(w->sum, sizeof(w->sum), addr + offsetof(struct ts_count, sum)) ? TS_COPY_GONE : TS_COPY_OK;
 }
 
 /* The share of a fading slide's sum that is still inside the period (W1, W2), to the

@@ -160,15 +160,15 @@ impl Engine {
 
     /// Count to the totals alone what belongs to no object.
     pub fn push_total(&mut self, cpu: usize, part: u32, amounts: &Amounts) {
-        self.push_unobjected(cpu, part, amounts, false);
+        self.push_without_object(cpu, part, amounts, false);
     }
 
     /// Count to the totals alone what should have had an object, and has none (P5).
     pub fn push_refused(&mut self, cpu: usize, part: u32, amounts: &Amounts) {
-        self.push_unobjected(cpu, part, amounts, true);
+        self.push_without_object(cpu, part, amounts, true);
     }
 
-    fn push_unobjected(&mut self, cpu: usize, part: u32, amounts: &Amounts, refused: bool) {
+    fn push_without_object(&mut self, cpu: usize, part: u32, amounts: &Amounts, refused: bool) {
         self.bank_to(cpu);
         for (table, &amount) in amounts.iter().enumerate() {
             if amount == 0 || self.configs[table].enabled == 0 {

@@ -111,7 +111,7 @@ fn settle() {
     std::thread::sleep(Duration::from_millis(50));
 }
 
-/// Waits that the kernel says were longer than there was time for: see delays/charge.bpf.h.
+/// Waits that the kernel says were longer than there was time for: see delays/logic.h.
 fn impossible(snapshot: &Snapshot) -> u64 {
     snapshot.lost.further.iter().filter(|(name, _)| name == "impossible").map(|(_, count)| *count).sum()
 }

@@ -50,7 +50,7 @@ impl Banks {
         for bank in 0..self.cpus() * self.per_cpu {
             for table in 0..TS_BANK_TABLES {
                 let base = table_offset(self.entries, table);
-                self.memory.write::<u32>(bank as usize, base + offset_of!(ts_table, where_), bank << 8 | table);
+                self.memory.write::<u32>(bank as usize, base + offset_of!(ts_table, place), bank << 8 | table);
                 for i in 0..self.entries {
                     let entry = base + size_of::<ts_table>() + i as usize * size_of::<ts_entry>();
                     let order = u16::try_from(i).unwrap_or(0);
@@ -106,6 +106,12 @@ impl Banks {
         self.window(self.bank(cpu, sample), offset, kind, |window| window_most(window, tick))
     }
 
+    /// The sums of the window at this offset.
+    fn sums(&self, bank: usize, window: usize) -> [u64; 2] {
+        let sum = window + offset_of!(ts_window, sum);
+        [0, size_of::<u64>()].map(|part| self.memory.read(bank, sum + part))
+    }
+
     /// A window of a table's own; in a static table its running total.
     fn window(
         &self,
@@ -115,16 +121,18 @@ impl Banks {
         value: impl Fn(&ts_window) -> Option<u64>,
     ) -> Option<u64> {
         for _ in 0..BUSY_TRIES {
+            // The head before and after the marks, and the sums last: W6 and W9 in the engine's window.h.
+            let head = || self.memory.read::<ts_window_head>(bank, offset + offset_of!(ts_window, slide));
+            let before = head();
             let mut window: ts_window = self.memory.read(bank, offset);
+            let after = head();
+            window.sum = self.sums(bank, offset);
             if kind == TableType::Static {
                 return Some(window.sum[0].wrapping_add(window.sum[1]));
             }
-            // The sums last, and marks of one moment: W6 and W9 in the engine's window.h.
-            let head: ts_window_head = self.memory.read(bank, offset);
-            if (head.slide, head.done, head.base) != (window.slide, window.done, window.base) {
+            if (before.slide, before.done, before.base) != (after.slide, after.done, after.base) {
                 continue;
             }
-            window.sum = head.sum;
             if let Some(value) = value(&window) {
                 return Some(value);
             }

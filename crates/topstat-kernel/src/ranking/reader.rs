@@ -220,7 +220,7 @@ impl<F: Ranked> Reader<F> {
         further.extend(own.into_iter().map(|(name, count)| (name.into(), count)));
         Lost {
             contended: sum(sections.iter().map(|s| s.head.contended)),
-            no_memory: sum(sections.iter().map(|s| s.head.unobjected)),
+            no_memory: sum(sections.iter().map(|s| s.head.no_memory)),
             further,
         }
     }

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Sockets as objects, on any host: how one comes to be, how it ends, and what is pushed. Which packet is
+ * whose, and how much it is, hooks tell.
+ */
+#ifndef TOPSTAT_INET_LOGIC_H
+#define TOPSTAT_INET_LOGIC_H
+
+#include "observe/host.h"
+#include "inet.h"
+
+HOST_STATE(inet, INET_SAMPLES, INET_SAMPLES);
+HOST_STORAGE(objects, sk, struct inet_object);
+
+/* All samples have the same tables. */
+TS_INLINE u32 obs_at(u32 sample, u32 table)
+{
+	if (table == INET_BYTES)
+		return offsetof(struct inet_object, bytes);
+	return offsetof(struct inet_object, window) + table * sizeof(struct ts_window);
+}
+
+TS_INLINE u32 obs_type(u32 sample, u32 table)
+{
+	return table == INET_BYTES ? TS_STATIC : TS_DYNAMIC;
+}
+
+#include "observe/obs.h"
+
+/* Nothing was pushed yet. For an object that is in no table, and has no id. */
+TS_INLINE void inet_object_reset(struct inet_object *o)
+{
+	o->dead = 0;
+	o->quiet = 0;
+	o->resent = 0;
+	__builtin_memset(&o->window, 0, sizeof(o->window));
+	__builtin_memset(&o->bytes, 0, sizeof(o->bytes));
+}
+
+/*
+ * The storage is new, or a copy of the listener's: make it an object of its own, of the socket at this
+ * address, which has sent so many segments again until now. What it has sent again before it is seen first
+ * does not count, unless it is known since it was made, adopted or copied from its listener.
+ * False when another CPU is doing so just now.
+ */
+TS_INLINE int inet_object_init(struct inet_object *o, u64 sock, u32 resent)
+{
+	u64 self = ts_read(o->object.self);
+
+	if (self == INET_INIT || !ts_cas(&o->object.self, self, INET_INIT))
+		return 0;
+	if (self) { /* the listener's numbers, and its user until the new one is known */
+		o->object.id = 0;
+		o->sure = 0;
+		inet_object_reset(o);
+	} else if (!o->owner.pid) {
+		o->resent = resent;
+	}
+	o->sock = sock;
+	ts_wmb(); /* whoever sees that the object is its own sees all of it */
+	ts_write(o->object.self, (u64)(unsigned long)o);
+	return 1;
+}
+
+/* Whether the storage is the object of its own socket, and not a copy. */
+TS_INLINE int inet_object_is_own(const struct inet_object *o)
+{
+	return o->object.self == (u64)(unsigned long)o;
+}
+
+/* The object that was at this address, of another socket now perhaps, has ended. */
+TS_INLINE void inet_forget(u64 obj, u32 sample)
+{
+	ts_add(&census[ts_bound(sample, INET_SAMPLES - 1)].ended, 1);
+	obs_forget(sample, obj);
+}
+
+/*
+ * The socket is closed: its object leaves all tables; its pushes stay in the totals. Told twice it
+ * does nothing the second time.
+ */
+TS_INLINE void inet_object_end(struct inet_object *o)
+{
+	u32 sample;
+	u64 id;
+
+	ts_write(o->dead, 1);
+	if (!inet_object_is_own(o))
+		return;
+	/*
+	 * A full barrier, which pairs with the swap in inet_object_begin(): either the id that another
+	 * CPU has just given the object is seen here, or `dead` is seen there.
+	 */
+	if (ts_cas(&o->object.id, 0, 0))
+		return;
+	id = o->object.id;
+	sample = o->sample;
+	if (!id || sample >= INET_SAMPLES || !ts_cas(&o->object.id, id, 0))
+		return;
+	if (id & INET_KERNELS) /* never counted as begun */
+		obs_forget(sample, o->object.self);
+	else
+		inet_forget(o->object.self, sample);
+}
+
+/* The object takes its place in a sample. True: it has done so just now. (It may be `dead` by then.) */
+TS_INLINE int inet_object_begin(struct inet_object *o, u32 sample, u64 id)
+{
+	o->sample = sample;
+	if (!ts_cas(&o->object.id, 0, id))
+		return 0;
+	if (!(id & INET_KERNELS))
+		ts_add(&census[ts_bound(sample, INET_SAMPLES - 1)].begun, 1);
+	/* Another CPU has ended it meanwhile, without an id. */
+	if (ts_read(o->dead))
+		inet_object_end(o);
+	return 1;
+}
+
+/* The tables that a packet is pushed to. */
+#define INET_PACKET_TABLES (1U << INET_PPS | 1U << INET_BPS | 1U << INET_BYTES)
+
+TS_INLINE void inet_add(struct obs *x, u32 part, u32 packets, u32 bytes)
+{
+	obs_add(x, INET_PPS, part, packets);
+	obs_add_any(x, INET_BPS, part, bytes);
+	obs_add_any(x, INET_BYTES, part, bytes);
+	obs_end(x);
+}
+
+/* Packets, and bytes of payload in them. */
+TS_INLINE void inet_count(struct inet_object *o, u32 sample, u32 part, u32 packets, u32 bytes)
+{
+	struct obs x;
+
+	if (!obs_begin_quiet(&x, sample, &o->object, INET_PACKET_TABLES, &o->quiet))
+		return;
+	/* Each with code of its own: most pushes are of one kind, or of the other. */
+	if (obs_is_quiet(&x))
+		inet_add(&x, part, packets, bytes);
+	else
+		inet_add(&x, part, packets, bytes);
+}
+
+/* The same to the totals alone: there should be an object (`refused`), or the socket is closed already. */
+TS_INLINE void inet_count_total(u32 sample, u32 part, u32 packets, u32 bytes, u32 refused)
+{
+	struct obs x;
+
+	if (sample < INET_SAMPLES && obs_begin_total(&x, sample, refused))
+		inet_add(&x, part, packets, bytes);
+}
+
+/* It can't be told how many there are, but no more than that. */
+TS_INLINE void inet_count_opaque(u32 sample, u32 packets, u32 bytes)
+{
+	struct obs x;
+
+	if (sample < INET_SAMPLES && obs_begin_total(&x, sample, 0)) {
+		obs_opaque(&x, INET_PPS, packets);
+		obs_opaque(&x, INET_BPS, bytes);
+		obs_opaque(&x, INET_BYTES, bytes);
+		obs_end(&x);
+	}
+}
+
+/*
+ * Segments that TCP sends again, by its own count: a connection's total_retrans, which TCP_INFO
+ * has, too. An object knows how much of that was pushed. So an event that a program was not run
+ * for (the kernel leaves out one that would interrupt itself) is made up for by the next one, or
+ * by the connection's end.
+ */
+
+/* How much of the count is new. Only who has the connection's lock asks. */
+TS_INLINE u32 inet_resent_since(struct inet_object *o, u32 now)
+{
+	u32 since = now - o->resent;
+
+	if (!since)
+		return 0;
+	o->resent = now;
+	return since < 1U << 31 ? since : 0;
+}
+
+TS_NOINLINE int inet_push_resent(struct inet_object *o, u32 segments)
+{
+	struct obs x;
+	u32 sample;
+
+	if (!o || !segments)
+		return 0;
+	sample = o->sample;
+	if (sample < INET_SAMPLES && obs_is_on(sample, INET_RETRANS) && obs_begin(&x, sample, &o->object)) {
+		obs_add(&x, INET_RETRANS, INET_TX, segments);
+		obs_end(&x);
+	}
+	return 0;
+}
+
+#endif /* TOPSTAT_INET_LOGIC_H */

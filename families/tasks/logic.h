@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Tasks and control groups as objects, on any host. Pushed is, when a task leaves a CPU, when it ends, and
+ * when a snapshot is taken: nanoseconds that it was on it (by the clock, so that all add up to time times
+ * CPUs, with idle), that it had waited for it (by the kernel's account), and one switch.
+ */
+#ifndef TOPSTAT_TASKS_LOGIC_H
+#define TOPSTAT_TASKS_LOGIC_H
+
+#include "state.h"
+#include "group.h"
+
+/* What is pushed at once. */
+struct top_amounts {
+	u64 used_ns;
+	u64 waited_ns;
+	u64 unknown_ns; /* it has waited no more than that, but nobody knows how long */
+	u64 since_jiffies; /* when it began to be used */
+	u64 now_jiffies;
+	u32 switches;
+};
+
+/* When it began to be used. The clock that is read at switches may be another one than that of fine
+ * ticks: there, all was used until now. */
+TS_INLINE u64 top_since(const struct obs *x, const struct top_amounts *a)
+{
+	return obs_since(x, TASKS_CPU, a->since_jiffies, a->used_ns);
+}
+
+TS_INLINE void top_add(struct obs *x, const struct top_amounts *a)
+{
+	obs_add_since(x, TASKS_CPU, 0, a->used_ns, top_since(x, a));
+	obs_add_any(x, TASKS_SWITCHES, 0, a->switches);
+	obs_add_any(x, TASKS_WAITS, 0, a->waited_ns);
+	obs_add(x, TASKS_CPU_TOTAL, 0, a->used_ns);
+	obs_end(x);
+}
+
+TS_INLINE void top_charge_task(struct task_struct *task, struct tasks_object *o, u32 refused,
+			       struct tasks_runner *r, const struct top_amounts *a)
+{
+	struct obs x;
+
+	if (!task->pid) {
+		if (!obs_begin_total_at(&x, TASKS_TASKS, 0, a->now_jiffies))
+			return;
+		obs_add_unranked(&x, TASKS_CPU, &r->idle[TASKS_TASKS], a->used_ns, top_since(&x, a));
+		obs_add_unranked_count(&x, TASKS_CPU_TOTAL, &r->idle_total, a->used_ns);
+		obs_end(&x);
+	} else if (ts_unlikely(!o)) {
+		if (obs_begin_total_at(&x, TASKS_TASKS, refused, a->now_jiffies))
+			top_add(&x, a);
+	} else if (obs_begin_at(&x, TASKS_TASKS, &o->object, a->now_jiffies)) {
+		if (ts_unlikely(a->unknown_ns))
+			obs_refuse(&x, TASKS_WAITS, a->unknown_ns);
+		top_add(&x, a);
+	}
+}
+
+TS_INLINE void top_charge_group(struct task_struct *task, struct tasks_object *o, struct tasks_runner *r,
+				const struct top_amounts *a)
+{
+	struct tasks_group *g;
+	u32 refused = 0;
+	struct obs x;
+
+	if (!obs_is_on(TASKS_CGROUPS, TASKS_CPU))
+		return;
+	if (!task->pid) {
+		if (!obs_begin_total_at(&x, TASKS_CGROUPS, 0, a->now_jiffies))
+			return;
+		obs_add_unranked(&x, TASKS_CPU, &r->idle[TASKS_CGROUPS], a->used_ns, top_since(&x, a));
+		obs_end(&x);
+		return;
+	}
+	g = top_group(task, o, &refused);
+	if (ts_unlikely(!g)) {
+		if (!obs_begin_total_at(&x, TASKS_CGROUPS, refused, a->now_jiffies))
+			return;
+	} else if (!obs_begin_at(&x, TASKS_CGROUPS, &g->object, a->now_jiffies)) {
+		return;
+	}
+	obs_add_since(&x, TASKS_CPU, 0, a->used_ns, top_since(&x, a));
+	obs_end(&x);
+}
+
+/* What the thread has waited for a CPU since it was last asked. The kernel adds to its account
+ * when the thread comes onto a CPU, and when it is moved from one queue to another. */
+TS_INLINE u64 top_waited_since(struct task_struct *task, u64 *seen)
+{
+	u64 all = task->sched_info.run_delay, since = all - *seen;
+
+	*seen = all;
+	return since;
+}
+
+/* `own`: the thread's object, if it is its own; see struct tasks_waited. */
+TS_INLINE void top_waited(struct top_amounts *a, struct task_struct *task, struct tasks_object *own)
+{
+	struct tasks_waited *w;
+
+	if (!obs_is_on(TASKS_TASKS, TASKS_WAITS))
+		return;
+	if (ts_likely(own)) {
+		a->waited_ns = top_waited_since(task, &own->waited_seen);
+		return;
+	}
+	w = host_of(waited, task, task);
+	if (w) {
+		a->waited_ns = top_waited_since(task, &w->seen);
+		return;
+	}
+	/* A leader no more: another thread has become it. */
+	own = host_of(objects, task, task);
+	if (own)
+		a->waited_ns = top_waited_since(task, &own->waited_seen);
+	else /* without memory for either: at most all that it ever waited */
+		a->unknown_ns = task->sched_info.run_delay;
+}
+
+/* C1 */
+TS_INLINE u64 top_clock_switching(struct task_struct *on_cpu)
+{
+	return host_has_run_clock() ? host_run_clock(on_cpu) : host_clock();
+}
+
+/* C2: at most once a jiffy. Not on the way to idle, when the scheduler may have looked for work elsewhere
+ * since it brought its clock up to date. */
+TS_INLINE void top_clock_settle(struct tasks_runner *r, u64 clock, u64 now_jiffies, struct task_struct *next)
+{
+	if (host_has_run_clock() && ts_unlikely(r->start_jiffies != now_jiffies) && next->pid)
+		r->clock_ahead = clock - host_clock();
+}
+
+/* C2; 0: nothing is known of any clock yet. */
+TS_INLINE u64 top_clock_between(const struct tasks_runner *r, struct task_struct *on_cpu)
+{
+	u64 ktime = host_clock(), ahead = r->clock_ahead, clock;
+
+	if (!host_has_run_clock())
+		return ktime;
+	if (!ahead) {
+		r = host_on(runners, 0);
+		ahead = r ? r->clock_ahead : 0;
+	}
+	if (!ahead)
+		return 0;
+	clock = host_run_clock(on_cpu);
+	return (s64)(ktime + ahead - clock) > 0 ? ktime + ahead : clock;
+}
+
+/*
+ * Push what `task`, which is on this CPU, has used since it came or since it was last pushed. A
+ * task that is never switched is pushed by every snapshot, so that nothing that runs is missed.
+ */
+TS_INLINE void top_charge(struct tasks_runner *r, struct task_struct *task, u64 clock,
+				       u64 now_jiffies, u32 switches)
+{
+	struct top_amounts a = { .now_jiffies = now_jiffies, .switches = switches };
+	struct task_struct *leader = task;
+	struct tasks_object *o = NULL;
+	u64 start = r->start;
+	u32 refused = 0;
+
+	a.since_jiffies = r->start_jiffies;
+	r->start_jiffies = now_jiffies;
+	if (ts_likely(clock > start)) {
+		r->start = clock;
+		a.used_ns = clock - start;
+	} else if (start - clock > TASKS_CLOCK_SLACK_NS) { /* C3 */
+		r->start = clock;
+	}
+	if (ts_unlikely(!start))
+		return;
+	if (task->pid) {
+		leader = process_of(task);
+		if (leader) {
+			o = host_of(objects, task, leader);
+			refused = !o;
+		}
+		top_waited(&a, task, leader == task ? o : NULL);
+		if (o && !o->object.id)
+			o = NULL; /* it is no object any more */
+	}
+	top_charge_task(task, o, refused, r, &a);
+	top_charge_group(task, o, r, &a);
+}
+
+/* The same between switches, with preemption off. False: this has interrupted somebody who does it. */
+TS_INLINE int top_charge_running(struct task_struct *task)
+{
+	struct tasks_runner *r = host_on(runners, host_cpu());
+	u64 clock;
+
+	if (!r)
+		return 1;
+	if (!ts_claim(&r->claim))
+		return 0;
+	clock = top_clock_between(r, task);
+	if (clock)
+		top_charge(r, task, clock, host_jiffies(), 0);
+	ts_release(&r->claim);
+	return 1;
+}
+
+/* A task is there, and has not been on a CPU, or is known no longer than since now. */
+TS_INLINE void top_begin(struct task_struct *task)
+{
+	u64 delay = task->sched_info.run_delay;
+	struct tasks_object *o = NULL;
+	struct tasks_waited *w;
+
+	if (process_is_object(task))
+		o = host_make(objects, task, task);
+	if (!o) { /* a thread; or without memory: its pushes are counted as refused */
+		w = host_make(waited, task, task);
+		if (w && !w->seen)
+			w->seen = delay;
+		return;
+	}
+	if (o->object.self)
+		return;
+	/* It may have been a thread that is no object. */
+	w = host_of(waited, task, task);
+	if (w)
+		delay = w->seen;
+	o->waited_seen = delay;
+	process_begin(&o->object, &o->task, task, TASKS_TASKS);
+}
+
+/* `prev` leaves this CPU for `next`. */
+TS_INLINE void top_switched(struct task_struct *prev, struct task_struct *next)
+{
+	struct tasks_runner *r = host_on(runners, host_cpu());
+	u64 clock = top_clock_switching(prev), now = host_jiffies();
+
+	if (!r)
+		return;
+	top_clock_settle(r, clock, now, next);
+	top_charge(r, prev, clock, now, 1);
+}
+
+/*
+ * A task ends, which is on this CPU. It leaves it a last time when it may have been reaped, and has no
+ * process any more: what it has used until now is pushed now.
+ */
+TS_INLINE void top_end(struct task_struct *task)
+{
+	top_charge_running(task);
+	process_end(task, TASKS_TASKS);
+}
+
+#endif /* TOPSTAT_TASKS_LOGIC_H */

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The host is eBPF. Everything that is written as it is for the verifier's sake, and is not the
+ * engine's, is in here.
+ */
+#ifndef TOPSTAT_HOST_BPF_H
+#define TOPSTAT_HOST_BPF_H
+
+#ifdef TOPSTAT_PLATFORM_H
+#error "include observe/host.h before headers of the engine: it says how the engine calls what rarely runs"
+#endif
+
+#include "observe/kernel.h"
+
+/*
+ * What rarely runs is in global functions: the verifier looks at them once, and at a static function
+ * wherever it is called. A global function takes numbers, or pointers to structures of a known size. A
+ * table has as many entries as it was made for, so the function takes the table's place, and finds the
+ * table again.
+ */
+int host_settle(u32 place, u32 pos, u64 key, u32 slot);
+int host_order_slow(u32 place, u64 obj, u64 id, u64 value);
+int host_look_again(u32 place, u32 slot);
+int host_bank_roll(u32 place);
+#define TS_COLD(f, ...) HOST_COLD_##f(__VA_ARGS__)
+#define HOST_COLD_ts_settle(t, pos, key, slot, mask) host_settle((t)->place, pos, key, slot)
+#define HOST_COLD_ts_order_slow(t, tick, obj, id, value, view) host_order_slow((t)->place, obj, id, value)
+#define HOST_COLD_ts_look_again(t, tick, slot, view) host_look_again((t)->place, slot)
+#define HOST_COLD_ts_bank_roll(bank, stride, c, generation, now) host_bank_roll(ts_bank_table(bank, 0, stride)->place)
+
+#include "topstat/section.h"
+#include "topstat/spread.h"
+#include "observe/process.h"
+
+/* The default number of rows; user space sets constants before it loads the programs, and resizes `banks`, which has the
+ * banks of a CPU side by side. Sections have names of their own, so that their place is known. */
+#define HOST_STATE(family, samples, banks_of_cpu, ...)                                         \
+	enum { HOST_BANKS = (banks_of_cpu), HOST_SAMPLE_BANKS = (banks_of_cpu) / (samples) };  \
+	_Static_assert(!(HOST_BANKS & (HOST_BANKS - 1)), "a power of two, for ts_bound()");    \
+	const volatile struct family##_constants constants SEC(".rodata.constants") = {        \
+		.shape = { .entries_mask = TS_TOP_DEFAULT * TS_SPARE - 1, .table_stride = 4096 }, \
+		__VA_ARGS__                                                                    \
+	};                                                                                     \
+	struct family##_settings settings SEC(".data.settings");                               \
+	struct ts_census census[samples] SEC(".data.census");                                  \
+	struct {                                                                               \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                              \
+		__uint(map_flags, BPF_F_MMAPABLE);                                             \
+		__uint(max_entries, HOST_BANKS);                                               \
+		__uint(key_size, sizeof(u32));                                                 \
+		__uint(value_size, 4096);                                                      \
+	} banks SEC(".maps");                                                                  \
+	static __always_inline struct ts_bank *host_bank(u32 cpu, u32 number)                  \
+	{                                                                                      \
+		u32 i = cpu * HOST_BANKS + number;                                             \
+		return bpf_map_lookup_elem(&banks, &i);                                        \
+	}                                                                                      \
+	_Static_assert(1, "") /* for the semicolon */
+
+/* What a copy of an owner gets: a socket that was accepted has its listener's, to be told apart by its address. */
+#define HOST_STORAGE_FLAGS_sk (BPF_F_NO_PREALLOC | BPF_F_CLONE)
+#define HOST_STORAGE_FLAGS_task BPF_F_NO_PREALLOC
+#define HOST_STORAGE_FLAGS_cgrp BPF_F_NO_PREALLOC
+#define HOST_STORAGE_TYPE_sk BPF_MAP_TYPE_SK_STORAGE
+#define HOST_STORAGE_TYPE_task BPF_MAP_TYPE_TASK_STORAGE
+#define HOST_STORAGE_TYPE_cgrp MAP_TYPE_CGRP_STORAGE
+#define HOST_STORAGE(name, owner, stored)                       \
+	struct {                                                \
+		__uint(type, HOST_STORAGE_TYPE_##owner);        \
+		__uint(map_flags, HOST_STORAGE_FLAGS_##owner);  \
+		__type(key, int);                               \
+		__type(value, stored);                          \
+	} name SEC(".maps")
+
+/* A count of the family's own, 0 at first, that user space reads by its name. */
+#define HOST_WORD(name) u64 name SEC(".data." #name)
+
+#define host_of(name, owner, p) ((typeof((name).value))bpf_##owner##_storage_get(&(name), (p), NULL, 0))
+#define host_make(name, owner, p) \
+	((typeof((name).value))bpf_##owner##_storage_get(&(name), (p), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE))
+
+/* What each CPU has of its own, for it to write and for readers to map. User space resizes the map. */
+#define HOST_PER_CPU(name, stored)                     \
+	struct {                                       \
+		__uint(type, BPF_MAP_TYPE_ARRAY);      \
+		__uint(map_flags, BPF_F_MMAPABLE);     \
+		__uint(max_entries, 1);                \
+		__type(key, u32);                      \
+		__type(value, stored);                 \
+	} name SEC(".maps")
+#define host_on(name, cpu)                                                     \
+	({                                                                     \
+		u32 cpu_ = (cpu);                                              \
+		(typeof((name).value))bpf_map_lookup_elem(&(name), &cpu_);     \
+	})
+
+#define host_cpu() bpf_get_smp_processor_id()
+#define host_jiffies() bpf_jiffies64()
+#define host_since_boot() bpf_ktime_get_boot_ns()
+#define host_clock() bpf_ktime_get_ns()
+#define host_swap(p, value) __sync_lock_test_and_set((p), (value))
+
+/* With barriers: so that the compiler neither proves the comparison needless, nor computes with `i` before it, nor adds
+ * to the product by an OR, of which the verifier knows less. */
+static __always_inline u32 host_item_at(u32 i, u32 n, u32 size)
+{
+	barrier_var(i);
+	i = i < n ? i : 0;
+	i *= size;
+	barrier_var(i);
+	return i;
+}
+
+/* The task on this CPU leads to its run queue, and that to its clock. Where one of these is missing
+ * (se.cfs_rq: without CONFIG_FAIR_GROUP_SCHED) the monotonic clock is read instead, which takes 30 times as long. */
+static __always_inline int host_has_run_clock(void)
+{
+	return bpf_core_field_exists(struct sched_entity, cfs_rq) && bpf_core_field_exists(struct cfs_rq, rq) &&
+	       bpf_core_field_exists(struct rq, clock);
+}
+
+static __always_inline u64 host_run_clock(struct task_struct *on_cpu)
+{
+	return on_cpu->se.cfs_rq->rq->clock;
+}
+
+static __always_inline u32 host_controller(u32 controller)
+{
+	switch (controller) {
+	case PROCESS_V1_MEMORY:
+		return bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
+	case PROCESS_V1_CPU:
+		return bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
+	default:
+		return bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id);
+	}
+}
+
+/* A load that the verifier knows, for the index is constant: reading it by a helper takes 50 ns. */
+static __always_inline struct cgroup_subsys_state *host_subsys(struct css_set *css, u32 controller)
+{
+	return *(struct cgroup_subsys_state **)((void *)css + bpf_core_field_offset(css->subsys) +
+						host_controller(controller) * sizeof(void *));
+}
+
+/*
+ * Without this, 5.10 and 6.1 look at 600,000 instructions for a packet, of a million that they allow,
+ * instead of 110,000. By way of the stack, for pushes interrupt each other. At its odd words: since
+ * 5.16, 354e8f1970f8 ("bpf: Support <8-byte scalar spill and refill"), the verifier knows what is at
+ * the even ones. (libbpf's barrier_var() hides a number from the compiler only.)
+ */
+static __always_inline u32 host_number(u32 n)
+{
+	volatile u32 words[2] __attribute__((aligned(8)));
+
+	words[1] = n;
+	return words[1];
+}
+
+#endif /* TOPSTAT_HOST_BPF_H */

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * What an observer is written with: a cursor over the tables of one sample, or of one bank of it.
+ *
+ *	struct obs x;
+ *
+ *	if (obs_begin(&x, SAMPLE, &o->object)) {
+ *		obs_add(&x, BYTES, RX, n);
+ *		obs_end(&x);
+ *	}
+ *
+ * Nothing is done for a table that is switched off. A family says, after HOST_STATE() of host.h and
+ * before this header, where its windows are, by the number of a bank and of a table in it:
+ *
+ *	u32 obs_at(u32 number, u32 table)      offset of the table's window (or count) in an object
+ *	u32 obs_type(u32 number, u32 table)    TS_DYNAMIC: a ts_window; TS_STATIC: a ts_count
+ *
+ * Objects begin with a struct ts_object.
+ *
+ *   begin        obs_begin           amounts are added to the object and to the CPU's total
+ *                obs_begin_quiet     the same; within the delay it only adds, and does not order
+ *                obs_begin_total     to the total alone: there is no object, or (`refused`) there
+ *                                    should be one and was no memory for it (T6)
+ *   add          obs_add             now; obs_add_any: if there is any
+ *                obs_add_since       evenly since then
+ *                obs_add_unranked    to a window that no table ranks, and to the total
+ *                obs_refuse          so much, at most, of some object is lost: to the proof alone (T6)
+ *                obs_opaque          the same, where an event does not tell how much it is
+ *   end          obs_end
+ *   objects      obs_object_begin, obs_object_end, obs_forget
+ *
+ * All of it is inlined, so the cursor is in registers.
+ */
+#ifndef TOPSTAT_OBS_H
+#define TOPSTAT_OBS_H
+
+#include "observe/host.h"
+
+struct obs {
+	struct ts_bank *bank; /* of this CPU */
+	struct ts_config *config; /* of the bank's tables */
+	struct ts_object *object; /* NULL: totals alone */
+	u64 *quiet; /* the object's word for ts_quiet(); NULL: it has none */
+	u64 now; /* jiffies */
+	u32 generation; /* of the settings */
+	u32 number; /* of the bank */
+	u32 tables; /* by bit: whose pushes are quiet */
+	u32 is_quiet; /* nothing is to be ordered */
+	u32 refused; /* there should be an object */
+	int claimed; /* tables may be ordered */
+};
+
+TS_INLINE u32 obs_at(u32 number, u32 table);
+TS_INLINE u32 obs_type(u32 number, u32 table);
+
+TS_INLINE ts_view obs_view(u32 number, u32 table)
+{
+	u32 mask = constants.shape.entries_mask, at = obs_at(number, table), id = offsetof(struct ts_object, id);
+
+	if (obs_type(number, table) == TS_STATIC)
+		return ts_view_of(mask, TS_STATIC, at, id);
+	return ts_view_of(mask, TS_DYNAMIC, at, id);
+}
+
+TS_INLINE struct ts_table *obs_table(struct ts_bank *bank, u32 table)
+{
+	return ts_bank_table(bank, table, constants.shape.table_stride);
+}
+
+/* Whether the table is on: for who would have to look for an object in vain. */
+TS_INLINE int obs_is_on(u32 number, u32 table)
+{
+	return settings.config[number][table].enabled;
+}
+
+/* Without the claim. 0: there is no such bank. */
+TS_INLINE int obs_open(struct obs *x, u32 number, u64 now)
+{
+	x->bank = host_bank(host_cpu(), number);
+	if (!x->bank)
+		return 0;
+	x->config = settings.config[ts_bound(number, HOST_BANKS - 1)];
+	x->generation = settings.all.generation;
+	x->now = now;
+	x->number = number;
+	x->object = NULL;
+	x->quiet = NULL;
+	x->tables = 0;
+	x->is_quiet = 0;
+	x->refused = 0;
+	x->claimed = 0;
+	ts_bank_to(x->bank, constants.shape.table_stride, x->config, x->generation, now);
+	return 1;
+}
+
+/* The same at a moment that has been read already. */
+TS_INLINE int obs_begin_at(struct obs *x, u32 number, struct ts_object *o, u64 now)
+{
+	if (!obs_open(x, number, now))
+		return 0;
+	x->object = o;
+	x->claimed = ts_bank_enter(x->bank);
+	return 1;
+}
+
+TS_INLINE int obs_begin(struct obs *x, u32 number, struct ts_object *o)
+{
+	return obs_begin_at(x, number, o, host_jiffies());
+}
+
+/* `tables`: a bit for each that such events add to. `quiet`: a word of the object for these, 0 in a new one. */
+TS_INLINE int obs_begin_quiet(struct obs *x, u32 number, struct ts_object *o, u32 tables, u64 *quiet)
+{
+	if (!obs_open(x, number, host_jiffies()))
+		return 0;
+	x->object = o;
+	x->quiet = quiet;
+	x->tables = tables;
+	return 1;
+}
+
+/* Whether nothing is to be ordered. Else it is begun to order. */
+TS_INLINE int obs_is_quiet(struct obs *x)
+{
+	if (ts_quiet(*x->quiet, x->generation, x->now)) {
+		x->is_quiet = 1;
+		return 1;
+	}
+	x->claimed = ts_bank_enter(x->bank);
+	return 0;
+}
+
+TS_INLINE int obs_begin_total_at(struct obs *x, u32 number, u32 refused, u64 now)
+{
+	if (!obs_open(x, number, now))
+		return 0;
+	x->refused = refused;
+	return 1;
+}
+
+TS_INLINE int obs_begin_total(struct obs *x, u32 number, u32 refused)
+{
+	return obs_begin_total_at(x, number, refused, host_jiffies());
+}
+
+/* What may now be done again by others; and until when the object's next pushes are quiet. */
+TS_INLINE void obs_end(struct obs *x)
+{
+	u64 until = ~0ULL;
+	u32 table;
+
+	ts_bank_leave(x->bank, x->claimed);
+	if (!x->quiet || x->is_quiet || !x->config[0].quiet)
+		return;
+	for (table = 0; table < TS_BANK_TABLES; table++) {
+		void *w = (char *)x->object + obs_at(x->number, table);
+
+		if (!(x->tables & 1U << table))
+			continue;
+		until = ts_quiet_until(until, &x->bank->tick[table], &x->config[table],
+				       obs_type(x->number, table) == TS_STATIC ? ((struct ts_count *)w)->ordered :
+										   ((struct ts_window *)w)->ordered);
+	}
+	ts_write(*x->quiet, ts_quiet_word(x->generation, until));
+}
+
+TS_INLINE void obs_push_total(struct obs *x, u32 table, u32 part, u64 amount)
+{
+	struct ts_table *t = obs_table(x->bank, table);
+
+	ts_push_total(t, &x->bank->tick[table], part, amount);
+	if (x->refused)
+		ts_refuse(t, &x->bank->tick[table], amount);
+}
+
+TS_INLINE void obs_push_object(struct obs *x, u32 table, u32 part, u64 amount)
+{
+	void *w = (char *)x->object + obs_at(x->number, table);
+	struct ts_table *t = obs_table(x->bank, table);
+	struct ts_tick *tick = &x->bank->tick[table];
+
+	if (obs_type(x->number, table) == TS_STATIC) {
+		if (x->is_quiet)
+			ts_push_static_quiet(t, w, part, amount);
+		else
+			ts_push_static(t, tick, &x->config[table], obs_view(x->number, table), x->claimed,
+				       x->object->self, x->object->id, w, part, amount);
+	} else if (x->is_quiet) {
+		ts_push_quiet(t, tick, w, part, amount);
+	} else {
+		ts_push(t, tick, &x->config[table], obs_view(x->number, table), x->claimed,
+			x->object->self, x->object->id, w, part, amount);
+	}
+}
+
+/* Also of 0: the object is then ordered. */
+TS_INLINE void obs_add(struct obs *x, u32 table, u32 part, u64 amount)
+{
+	if (!x->config[table].enabled)
+		return;
+	if (x->object)
+		obs_push_object(x, table, part, amount);
+	else
+		obs_push_total(x, table, part, amount);
+}
+
+/* What an event need not have any of. */
+TS_INLINE void obs_add_any(struct obs *x, u32 table, u32 part, u64 amount)
+{
+	if (amount)
+		obs_add(x, table, part, amount);
+}
+
+/* The moment of a table's clock that was `ns` ago, if its jiffies then are known. */
+TS_INLINE u64 obs_since(const struct obs *x, u32 table, u64 jiffies, u64 ns)
+{
+	return x->config[table].precise ? x->bank->tick[table].now - ns : jiffies;
+}
+
+/* Amounts that can be spread: see spread.h. A longer time, of more than a day, counts to now. */
+#define OBS_SPREAD_MAX (1ULL << (64 - TS_SPREAD_SHIFT - 1))
+
+/* The same where they are not known. */
+TS_INLINE u64 obs_since_ns(const struct obs *x, u32 table, u64 ns)
+{
+	const struct ts_config *c = &x->config[table];
+	const struct ts_tick *tick = &x->bank->tick[table];
+	u64 slide = c->slide, tick_ns, ticks;
+
+	if (!slide || ns >= OBS_SPREAD_MAX)
+		return tick->now;
+	tick_ns = (u64)c->period_ms * (1000000 / TS_SLIDES) / slide;
+	ticks = tick_ns ? ns / tick_ns : 0;
+	return ticks < tick->now ? tick->now - ticks : 0;
+}
+
+/* To a window of a table that was spread already. */
+TS_INLINE void obs_spread(struct obs *x, u32 table, struct ts_window *w, u32 part, u64 early, u64 since)
+{
+	struct ts_tick *tick = &x->bank->tick[table];
+
+	if (ts_unlikely(w->slide != tick->slide))
+		ts_window_begin_since(w, tick, &x->config[table], since);
+	if (ts_unlikely(early))
+		ts_window_spread(w, tick, since, early, part);
+}
+
+/* What of it came before this slide, which is added to the total: total before object (P1). */
+TS_INLINE u64 obs_spread_total(struct obs *x, u32 table, u32 part, u64 amount, u64 since)
+{
+	struct ts_tick *tick = &x->bank->tick[table];
+	u64 early = ts_spread_early(tick, since, tick->now, amount);
+
+	if (ts_unlikely(early))
+		ts_window_spread(&obs_table(x->bank, table)->total, tick, since, early, part);
+	return early;
+}
+
+/* `since`: of obs_since(), or obs_since_ns(). A dynamic table. */
+TS_INLINE void obs_add_since(struct obs *x, u32 table, u32 part, u64 amount, u64 since)
+{
+	u64 early;
+
+	if (!x->config[table].enabled)
+		return;
+	early = obs_spread_total(x, table, part, amount, since);
+	if (!x->object) {
+		struct ts_table *t = obs_table(x->bank, table);
+
+		ts_push_total(t, &x->bank->tick[table], part, amount - early);
+		if (x->refused)
+			ts_refuse(t, &x->bank->tick[table], amount);
+		return;
+	}
+	obs_spread(x, table, (void *)((char *)x->object + obs_at(x->number, table)), part, early, since);
+	obs_push_object(x, table, part, amount - early);
+}
+
+/* What is nobody's, such as idle time, and is shown all the same. A dynamic table. */
+TS_INLINE void obs_add_unranked(struct obs *x, u32 table, struct ts_window *w, u64 amount, u64 since)
+{
+	struct ts_tick *tick = &x->bank->tick[table];
+	u64 early;
+
+	if (!x->config[table].enabled)
+		return;
+	early = obs_spread_total(x, table, 0, amount, since);
+	ts_push_total(obs_table(x->bank, table), tick, 0, amount - early);
+	obs_spread(x, table, w, 0, early, since);
+	ts_window_add(w, tick, 0, amount - early);
+}
+
+/* The same for a static table. */
+TS_INLINE void obs_add_unranked_count(struct obs *x, u32 table, struct ts_count *w, u64 amount)
+{
+	if (x->config[table].enabled)
+		ts_push_static_quiet(obs_table(x->bank, table), w, 0, amount);
+}
+
+TS_INLINE void obs_refuse(struct obs *x, u32 table, u64 most)
+{
+	if (most && x->config[table].enabled)
+		ts_refuse(obs_table(x->bank, table), &x->bank->tick[table], most);
+}
+
+TS_INLINE void obs_opaque(struct obs *x, u32 table, u64 most)
+{
+	if (most && x->config[table].enabled)
+		ts_push_opaque(obs_table(x->bank, table), &x->bank->tick[table], most);
+}
+
+/* The object at this address has ended: this CPU's tables forget it at once. Others see that its id is 0. */
+TS_APART int obs_forget(u32 number, u64 self)
+{
+	struct ts_bank *bank = host_bank(host_cpu(), number);
+	u32 table;
+
+	if (!bank || !ts_bank_enter(bank))
+		return 0;
+	for (table = 0; table < TS_BANK_TABLES; table++)
+		ts_forget(obs_table(bank, table), self, constants.shape.entries_mask);
+	ts_bank_leave(bank, 1);
+	return 0;
+}
+
+/* The object may be pushed to from now on. Nobody else begins it just now. */
+TS_INLINE void obs_object_begin(struct ts_object *o, u32 sample, u64 id)
+{
+	o->self = (u64)(unsigned long)o;
+	ts_wmb(); /* whoever sees the id sees all of the object */
+	ts_write(o->id, id);
+	ts_add(&census[sample].begun, 1);
+}
+
+/* It leaves all tables; what was pushed to it stays in the totals. False: it has ended before. */
+TS_INLINE int obs_object_end(struct ts_object *o, u32 sample)
+{
+	u64 id = ts_read(o->id);
+	u32 i;
+
+	if (!id || !ts_cas(&o->id, id, 0))
+		return 0;
+	ts_add(&census[sample].ended, 1);
+	for (i = 0; i < HOST_SAMPLE_BANKS; i++)
+		obs_forget(sample * HOST_SAMPLE_BANKS + i, o->self);
+	return 1;
+}
+
+#if defined(__bpf__)
+#include "observe/host_cold.bpf.h"
+#endif
+
+#endif /* TOPSTAT_OBS_H */
