@@ -4,7 +4,7 @@
 
 use std::cell::Cell;
 use std::fs::File;
-use std::os::fd::{AsRawFd as _, FromRawFd as _};
+use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,266 +12,111 @@ use std::time::{Duration, Instant};
 use libtest_mimic::{Arguments, Completion, Trial};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{cgroup, injected, netns, pace, scratch, taskstats};
+use crate::need::Need;
+use crate::pace;
 
-/// What a test needs of the host and of whoever runs it.
+/// Where else than on the host that builds topstat a test is asked for, and why. scripts/vm-suite and .ci/run choose by
+/// these; what stands on no test is not asked there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// All that loading eBPF needs.
-    Root,
-    /// Network namespaces, veth and bridges, by the `ip` command.
-    Netns,
-    /// That the kernel does this, in a network namespace of its own: words for the `ip` command.
-    Ip(&'static str),
-    /// WireGuard, and `wg`, which sets its keys.
-    WireGuard,
-    /// TLS in the kernel.
-    KernelTls,
-    /// Sockets of this type and protocol, of IPv4.
-    Protocol(i32, i32),
-    /// An IPv6 loopback.
-    Ipv6,
-    /// A mounted cgroup v2 hierarchy in which a group can be made.
-    CgroupV2,
-    /// A v1 hierarchy that topstat asks, in which this process is not at the root, while it is in v2.
-    CgroupV1,
-    /// A kernel that mounts FUSE.
-    Fuse,
-    /// `net.core.optmem_max` of a network namespace's own.
-    OptmemPerNetns,
-    /// Delay accounting, and taskstats to compare with.
-    Delays,
-    /// Temporary files on a block device, which can be read past the page cache.
-    BlockDevice,
-    /// A hierarchy of the memory controller in which a group can be made.
-    MemoryLimit,
-    /// A controller that throttles reads from the disk of temporary files.
-    Throttle,
-    /// systemd-analyze, which knows what units may say.
-    SystemdAnalyze,
-    /// systemd as process 1, of a host that is the tests' own: they install a service.
-    Systemd,
-    /// Two CPUs that the test may use.
-    TwoCpus,
-    /// A CPU that may be taken offline: the host is the tests' own.
-    SpareCpu,
-    /// That processes may be made real-time ones.
-    RealTime,
-    /// That the next pid can be chosen.
-    NextPid,
-    /// A kernel that asks another process what to do with a system call.
-    Notify,
-    /// make(1) and a C compiler.
-    Compiler,
-    /// That user namespaces may be made, by unshare(1).
-    UserNamespace,
-    /// A kernel that ends the connection of a FUSE file system that does not answer (Linux 6.15).
-    FuseTimeout,
-    /// More time than a usual run of the tests should take: `make soak` has it.
-    Minutes,
-    /// A kernel that injects faults.
-    FaultInjection,
-    /// A kernel that looks for memory that nothing points to.
-    LeakDetector,
+pub enum Tag {
+    /// What depends on the kernel: each kind of socket and owner is counted, tasks are, and programs can be attached,
+    /// detached and replaced. Not what asserts a cost in real time: an emulated CPU tells nothing of it.
+    EveryKernel,
+    /// The same, where kernels between the oldest and the newest that count alike differed in nothing so far.
+    OuterKernels,
+    /// What is computed from that, by code that is the same everywhere: of one kernel, the oldest that all of topstat is for.
+    Computed,
+    /// The daemon and its files: of one kernel, the newest.
+    Daemon,
+    /// Where objects come and go: on kernels that look for overruns and use after free.
+    ComeAndGo,
+    /// The same where it takes such a kernel long, or it has to inject faults: on the one that looks for everything.
+    Checked,
+    /// A service under a real service manager.
+    Service,
+    /// What compilers, the C library and tools of another distribution may have made different on the same kernel.
+    Distribution,
 }
 
-/// For how many seconds things are watched that might grow. Nobody waits for that unless this says so.
-pub const SOAK_SECONDS: &str = "TOPSTAT_SOAK_SECONDS";
+impl Tag {
+    const ALL: [(&'static str, Tag); 8] = [
+        ("every-kernel", Tag::EveryKernel),
+        ("outer-kernels", Tag::OuterKernels),
+        ("computed", Tag::Computed),
+        ("daemon", Tag::Daemon),
+        ("come-and-go", Tag::ComeAndGo),
+        ("checked", Tag::Checked),
+        ("service", Tag::Service),
+        ("distribution", Tag::Distribution),
+    ];
 
-/// Says that CPUs of this host may be taken offline, as scripts/vm-suite does in guests.
-const SPARE_CPU: &str = "TOPSTAT_LIVE_SPARE_CPU";
-
-/// Says that the tests may install a service here, as scripts/vm-suite does in guests.
-const SYSTEMD: &str = "TOPSTAT_LIVE_SYSTEMD";
-
-/// The first version of systemd-analyze that judges a unit which isn't installed.
-const SYSTEMD_OFFLINE: u32 = 250;
-
-/// Why systemd-analyze is not what tests need.
-fn no_analyze() -> Option<String> {
-    let asked = std::process::Command::new("systemd-analyze").arg("--version").output();
-    match asked {
-        Err(e) => Some(format!("needs systemd-analyze: {e}")),
-        Ok(output) => {
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            let version = text.split_whitespace().nth(1).and_then(|number| number.parse::<u32>().ok());
-            let old = version.is_none_or(|version| version < SYSTEMD_OFFLINE);
-            old.then(|| format!("needs systemd-analyze {SYSTEMD_OFFLINE} or later, not {}", text.trim()))
-        }
+    fn of(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.iter().find(|(known, _)| *known == name);
+        found.map(|(_, tag)| *tag).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|(known, _)| *known).collect();
+            format!("{TAGS}: there is no tag '{name}': there are {}", names.join(", "))
+        })
     }
-}
-
-/// Where the next pid is said, less one.
-pub const NEXT_PID: &str = "/proc/sys/kernel/ns_last_pid";
-
-/// Makes the calling thread a real-time one, which takes its CPU from all others that are not, until it waits.
-pub fn real_time() -> std::io::Result<()> {
-    // SAFETY: the structure is plain, and lives as long as the call.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &libc::sched_param { sched_priority: 10 }) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
-}
-
-impl Need {
-    /// Why it is not met.
-    fn missing(self) -> Option<String> {
-        match self {
-            Need::Root if !rustix::process::geteuid().is_root() => Some("needs root".to_owned()),
-            Need::Root => None,
-            Need::Netns => netns::missing(),
-            Need::Ip(words) => netns::refused(words).map(|e| format!("the kernel does not do this: {e}")),
-            Need::WireGuard => {
-                let asked = std::process::Command::new("wg").arg("--version").output();
-                let no_tool = asked.err().map(|e| format!("needs wg (wireguard-tools): {e}"));
-                no_tool.or_else(|| Need::Ip("link add test type wireguard").missing())
-            }
-            Need::KernelTls => no_kernel_tls().err().map(|e| format!("needs TLS in the kernel: {e}")),
-            Need::Protocol(kind, protocol) => {
-                // SAFETY: it takes numbers.
-                let socket = unsafe { libc::socket(libc::AF_INET, kind | libc::SOCK_CLOEXEC, protocol) };
-                if socket < 0 {
-                    let e = std::io::Error::last_os_error();
-                    return Some(format!("needs sockets of protocol {protocol}: {e}"));
-                }
-                // SAFETY: just opened, and nobody else's.
-                drop(unsafe { std::os::fd::OwnedFd::from_raw_fd(socket) });
-                None
-            }
-            Need::Ipv6 => std::net::UdpSocket::bind("[::1]:0").err().map(|e| format!("needs IPv6 on loopback: {e}")),
-            Need::CgroupV2 => cgroup::v2_missing(),
-            Need::CgroupV1 => cgroup::v1_missing(),
-            Need::Fuse => std::fs::File::open("/dev/fuse").err().map(|e| format!("needs FUSE: /dev/fuse: {e}")),
-            Need::OptmemPerNetns => netns::optmem_missing(),
-            Need::Delays => taskstats::missing(),
-            Need::BlockDevice => scratch::no_device(),
-            Need::MemoryLimit => cgroup::memory_missing(),
-            Need::Throttle => cgroup::throttle_missing(),
-            Need::SystemdAnalyze => no_analyze(),
-            Need::Systemd if std::env::var_os(SYSTEMD).is_none_or(|said| said != "1") => {
-                Some(format!("installs a service and restarts it: {SYSTEMD}=1 allows it"))
-            }
-            // As sd_booted(3) does.
-            Need::Systemd => {
-                let booted = std::fs::symlink_metadata("/run/systemd/system");
-                booted.err().map(|e| format!("needs systemd as process 1: /run/systemd/system: {e}"))
-            }
-            Need::TwoCpus => crate::two_cpus().is_none().then(|| "needs two CPUs".to_owned()),
-            Need::SpareCpu if std::env::var_os(SPARE_CPU).is_none_or(|said| said != "1") => {
-                Some(format!("takes a CPU from all who run here: {SPARE_CPU}=1 allows it"))
-            }
-            Need::SpareCpu => Need::TwoCpus.missing(),
-            Need::RealTime => std::thread::spawn(real_time)
-                .join()
-                .expect("a thread that becomes a real-time one")
-                .err()
-                .map(|e| format!("needs real-time processes: {e}")),
-            Need::NextPid => {
-                let found = std::fs::metadata(NEXT_PID).err();
-                found.map(|e| format!("needs a kernel with CONFIG_CHECKPOINT_RESTORE: {NEXT_PID}: {e}"))
-            }
-            Need::UserNamespace => {
-                let asked = std::process::Command::new("unshare").args(["-Ur", "true"]).output();
-                let made = asked.is_ok_and(|output| output.status.success());
-                (!made).then(|| "needs user namespaces: unshare -Ur".to_owned())
-            }
-            Need::Notify => {
-                let actions = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail");
-                let there = actions.is_ok_and(|actions| actions.split_whitespace().any(|name| name == "user_notif"));
-                (!there).then(|| "needs a kernel with CONFIG_SECCOMP_FILTER".to_owned())
-            }
-            Need::FuseTimeout => {
-                let found = std::fs::metadata("/proc/sys/fs/fuse/default_request_timeout").err();
-                found.map(|e| format!("needs timeouts of FUSE requests (Linux 6.15): {e}"))
-            }
-            Need::Minutes => std::env::var_os(SOAK_SECONDS)
-                .is_none_or(|said| said.is_empty())
-                .then(|| format!("takes minutes: part of make soak, by {SOAK_SECONDS}")),
-            Need::FaultInjection => injected::missing(),
-            Need::LeakDetector => injected::no_leaks(),
-            Need::Compiler => {
-                let there = |tool: &str| {
-                    let asked = std::process::Command::new(tool).arg("--version").output();
-                    asked.is_ok_and(|output| output.status.success())
-                };
-                (!there("make") || !there("cc")).then(|| "needs make and cc".to_owned())
-            }
-        }
-    }
-}
-
-/// Whether a connection can't be TLS's.
-fn no_kernel_tls() -> std::io::Result<()> {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-    let socket = std::net::TcpStream::connect(listener.local_addr()?)?;
-    // SAFETY: the name is there, and as long as is said.
-    match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_ULP, c"tls".as_ptr().cast(), 4) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
-}
-
-/// Groups of tests of samples that a kernel may be too old for: why it is.
-fn too_old(group: &str) -> Option<String> {
-    let of_tasks = ["tasks", "tasks_cli", "task_tables", "delays", "crowd"].contains(&group);
-    let there = || Need::Root.missing().is_some() || libbpf_rs::MapType::TaskStorage.is_supported().unwrap_or(true);
-    (of_tasks && !there()).then(|| "needs a kernel with task storage (Linux 5.11)".to_owned())
 }
 
 /// A test.
 pub struct Case {
-    /// Its name: `module::what_holds`.
+    /// Its name: `what_holds`.
     pub name: &'static str,
     /// What it needs.
     pub needs: &'static [Need],
-    /// Whether it may run while others do: it neither measures nor makes load, takes no snapshot whose rows or totals are
-    /// asserted, and changes nothing that all share (sysctls, limits, CPUs, delay accounting).
+    /// Where it is asked for.
+    pub tags: &'static [Tag],
+    /// Whether it may run while others do: it measures nothing that they could disturb, takes no snapshot whose rows or
+    /// totals are asserted, and changes nothing that all share (sysctls, limits, CPUs, delay accounting).
     pub beside: bool,
     /// The test itself; it fails by panicking.
     pub run: fn(),
 }
 
-/// Writes the name of a test's function beside it: `case!(function, Need …)`.
+/// Writes the name of a test's function beside it: `case!(function, Need …; Tag …)`.
 #[macro_export]
 macro_rules! case {
-    ($run:path $(, $need:ident)* $(,)?) => {
-        $crate::Case { name: stringify!($run), needs: &[$($crate::Need::$need),*], beside: false, run: $run }
+    ($run:path $(, $need:ident $(($($argument:expr),+))?)* $(; $($tag:ident),+)?) => {
+        $crate::Case {
+            name: stringify!($run),
+            needs: const { &[$($crate::Need::$need $(($($argument),+))?),*] },
+            tags: &[$($($crate::Tag::$tag),+)?],
+            beside: false,
+            run: $run,
+        }
     };
 }
 
 /// The same of a test that may run while others do: see [`Case::beside`].
 #[macro_export]
 macro_rules! beside {
-    ($run:path $(, $need:ident)* $(,)?) => {
-        $crate::Case { beside: true, ..$crate::case!($run $(, $need)*) }
+    ($($case:tt)*) => {
+        $crate::Case { beside: true, ..$crate::case!($($case)*) }
     };
 }
 
 /// So many run side by side: they wait more than they compute.
 const BESIDE: usize = 4;
 
-/// How often a test is tried whose tables were full of other people's traffic.
+/// How often a test is tried that others have disturbed.
 const ATTEMPTS: u32 = 4;
 /// How long to wait for them to be done.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 thread_local! {
-    /// Of the test that runs on this thread.
-    static CROWDED: Cell<bool> = const { Cell::new(false) };
-    static ONCE: Cell<bool> = const { Cell::new(false) };
-    /// Its place among the notes.
+    /// Of the test that runs on this thread: its place among the notes.
     static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// For a test that allows for other traffic itself: if it fails it has failed. To be called by the test's own thread.
-pub fn once() {
-    ONCE.set(true);
-}
+/// Why an attempt shows nothing.
+struct Disturbed(String);
 
-/// Says that other traffic may have come in between: a snapshot's rows were all taken, some of them by sockets that are
-/// not the tests', or there is more in the total than the test has sent. If the test fails it is tried again. To be called by the test's own thread.
-pub fn crowded() {
-    CROWDED.set(true);
+/// Ends an attempt of a test: what it has found is explained by others who use the same kernel, by a witness that is not
+/// topstat (see [`Witness`](crate::Witness)). It is tried again, a few times; each is printed, and counted at the end. Nothing
+/// else is ever tried again: a panic is a failure.
+pub fn disturbed(reason: impl Into<String>) -> ! {
+    std::panic::resume_unwind(Box::new(Disturbed(reason.into())))
 }
 
 /// Why a test that has begun could not be done here.
@@ -311,23 +156,50 @@ fn alone() -> Option<File> {
     Some(lock)
 }
 
-/// Parts of names, separated by blanks: of the tests that the command line asks for, which takes one part only, those
-/// are run that have one of these.
+/// Names of tests, or what they begin with, separated by blanks: those are run of which a name has it, from its beginning
+/// or behind a `::`. The command line takes one part only.
 const ONLY: &str = "TOPSTAT_LIVE_ONLY";
+
+/// Names of tags, separated by blanks: the tests are run that have one of them.
+const TAGS: &str = "TOPSTAT_LIVE_TAGS";
 
 /// What libtest's programs end with when a test failed.
 const FAILED: u8 = 101;
 
-/// Runs the tests that the command line asks for.
+/// What is to be run.
+struct Choice {
+    names: Vec<String>,
+    tags: Vec<Tag>,
+}
+
+impl Choice {
+    fn new(names: &str, tags: &str) -> Result<Self, String> {
+        let names = names.split_whitespace().map(str::to_owned).collect();
+        Ok(Self { names, tags: tags.split_whitespace().map(Tag::of).collect::<Result<_, _>>()? })
+    }
+
+    fn has(&self, name: &str, tags: &[Tag]) -> bool {
+        let named = |part: &String| name.starts_with(part) || name.contains(&format!("::{part}"));
+        (self.names.is_empty() || self.names.iter().any(named))
+            && (self.tags.is_empty() || self.tags.iter().any(|tag| tags.contains(tag)))
+    }
+}
+
+/// Runs the tests that the command line and the environment ask for.
 pub fn run(cases: Vec<(&'static str, Vec<Case>)>) -> ExitCode {
     let arguments = Arguments::from_args();
     let _lock = (!arguments.list).then(alone);
-    let only = std::env::var(ONLY).unwrap_or_default();
-    let wanted = |trial: &Trial| only.is_empty() || only.split_whitespace().any(|part| trial.name().contains(part));
+    let said = |name: &str| std::env::var(name).unwrap_or_default();
+    let choice = Choice::new(&said(ONLY), &said(TAGS)).unwrap_or_else(|e| panic!("{e}"));
     let (mut beside, mut one_by_one) = (Vec::new(), Vec::new());
-    for (group, case) in cases.into_iter().flat_map(|(group, cases)| cases.into_iter().map(move |case| (group, case))) {
-        let part = if case.beside { &mut beside } else { &mut one_by_one };
-        part.extend(Some(trial(group, case)).filter(wanted));
+    for (module, case) in
+        cases.into_iter().flat_map(|(module, cases)| cases.into_iter().map(move |case| (module, case)))
+    {
+        let name = format!("{module}::{}", case.name);
+        if choice.has(&name, case.tags) {
+            let part = if case.beside { &mut beside } else { &mut one_by_one };
+            part.push(trial(name, case));
+        }
     }
     // Guests have as many CPUs as one of the host's.
     let threads = if pace::slowdown() > 1 { 1 } else { BESIDE };
@@ -336,17 +208,46 @@ pub fn run(cases: Vec<(&'static str, Vec<Case>)>) -> ExitCode {
         libtest_mimic::run(&Arguments { test_threads: Some(threads), ..arguments.clone() }, trials)
     };
     let failed = [(beside, threads), (one_by_one, 1)].map(|(trials, threads)| conclude(trials, threads).has_failed());
-    for (title, lines) in notes().iter() {
+    let notes = notes();
+    for (title, lines) in notes.iter() {
         println!("{title}\n    {}", lines.join("\n    "));
     }
+    let again = notes.iter().flat_map(|(_, lines)| lines).filter(|line| line.starts_with(AGAIN)).count();
+    println!("attempts that others have disturbed, tried again: {again}");
     if failed.contains(&true) { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
 }
 
-fn trial(group: &'static str, case: Case) -> Trial {
-    let name = format!("{group}::{}", case.name.trim_start_matches("self::"));
+/// What the note of an attempt begins with that is tried again.
+const AGAIN: &str = "tried again:";
+
+/// How a test went that has not failed.
+enum Done {
+    Passed,
+    Skipped(String),
+}
+
+/// Runs a test, and again where it was disturbed, which is reported. Panics with what it panics with; the error is that no
+/// attempt was undisturbed.
+fn attempts(run: impl Fn(), pause: Duration, report: impl Fn(String)) -> Result<Done, String> {
+    for attempt in 1..=ATTEMPTS {
+        let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(&run)) else { return Ok(Done::Passed) };
+        let reason = match panic.downcast::<Disturbed>() {
+            Ok(disturbed) => disturbed.0,
+            Err(panic) => match panic.downcast::<Skipped>() {
+                Ok(skipped) => return Ok(Done::Skipped(skipped.0)),
+                Err(panic) => std::panic::resume_unwind(panic),
+            },
+        };
+        report(format!("{AGAIN} attempt {attempt} of {ATTEMPTS} was disturbed: {reason}"));
+        std::thread::sleep(pause);
+    }
+    Err(format!("others have disturbed all of {ATTEMPTS} attempts: see above"))
+}
+
+fn trial(name: String, case: Case) -> Trial {
     let title = name.clone();
     Trial::ignorable_test(name, move || {
-        if let Some(reason) = case.needs.iter().find_map(|need| need.missing()).or_else(|| too_old(group)) {
+        if let Some(reason) = case.needs.iter().find_map(|need| need.missing()) {
             return Ok(Completion::ignored_with(reason));
         }
         let begun = Instant::now();
@@ -354,20 +255,61 @@ fn trial(group: &'static str, case: Case) -> Trial {
         NUMBER.set(Some(noted.len()));
         noted.push((title.clone(), Vec::new()));
         drop(noted);
-        for attempt in 1.. {
-            CROWDED.set(false);
-            ONCE.set(false);
-            let Err(panic) = std::panic::catch_unwind(case.run) else { break };
-            if let Some(Skipped(reason)) = panic.downcast_ref() {
-                return Ok(Completion::ignored_with(reason));
-            }
-            if attempt == ATTEMPTS || ONCE.get() || !CROWDED.get() {
-                std::panic::resume_unwind(panic);
-            }
-            note(format!("attempt {attempt} failed among other traffic, which filled the tables; trying again"));
-            std::thread::sleep(PATIENCE);
+        let report = |said: String| {
+            eprintln!("{title}: {said}");
+            note(said);
+        };
+        if let Done::Skipped(reason) = attempts(case.run, PATIENCE, report)? {
+            return Ok(Completion::ignored_with(reason));
         }
         note(format!("{:.1} s", begun.elapsed().as_secs_f64()));
         Ok(Completion::Completed)
     })
+}
+
+/// What the harness itself promises, in the form of its cases: run by a test, with others.
+pub mod itself {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::{ATTEMPTS, AssertUnwindSafe, Choice, Done, Duration, Tag, attempts, disturbed, skip};
+
+    /// How often it was run and that reported, and how it ended; `None`: it has failed.
+    fn tried(run: impl Fn(u32)) -> (u32, u32, Option<Done>) {
+        let (count, reports) = (AtomicU32::new(0), AtomicU32::new(0));
+        let counted = || run(count.fetch_add(1, Ordering::Relaxed) + 1);
+        let report = |said: String| {
+            assert!(said.contains("others, on purpose"), "{said}");
+            reports.fetch_add(1, Ordering::Relaxed);
+        };
+        let done = std::panic::catch_unwind(AssertUnwindSafe(|| attempts(counted, Duration::ZERO, report)));
+        (count.into_inner(), reports.into_inner(), done.ok().and_then(Result::ok))
+    }
+
+    /// A panic is never tried again, whatever has happened before; a disturbance is, and is a failure if it does not end.
+    pub fn only_what_was_disturbed_is_tried_again() {
+        let defect = || std::panic::resume_unwind(Box::new("a defect, on purpose"));
+        let others = || disturbed("others, on purpose");
+        assert!(matches!(tried(|_| ()), (1, 0, Some(Done::Passed))));
+        assert!(matches!(tried(|_| defect()), (1, 0, None)));
+        assert!(matches!(tried(|_| skip("not here")), (1, 0, Some(Done::Skipped(reason))) if reason == "not here"));
+        assert!(matches!(
+            tried(|attempt| if attempt < 3 {
+                others()
+            }),
+            (3, 2, Some(Done::Passed))
+        ));
+        assert!(matches!(tried(|attempt| if attempt < 2 { others() } else { defect() }), (2, 1, None)));
+        assert!(matches!(tried(|_| others()), (ATTEMPTS, ATTEMPTS, None)));
+    }
+
+    /// By whole parts of names, and by tags that there are.
+    pub fn tests_are_chosen_by_name_and_tag() {
+        let has = |names, tags, own: &[Tag]| Choice::new(names, tags).expect("tags").has("inet::owners::who", own);
+        assert!(has("", "", &[]));
+        assert!(has("owners::", "", &[]) && has("inet::", "", &[]) && has("x owners::wh", "", &[]));
+        assert!(!has("wners::", "", &[]) && !has("pins", "", &[]));
+        assert!(has("", "daemon computed", &[Tag::Computed]) && !has("", "daemon", &[Tag::Computed]));
+        assert!(!has("", "daemon", &[]) && !has("pins", "computed", &[Tag::Computed]));
+        assert!(Choice::new("", "daemons").is_err_and(|e| e.contains("'daemons'") && e.contains("come-and-go")));
+    }
 }

@@ -13,6 +13,7 @@ pub mod faults;
 pub mod harness;
 pub mod injected;
 pub mod instructions;
+pub mod need;
 pub mod nest;
 pub mod netns;
 pub mod offline;
@@ -23,10 +24,12 @@ pub mod tally;
 pub mod taskstats;
 pub mod truth;
 pub mod watch;
+pub mod witness;
 
 pub use busy::Busy;
 pub use daemon::Daemon;
-pub use harness::{Case, Need, note};
+pub use harness::{Case, Tag, note};
+pub use need::Need;
 pub use nest::Nest;
 pub use netns::Netns;
 pub use offline::Offline;
@@ -34,6 +37,7 @@ pub use role::Role;
 pub use scratch::Scratch;
 pub use truth::{Counts, End, Key};
 pub use watch::{View, Watch};
+pub use witness::{Transport, Witness};
 
 use std::time::{Duration, Instant};
 

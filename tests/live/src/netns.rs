@@ -35,9 +35,10 @@ pub(crate) fn missing() -> Option<String> {
         .err()
 }
 
-/// What `ip` says against these words in a network namespace of their own.
-pub(crate) fn refused(words: &str) -> Option<String> {
-    Netns::try_new("probe").and_then(|ns| try_ip(&format!("-n {} {words}", ns.name))).err()
+/// What `ip` says against these commands in a network namespace of their own; there may be several, with `; ` between.
+pub(crate) fn refused(commands: &str) -> Option<String> {
+    let ns = Netns::try_new("probe");
+    ns.and_then(|ns| commands.split("; ").try_for_each(|words| try_ip(&format!("-n {} {words}", ns.name)))).err()
 }
 
 pub(crate) fn optmem_missing() -> Option<String> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Other processes: the tests' own program, started again in a role. The roles themselves are the tests'.
 
+use std::ffi::CString;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -156,4 +157,10 @@ pub fn told() -> Option<String> {
         Ok(0) | Err(_) => None,
         Ok(_) => Some(line.trim_end().to_owned()),
     }
+}
+
+/// For a role: gives its thread a name, which is its process's where it is the first.
+pub fn name(comm: &str) {
+    let comm = CString::new(comm).expect("a name without zeroes");
+    rustix::thread::set_name(&comm).expect("set the name");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use topstat_load::{Config, Limits, Load, Plan, Proto, UdpServer};
 
-use crate::{End, Key, Watch, harness, limits, two_cpus};
+use crate::{End, Key, Watch, Witness, limits, two_cpus};
 
 /// The tables that are compared: packets and bytes of each socket, nothing aging.
 pub const TABLES: [&str; 2] = ["udp_v4/conns_pps", "udp_v4/conns_bytes"];
@@ -84,14 +84,12 @@ impl Tally {
         }
     }
 
-    /// The same, and that there is nothing else in the totals: where this is all that the test takes, it is tried again.
-    pub fn check_alone(&self, watch: &mut Watch, title: &str) {
+    /// The same, and that there is nothing else in the totals, by a witness that has looked on since the observers were
+    /// attached.
+    pub fn check_alone(&self, watch: &mut Watch, witness: &Witness, title: &str) {
         self.check(watch, title);
         let view = watch.snapshot(TABLES[0]);
-        if view.snapshot.total > self.packets() {
-            harness::crowded();
-        }
-        assert_eq!(view.snapshot.total, self.packets(), "{title}: {}", view.summary());
+        witness.assert_packets(view.snapshot.total, self.packets(), title);
     }
 
     /// The key of one end of one of the sockets.

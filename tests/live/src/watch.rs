@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use topstat_kernel::{Options, Source, TableInfo};
 use topstat_model::{Field, Row, Snapshot, TableType, Unit};
 
-use crate::{Key, harness, role};
+use crate::Key;
 
 /// A period that no test outlasts: nothing ages, so a dynamic table holds all that was pushed.
 pub const ENDLESS_MS: u32 = 600_000;
@@ -107,10 +107,6 @@ impl View {
         }
         if snapshot.unit == Unit::Bits {
             assert!(sockets.iter().all(|s| s.value % 8 == 0), "{name}: bits are no whole bytes");
-        }
-        let foreign = |s: &Socket| s.pid.is_some_and(|pid| !role::is_own(pid));
-        if sockets.len() >= snapshot.top as usize && sockets.iter().any(foreign) {
-            harness::crowded();
         }
         CHECKED.fetch_add(1, Ordering::Relaxed);
         Self { snapshot, sockets }

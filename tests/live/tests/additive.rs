@@ -15,7 +15,7 @@ use topstat_load::{Config, Family, Limits, Load, Plan, Proto};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(thousands_of_snapshots_under_load, Root),
+        case!(thousands_of_snapshots_under_load, Root; Computed),
         case!(two_sources_do_not_disturb_each_other, Root),
         case!(the_total_is_what_was_carried_v4, Root),
         case!(the_total_is_what_was_carried_v6, Root, Ipv6),

@@ -6,17 +6,17 @@ use std::time::Duration;
 
 use topstat_live::truth::{self, key};
 use topstat_live::watch::endless;
-use topstat_live::{Case, End, Key, View, Watch, case, eventually, harness, limits, note, pace, two_cpus};
+use topstat_live::{Case, End, Key, View, Watch, case, eventually, limits, note, pace, two_cpus};
 use topstat_load::{Config, Dist, EndedBy, Limits, Load, Plan, Proto, RunReport, UdpServer};
 
 pub fn cases() -> Vec<Case> {
     vec![
         case!(tcp_1000_sockets, Root),
-        case!(tcp_10000_sockets, Root),
+        case!(tcp_10000_sockets, Root, FullSpeed),
         case!(udp_1000_sockets, Root),
-        case!(udp_10000_sockets, Root),
-        case!(with_churn, Root),
-        case!(after_the_top_has_closed, Root),
+        case!(udp_10000_sockets, Root, FullSpeed),
+        case!(with_churn, Root; ComeAndGo),
+        case!(after_the_top_has_closed, Root; Computed),
     ]
 }
 
@@ -89,7 +89,6 @@ fn assert_clean(report: &RunReport) {
 }
 
 fn tcp(sockets: usize) {
-    harness::once();
     let connections = sockets / 2;
     let mut load = Load::open(apart(Config { connections, ..Config::default() })).unwrap();
     load.run(&Plan::new(vec![1; connections]), &limits()).unwrap();
@@ -123,7 +122,6 @@ fn tcp_10000_sockets() {
 
 /// Datagrams are counted by the generator alone, packets too.
 fn udp(sockets: usize) {
-    harness::once();
     let connections = sockets / 2;
     let config = Config { proto: Proto::Udp, udp_server: UdpServer::PerClient, connections, ..Config::default() };
     let config = apart(config);
@@ -158,7 +156,6 @@ fn udp_10000_sockets() {
 /// Connections close, and new ones take their places, all the while. What has closed is not shown; what is there is
 /// ranked by what it did, and the packets that came after the close are not taken for lost memory.
 fn with_churn() {
-    harness::once();
     const CONNECTIONS: usize = 500;
     for (name, dist) in loads(CONNECTIONS) {
         let mut watch = Watch::load(&[PPS, BPS, BYTES], &endless());
@@ -218,7 +215,6 @@ fn with_churn() {
 
 /// More connections close than a table has entries: those that were turned away before are shown then.
 fn after_the_top_has_closed() {
-    harness::once();
     const CONNECTIONS: usize = 1500;
     const CLOSED: usize = 600;
     let mut load = Load::open(apart(Config { connections: CONNECTIONS, ..Config::default() })).unwrap();

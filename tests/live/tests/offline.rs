@@ -9,10 +9,13 @@ use topstat_live::watch::everything;
 use topstat_live::{Case, Daemon, Offline, View, Watch, case, limits, note, pace, two_cpus};
 use topstat_load::{Config, Load, Plan};
 
-use crate::right::assert_right;
+use crate::inet::right::assert_right;
 
 pub fn cases() -> Vec<Case> {
-    vec![case!(its_tables_are_as_they_were, Root, SpareCpu), case!(the_tree_tells_it, Root, Fuse, SpareCpu)]
+    vec![
+        case!(its_tables_are_as_they_were, Root, SpareCpu; Daemon),
+        case!(the_tree_tells_it, Root, Fuse, SpareCpu; Daemon),
+    ]
 }
 
 const PPS: &str = "tcp_v4/conns_pps";

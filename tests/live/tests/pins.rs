@@ -13,17 +13,17 @@ use topstat_live::nest::{self, inet};
 use topstat_live::netns::{self, Bridged};
 use topstat_live::tally::{TABLES, Tally};
 use topstat_live::watch::everything;
-use topstat_live::{Case, Nest, Role, case, drops, eventually, harness, limits, note, truth};
+use topstat_live::{Case, Nest, Role, Transport, Witness, case, drops, eventually, limits, note, truth};
 use topstat_load::{Addresses, Config, Limits, Load, Mode, Plan};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(found_replaced_and_removed, Root),
+        case!(found_replaced_and_removed, Root; EveryKernel, Distribution),
         case!(killed_while_it_loads, Root),
         case!(killed_at_random_moments, Root),
         case!(replaced_under_load, Root),
         case!(replaced_thousands_of_times, Root),
-        case!(replaced_while_segments_are_sent_again, Root, Netns),
+        case!(replaced_while_segments_are_sent_again, Root, Netns; OuterKernels),
     ]
 }
 
@@ -279,16 +279,17 @@ fn take_turns(nest: &Nest, time: Duration) -> u32 {
 fn replaced_thousands_of_times() {
     let nest = Nest::new("turns");
     drop(nest.adopt(&TABLES, &everything()));
+    let witness = Witness::new(Transport::Udp);
     let (mut watch, mut tally) = (nest.watch(), Tally::new());
     let turns = tally.during(|| take_turns(&nest, Duration::from_secs(2)));
     assert!(turns > 10, "only {turns} turns");
-    tally.check_alone(&mut watch, "turns");
+    tally.check_alone(&mut watch, &witness, "turns");
     note(format!("{turns} turns: all of {} packets", tally.packets()));
 }
 
 /// The same for what is counted behind a gate, while one packet in twenty is lost and its segment sent again. The kernel
 /// leaves out an event that comes while the same program runs on that CPU, and counts that; the socket's next event makes
-/// up for it. Where the last one may have been left out, it is tried again.
+/// up for it. So the last ones of as many sockets may be missing, and of no more.
 fn replaced_while_segments_are_sent_again() {
     const RETRANS: &str = "tcp_v4/conns_retrans";
     const CONNECTIONS: usize = 40;
@@ -320,15 +321,23 @@ fn replaced_while_segments_are_sent_again() {
     let truth = truth::settled(&load);
     let view = watch.snapshot(RETRANS);
     let left_out = left_out_by_the_kernel() - left_out;
-    if left_out > 0 {
-        harness::crowded();
-    }
+    let (mut again, mut behind) = (0, 0);
     for (key, truth) in &truth {
         let counted = view.find(*key).map_or((0, 0), |s| (s.rx, s.tx));
-        assert_eq!(counted, (0, truth.total_retrans), "{key:?}, {left_out} left out: {}", view.summary());
+        assert!(counted.0 == 0 && counted.1 <= truth.total_retrans, "{key:?}: {counted:?}, {truth:?}");
+        behind += u64::from(counted.1 < truth.total_retrans);
+        again += truth.total_retrans;
     }
-    let again: u64 = truth.values().map(|c| c.total_retrans).sum();
-    note(format!("{turns} turns: all of {again} segments sent again, {left_out} of the events left out by the kernel"));
+    assert!(
+        behind <= left_out,
+        "{behind} sockets lack segments, and {left_out} events were left out: {}",
+        view.summary()
+    );
+    note(format!(
+        "{turns} turns, {again} segments sent again: {behind} of {} sockets lack their last ones, {left_out} events were \
+         left out by the kernel",
+        truth.len()
+    ));
     assert!(turns > 10 && again > 100, "only {turns} turns and {again} segments sent again, so this shows nothing");
 }
 

@@ -19,7 +19,7 @@ use topstat_live::{Case, Nest, Role, case, note};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(settings_and_rows_stay, Root),
+        case!(settings_and_rows_stay, Root; Daemon),
         case!(what_is_missing_is_put_back, Root),
         case!(a_half_finished_upgrade_is_finished, Root),
         case!(a_reader_killed_amid_a_refill, Root),

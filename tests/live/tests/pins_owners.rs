@@ -23,11 +23,11 @@ use topstat_live::{Case, Nest, Role, Scratch, case, eventually, note};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(another_users_directory_is_refused, Root),
-        case!(a_race_with_a_link_removes_nothing_elsewhere, Root),
+        case!(another_users_directory_is_refused, Root; OuterKernels),
+        case!(a_race_with_a_link_removes_nothing_elsewhere, Root; OuterKernels),
         case!(a_race_in_roots_own_directory_removes_nothing_elsewhere, Root),
-        case!(links_are_followed_nowhere, Root),
-        case!(pins_of_another_user_are_refused, Root),
+        case!(links_are_followed_nowhere, Root; Daemon),
+        case!(pins_of_another_user_are_refused, Root; OuterKernels),
         case!(what_others_could_exchange_is_refused, Root),
         case!(unload_says_what_is_still_attached, Root),
     ]

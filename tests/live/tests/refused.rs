@@ -15,18 +15,18 @@ use topstat_live::injected::{self, Nth, Settings};
 use topstat_live::nest::inet;
 use topstat_live::role::{say, told};
 use topstat_live::watch::{endless, everything, table};
-use topstat_live::{Case, Nest, Role, Watch, case, eventually, harness, limits, note};
+use topstat_live::{Case, Nest, Role, Watch, case, eventually, limits, note};
 use topstat_load::{Config, Load, Plan, Proto, UdpServer};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(sockets_without_storage_at_random, Root, FaultInjection),
-        case!(tasks_without_storage_at_random, Root, FaultInjection),
-        case!(a_load_without_memory, Root, FaultInjection),
-        case!(a_load_whose_system_calls_fail, Root, FaultInjection),
-        case!(pinning_without_memory, Root, FaultInjection),
-        case!(pinning_whose_system_calls_fail, Root, FaultInjection),
-        case!(nothing_is_leaked, Root, LeakDetector),
+        case!(sockets_without_storage_at_random, Root, FaultInjection; Checked),
+        case!(tasks_without_storage_at_random, Root, FaultInjection; Checked),
+        case!(a_load_without_memory, Root, FaultInjection; Checked),
+        case!(a_load_whose_system_calls_fail, Root, FaultInjection; Checked),
+        case!(pinning_without_memory, Root, FaultInjection; Checked),
+        case!(pinning_whose_system_calls_fail, Root, FaultInjection; Checked),
+        case!(nothing_is_leaked, Root, LeakDetector; Checked),
     ]
 }
 
@@ -250,7 +250,6 @@ fn clean(way: &str, dir: &str) {
 /// What was attached, pushed, read and detached has given back all memory of the kernel.
 fn nothing_is_leaked() {
     const ROUNDS: usize = 3;
-    harness::once();
     let round = || {
         let mut watch = Watch::load(&[PPS, BYTES, "tcp_v4/conns_bytes"], &everything());
         let config = Config { proto: Proto::Udp, connections: 20, ..Config::default() };

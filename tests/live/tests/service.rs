@@ -21,13 +21,13 @@ use topstat_load::{Config, Load, Plan};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(once_it_serves_it_may_do_no_more_than_it_needs, Root, Fuse),
+        case!(once_it_serves_it_may_do_no_more_than_it_needs, Root, Fuse; Daemon, Distribution),
         case!(each_capability_that_is_kept_is_needed, Root),
-        case!(the_units_privileges_are_enough, Root, Fuse),
+        case!(the_units_privileges_are_enough, Root, Fuse; Distribution),
         case!(a_privilege_that_is_missing_is_named, Root, Fuse),
-        beside!(systemd_understands_the_unit, SystemdAnalyze),
+        beside!(systemd_understands_the_unit, SystemdAnalyze; Distribution),
         case!(systemd_is_told_what_it_waits_for, Root, Fuse),
-        beside!(a_configuration_sets_what_it_names_and_a_reload_what_has_changed, Root, Fuse),
+        beside!(a_configuration_sets_what_it_names_and_a_reload_what_has_changed, Root, Fuse; Distribution),
         beside!(a_group_may_read_and_nobody_else, Root, Fuse),
         beside!(the_log_has_priorities_for_the_journal, Root, Fuse),
         case!(a_full_file_system_keeps_no_daemon_from_running, Root, Fuse),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use topstat_live::attached::Ids;
 use topstat_live::daemon::{Document, Place, Stat};
-use topstat_live::harness::SOAK_SECONDS;
+use topstat_live::need::SOAK_SECONDS;
 use topstat_live::{Busy, Case, Daemon, case, eventually, note};
 
 pub fn cases() -> Vec<Case> {

@@ -26,7 +26,7 @@ use topstat_live::{Case, Nest, case, eventually, note, pace, role};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(reading_commands, Root, Notify),
+        case!(reading_commands, Root, Notify; Distribution),
         case!(commands_that_change_what_is_pinned, Root, Notify),
         case!(the_daemon, Root, Fuse, Notify),
     ]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -50,7 +51,7 @@ fn user(daemon: &Daemon, uid: u32) -> Option<Value> {
 }
 
 /// Plays a role; false: there is none of that name.
-pub fn play(role: &str, arguments: &[String]) -> bool {
+pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     let argument = |i: usize| arguments.get(i).map(String::as_str).expect("an argument");
     let id = |i: usize| argument(i).parse().expect("an id");
     match role {
@@ -59,9 +60,9 @@ pub fn play(role: &str, arguments: &[String]) -> bool {
             let threads = argument(1).parse().expect("threads");
             readers(id(0), threads, Path::new(argument(2)), argument(3), Path::new(argument(4)));
         }
-        _ => return false,
+        _ => return None,
     }
-    true
+    Some(ExitCode::SUCCESS)
 }
 
 /// Becomes a member of the group, with this uid, that may have many files open.

@@ -11,10 +11,10 @@ use topstat_live::watch::{endless, table};
 use topstat_live::{Case, Role, case, note, own_cpu_time, pace};
 use topstat_model::interval::{Each, Interval};
 
-use crate::tasks::{account, interval};
+use super::intervals::{account, interval};
 
 pub fn cases() -> Vec<Case> {
-    vec![case!(a_crowd_is_accounted_for, Root)]
+    vec![case!(a_crowd_is_accounted_for, Root, TaskStorage)]
 }
 
 /// How many, unless `TOPSTAT_CROWD` says; at most what the host allows.

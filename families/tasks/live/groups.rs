@@ -7,10 +7,13 @@ use topstat_kernel::Options;
 use topstat_live::cgroup::Group;
 use topstat_live::role::{Role, say, told};
 use topstat_live::watch::{ENDLESS_MS, table};
-use topstat_live::{Case, case, harness, note};
+use topstat_live::{Case, case, note};
 
 pub fn cases() -> Vec<Case> {
-    vec![case!(many_groups, Root, CgroupV2), case!(many_groups_in_an_array, Root, CgroupV2)]
+    vec![
+        case!(many_groups, Root, CgroupV2, TaskStorage; Daemon),
+        case!(many_groups_in_an_array, Root, CgroupV2, TaskStorage; Computed, Daemon),
+    ]
 }
 
 /// Of the array, so that it is soon full.
@@ -20,9 +23,15 @@ const PATH: &str = "cgroups/cpu";
 /// What rows may be off by: the kernel leaves out what the hypervisor takes, and what moving takes counts here.
 const TOLERANCE: f64 = 0.1;
 
+/// Plays a role, if it is this one.
+pub fn play(role: &str, arguments: &[String]) -> Option<std::process::ExitCode> {
+    (role == "group-watcher").then(|| watcher(arguments.first().expect("how many groups")))?;
+    Some(std::process::ExitCode::SUCCESS)
+}
+
 /// A role: has the table, with an array for so many groups if there must be one; `refill` orders all groups again, and
 /// anything else is answered by a snapshot as JSON.
-pub fn watcher(groups: &str) {
+fn watcher(groups: &str) {
     let groups = groups.parse().expect("how many groups");
     let options = Options { period_ms: ENDLESS_MS, groups, ..Options::default() };
     let mut source = topstat_kernel::load(&[table(PATH)], &options).expect("load");
@@ -97,7 +106,6 @@ fn assert_honest(snapshot: &Value, missing: f64) {
 
 /// `all`: there is a place for every group.
 fn scenario(plain: &str, all: bool) {
-    harness::once();
     let subtree = Group::below_root("hog").expect("make a cgroup");
     let outside = Group::below_root("outside").expect("make a cgroup");
     let mut many: Vec<Group> = Vec::new();

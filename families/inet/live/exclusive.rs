@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use topstat_live::cgroup::Group;
 use topstat_live::{Case, Role, Watch, case, instructions, note, role};
 
-use crate::roles::{SIZE, TURNS};
+use super::roles::{SIZE, TURNS};
 
 pub fn cases() -> Vec<Case> {
     vec![

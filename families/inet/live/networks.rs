@@ -10,13 +10,13 @@ use topstat_live::watch::everything;
 use topstat_live::{Case, Counts, End, Watch, case, drops, limits, note, pace};
 use topstat_load::{Config, Limits, Load, Mode, Plan, Proto, UdpServer};
 
-use crate::right::assert_right;
+use super::right::assert_right;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(across_a_bridge, Root, Netns),
+        case!(across_a_bridge, Root, Netns; Computed),
         case!(udp_across_a_bridge, Root, Netns),
-        case!(retransmits_are_those_of_tcp_info, Root, Netns),
+        case!(retransmits_are_those_of_tcp_info, Root, Netns; EveryKernel),
     ]
 }
 

@@ -16,8 +16,8 @@ use topstat_live::{Case, case, note, pace};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(the_sum_is_all_of_the_cpus_under_forks, Root),
-        case!(what_lived_shortly_is_seen_with_its_parent_and_its_time, Root),
+        case!(the_sum_is_all_of_the_cpus_under_forks, Root, TaskStorage),
+        case!(what_lived_shortly_is_seen_with_its_parent_and_its_time, Root, TaskStorage; Daemon),
     ]
 }
 

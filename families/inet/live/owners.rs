@@ -6,19 +6,19 @@ use std::net::{SocketAddr, TcpListener, UdpSocket};
 use topstat_live::watch::{Socket, everything};
 use topstat_live::{Case, Key, Netns, Role, Watch, case, cgroup, netns, note};
 
-use crate::roles::{SIZE, TURNS, answer};
+use super::roles::{SIZE, TURNS, answer};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(who_connects, Root),
+        case!(who_connects, Root; EveryKernel),
         case!(who_accepts_on_an_inherited_listener, Root),
-        case!(the_process_not_the_thread, Root),
-        case!(sockets_that_were_there_before, Root),
+        case!(the_process_not_the_thread, Root; EveryKernel),
+        case!(sockets_that_were_there_before, Root; EveryKernel),
         case!(accepted_sockets_that_were_there_before, Root),
-        case!(in_another_cgroup, Root, CgroupV2),
-        case!(in_a_cgroup_of_v1, Root, CgroupV1),
-        case!(in_another_network_namespace, Root, Netns),
-        case!(who_sends_datagrams, Root),
+        case!(in_another_cgroup, Root, CgroupV2; EveryKernel),
+        case!(in_a_cgroup_of_v1, Root, CgroupV1; EveryKernel),
+        case!(in_another_network_namespace, Root, Netns; EveryKernel),
+        case!(who_sends_datagrams, Root; EveryKernel),
         case!(who_has_exited_is_still_named, Root),
     ]
 }

@@ -9,10 +9,48 @@ use std::process::Command;
 
 use topstat_live::truth::{self, key};
 use topstat_live::watch::everything;
-use topstat_live::{Case, End, Key, Need, Netns, View, Watch, limits, note, pace};
+use topstat_live::{Case, End, Key, Netns, View, Watch, case, limits, note, pace};
 use topstat_load::{Addresses, Config, Family, Load, Plan, Proto, UdpServer};
 
-use crate::right::assert_right;
+use super::right::assert_right;
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(vxlan, Root, Netns, Ip("link add test type vxlan id 1 dstport 4789")),
+        case!(geneve, Root, Netns, Ip("link add test type geneve id 1 remote 10.98.0.9")),
+        case!(gre, Root, Netns, Ip("link add test type gre remote 10.98.0.9"); Computed),
+        case!(ipv6_in_ipv4, Root, Netns, Ip("link add test type sit remote 10.98.0.9")),
+        case!(ipv4_in_ipv6, Root, Netns, Ip("link add test type ip6tnl mode ipip6 remote fd98::9")),
+        case!(ipv4_in_udp, Root, Netns, Module("fou"), Ip(FOU); Computed),
+        case!(ipvlan, Root, Netns, Ip("link add test type veth; link add link test type ipvlan mode l2"); Computed),
+        case!(l2tp, Root, Netns, Ip(L2TP)),
+        case!(wireguard, Root, Netns, WireGuard; Computed),
+        case!(ipsec_transport, Root, Netns, Ip(ESP); OuterKernels),
+        case!(ipsec_authentication, Root, Netns, Ip(AH)),
+        case!(ipsec_compression, Root, Netns, Ip(COMPRESSION); Computed),
+        case!(ipsec_tunnel, Root, Netns, Ip(ESP)),
+        case!(ipsec_through_nat, Root, Netns, Ip(ESP)),
+        case!(ipsec_device, Root, Netns, Ip("link add test type xfrm dev lo if_id 1"), Ip(ESP); OuterKernels),
+        case!(ipsec_device_by_mark, Root, Netns, Ip(VTI), Ip(ESP); Computed),
+        case!(a_socket_of_the_kernel_ends, Root, Netns, Ip(L2TP); OuterKernels),
+    ]
+}
+
+const FOU: &str = "fou add port 5555 ipproto 4; \
+                   link add test type ipip remote 10.98.0.9 encap fou encap-sport auto encap-dport 5555";
+
+const VTI: &str = "link add test type vti local 10.98.0.1 remote 10.98.0.2 key 1";
+
+const ESP: &str = "xfrm state add src 10.98.0.1 dst 10.98.0.2 proto esp spi 1 mode transport aead rfc4106(gcm(aes)) \
+                   0x0102030405060708090a0b0c0d0e0f1011121314 128";
+
+const AH: &str = "xfrm state add src 10.98.0.1 dst 10.98.0.2 proto ah spi 1 mode transport \
+                  auth hmac(sha256) 0x0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20";
+
+const COMPRESSION: &str = "xfrm state add src 10.98.0.1 dst 10.98.0.2 proto comp spi 1 mode transport comp deflate";
+
+const L2TP: &str = "l2tp add tunnel tunnel_id 1 peer_tunnel_id 1 encap udp local 127.0.0.1 remote 127.0.0.1 \
+                    udp_sport 1701 udp_dport 1702";
 
 /// The two ends of the cable that all tunnels go through, and what they have inside.
 const OWN: [&str; 2] = ["10.98.0.1", "10.98.0.2"];
@@ -40,18 +78,36 @@ enum Shown {
     All,
     /// A connected socket's packets; a packet's payload is lost, and so is all that a socket sends that is not connected.
     Packets,
+    /// The same; but a packet without payload may be sent as it is.
+    SomePackets,
 }
 
 struct Tunnel {
-    /// What the kernel must know: a command of `ip`, in a namespace of its own.
-    needs: Need,
     /// Commands of `ip` at both ends. `{own}` is the address of the end's cable, `{far}` the other's; `{own6}`, `{far6}`,
     /// `{in}` … likewise; `{left}` and `{right}` are the same at both.
-    both: &'static [&'static str],
+    both: Vec<String>,
     /// What else there is to do; what it gives lives as long as the tunnel.
     further: fn(&Ends) -> Vec<Box<dyn Any>>,
     sockets: Sockets,
     shown: Shown,
+}
+
+impl Tunnel {
+    /// One of these commands, whose sockets have addresses inside, and are all shown.
+    fn of(both: &[&str]) -> Self {
+        let both = both.iter().map(|words| (*words).to_owned()).collect();
+        Self { both, further: |_| Vec::new(), sockets: Sockets::Inside, shown: Shown::All }
+    }
+
+    /// A device of this kind.
+    fn device(kind: &str) -> Self {
+        Self::of(&[&format!("link add tun7 {kind}"), "address add {in}/24 dev tun7", "link set tun7 up"])
+    }
+
+    fn and(mut self, words: impl IntoIterator<Item = String>) -> Self {
+        self.both.extend(words);
+        self
+    }
 }
 
 /// Two namespaces and a cable.
@@ -74,7 +130,7 @@ impl Ends {
     fn set_up(&self, tunnel: &Tunnel) -> Vec<Box<dyn Any>> {
         for (end, ns) in self.ns.iter().enumerate() {
             let far = 1 - end;
-            for words in tunnel.both {
+            for words in &tunnel.both {
                 let words = words
                     .replace("{own}", OWN[end])
                     .replace("{far}", OWN[far])
@@ -126,16 +182,12 @@ fn opaque(view: &View) -> u64 {
     counters.iter().find(|(name, _)| name == "opaque").expect("the counter 'opaque'").1
 }
 
-const fn nothing(_: &Ends) -> Vec<Box<dyn Any>> {
-    Vec::new()
-}
-
 fn check(tunnel: &Tunnel) {
     let ends = Ends::new();
     let _kept = ends.set_up(tunnel);
     tcp(&ends, tunnel);
     udp(&ends, tunnel);
-    if tunnel.shown == Shown::Packets {
+    if tunnel.shown != Shown::All {
         udp_unconnected(&ends, tunnel);
     }
 }
@@ -158,13 +210,16 @@ fn tcp(ends: &Ends, tunnel: &Tunnel) {
             assert_right(&pps, &bytes, &truth);
             assert_eq!((opaque(&pps), opaque(&bytes)), (0, 0), "nothing is lost");
         }
-        Shown::Packets => {
+        Shown::Packets | Shown::SomePackets => {
             for (key, counts) in &truth {
                 let (packets, payload) = (pps.get(*key), bytes.get(*key));
                 assert_eq!((packets.rx, packets.tx), (counts.packets_rx, counts.packets_tx), "{key:?}");
                 assert_eq!((payload.rx, payload.tx), (counts.bytes_rx, 0), "{key:?}: {counts:?}");
             }
-            assert_eq!((opaque(&pps), opaque(&bytes)), (0, sent), "each packet's payload is lost");
+            // Each connection has sent as many with payload as it has got an answer to.
+            let least = if tunnel.shown == Shown::Packets { sent } else { 2 * report.transactions };
+            let lost = opaque(&bytes);
+            assert!(opaque(&pps) == 0 && (least..=sent).contains(&lost), "{lost} payloads are lost, of {sent} packets");
             // Whose it was is not known: any row might be smaller than that of somebody who sent it.
             assert!(pps.snapshot.is_proven(), "{}", pps.summary());
             assert_eq!(bytes.snapshot.proven, 0, "{}", bytes.summary());
@@ -259,164 +314,146 @@ fn nat_t_sockets(ends: &Ends) -> Vec<Box<dyn Any>> {
     ends.ns.iter().map(open).collect()
 }
 
-macro_rules! tunnels {
-    ($($name:ident: $tunnel:expr;)*) => {
-        $(fn $name() { check(const { &$tunnel }) })*
-
-        pub fn cases() -> Vec<Case> {
-            let mut cases = vec![
-                $(Case {
-                    name: stringify!($name),
-                    needs: const { &[Need::Root, Need::Netns, $tunnel.needs] },
-                    beside: false,
-                    run: $name,
-                }),*
-            ];
-            cases.push(Case {
-                name: "a_socket_of_the_kernel_ends",
-                needs: const { &[Need::Root, Need::Netns, L2TP] },
-                beside: false,
-                run: a_socket_of_the_kernel_ends,
-            });
-            cases
-        }
-    };
+/// A device per kind of tunnel.
+fn vxlan() {
+    check(&Tunnel::device("type vxlan id 42 local {own} remote {far} dstport 4789 dev eth0"));
 }
 
-tunnels! {
-    vxlan: Tunnel {
-        needs: Need::Ip("link add test type vxlan id 1 dstport 4789"),
-        both: &[
-            "link add vx0 type vxlan id 42 local {own} remote {far} dstport 4789 dev eth0",
-            "address add {in}/24 dev vx0",
-            "link set vx0 up",
-        ],
-        further: nothing, sockets: Sockets::Inside, shown: Shown::All,
-    };
-    geneve: Tunnel {
-        needs: Need::Ip("link add test type geneve id 1 remote 10.98.0.9"),
-        both: &["link add gn0 type geneve id 42 remote {far}", "address add {in}/24 dev gn0", "link set gn0 up"],
-        further: nothing, sockets: Sockets::Inside, shown: Shown::All,
-    };
-    gre: Tunnel {
-        needs: Need::Ip("link add test type gre remote 10.98.0.9"),
-        both: &["link add gr1 type gre local {own} remote {far}", "address add {in}/24 dev gr1", "link set gr1 up"],
-        further: nothing, sockets: Sockets::Inside, shown: Shown::All,
-    };
-    ipv6_in_ipv4: Tunnel {
-        needs: Need::Ip("link add test type sit remote 10.98.0.9"),
-        both: &["link add st1 type sit local {own} remote {far}", "address add {in6}/64 dev st1 nodad", "link set st1 up"],
-        further: nothing, sockets: Sockets::Inside6, shown: Shown::All,
-    };
-    ipv4_in_ipv6: Tunnel {
-        needs: Need::Ip("link add test type ip6tnl mode ipip6 remote fd98::9"),
-        both: &[
-            "link add t61 type ip6tnl mode ipip6 local {own6} remote {far6}",
-            "address add {in}/24 dev t61",
-            "link set t61 up",
-        ],
-        further: nothing, sockets: Sockets::Inside, shown: Shown::All,
-    };
-    l2tp: Tunnel {
-        needs: L2TP,
-        both: &[
-            "l2tp add tunnel tunnel_id 7 peer_tunnel_id 7 encap udp local {own} remote {far} udp_sport 1701 udp_dport 1701",
-            "l2tp add session name l20 tunnel_id 7 session_id 8 peer_session_id 8",
-            "address add {in}/24 dev l20",
-            "link set l20 up",
-        ],
-        further: nothing, sockets: Sockets::Inside, shown: Shown::All,
-    };
-    wireguard: Tunnel {
-        needs: Need::WireGuard,
-        both: &["link add wg0 type wireguard", "address add {in}/24 dev wg0", "link set wg0 up"],
-        further: wireguard_keys, sockets: Sockets::Inside, shown: Shown::All,
-    };
-    ipsec_transport: Tunnel {
-        needs: ESP,
-        both: &[
-            "xfrm state add src {left} dst {right} proto esp spi 0x101 reqid 1 mode transport \
-             aead rfc4106(gcm(aes)) 0x0102030405060708090a0b0c0d0e0f1011121314 128",
-            "xfrm state add src {right} dst {left} proto esp spi 0x102 reqid 1 mode transport \
-             aead rfc4106(gcm(aes)) 0x2102030405060708090a0b0c0d0e0f1011121314 128",
-            "xfrm policy add src {own} dst {far} dir out tmpl src {own} dst {far} proto esp reqid 1 mode transport",
-            "xfrm policy add src {far} dst {own} dir in tmpl src {far} dst {own} proto esp reqid 1 mode transport",
-        ],
-        further: nothing, sockets: Sockets::Own, shown: Shown::Packets,
-    };
-    ipsec_authentication: Tunnel {
-        needs: AH,
-        both: &[
-            "xfrm state add src {left} dst {right} proto ah spi 0x101 reqid 1 mode transport \
-             auth hmac(sha256) 0x0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20",
-            "xfrm state add src {right} dst {left} proto ah spi 0x102 reqid 1 mode transport \
-             auth hmac(sha256) 0x2102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20",
-            "xfrm policy add src {own} dst {far} dir out tmpl src {own} dst {far} proto ah reqid 1 mode transport",
-            "xfrm policy add src {far} dst {own} dir in tmpl src {far} dst {own} proto ah reqid 1 mode transport",
-        ],
-        further: nothing, sockets: Sockets::Own, shown: Shown::All,
-    };
-    ipsec_tunnel: Tunnel {
-        needs: ESP,
-        both: &[
-            "address add {in}/32 dev lo",
-            "route add {far in}/32 via {far} dev eth0 src {in}",
-            "xfrm state add src {left} dst {right} proto esp spi 0x101 reqid 1 mode tunnel \
-             aead rfc4106(gcm(aes)) 0x0102030405060708090a0b0c0d0e0f1011121314 128",
-            "xfrm state add src {right} dst {left} proto esp spi 0x102 reqid 1 mode tunnel \
-             aead rfc4106(gcm(aes)) 0x2102030405060708090a0b0c0d0e0f1011121314 128",
-            "xfrm policy add src {in} dst {far in} dir out tmpl src {own} dst {far} proto esp reqid 1 mode tunnel",
-            "xfrm policy add src {far in} dst {in} dir in tmpl src {far} dst {own} proto esp reqid 1 mode tunnel",
-        ],
-        further: nothing, sockets: Sockets::Inside, shown: Shown::Packets,
-    };
-    ipsec_through_nat: Tunnel {
-        needs: ESP,
-        both: &[
-            "xfrm state add src {left} dst {right} proto esp spi 0x101 reqid 1 mode transport \
-             aead rfc4106(gcm(aes)) 0x0102030405060708090a0b0c0d0e0f1011121314 128 encap espinudp 4500 4500 0.0.0.0",
-            "xfrm state add src {right} dst {left} proto esp spi 0x102 reqid 1 mode transport \
-             aead rfc4106(gcm(aes)) 0x2102030405060708090a0b0c0d0e0f1011121314 128 encap espinudp 4500 4500 0.0.0.0",
-            "xfrm policy add src {own} dst {far} dir out priority 2 \
-             tmpl src {own} dst {far} proto esp reqid 1 mode transport",
-            "xfrm policy add src {far} dst {own} dir in priority 2 \
-             tmpl src {far} dst {own} proto esp reqid 1 mode transport",
-            // What the packets come in need not be protected itself.
-            "xfrm policy add src {far} dst {own} proto udp sport 4500 dport 4500 dir in priority 1",
-        ],
-        further: nat_t_sockets, sockets: Sockets::Own, shown: Shown::Packets,
-    };
-    ipsec_device: Tunnel {
-        needs: Need::Ip("link add test type xfrm dev lo if_id 1"),
-        both: &[
-            "link add xf0 type xfrm dev eth0 if_id 42",
-            "address add {in}/24 dev xf0",
-            "link set xf0 up",
-            "xfrm state add src {left} dst {right} proto esp spi 0x101 reqid 1 mode tunnel if_id 42 \
-             aead rfc4106(gcm(aes)) 0x0102030405060708090a0b0c0d0e0f1011121314 128",
-            "xfrm state add src {right} dst {left} proto esp spi 0x102 reqid 1 mode tunnel if_id 42 \
-             aead rfc4106(gcm(aes)) 0x2102030405060708090a0b0c0d0e0f1011121314 128",
-            "xfrm policy add src {in} dst {far in} dir out if_id 42 tmpl src {own} dst {far} proto esp reqid 1 mode tunnel",
-            "xfrm policy add src {far in} dst {in} dir in if_id 42 tmpl src {far} dst {own} proto esp reqid 1 mode tunnel",
-        ],
-        further: nothing, sockets: Sockets::Inside, shown: Shown::All,
-    };
+fn geneve() {
+    check(&Tunnel::device("type geneve id 42 remote {far}"));
 }
 
-const ESP: Need = Need::Ip(
-    "xfrm state add src 10.98.0.1 dst 10.98.0.2 proto esp spi 1 mode transport aead rfc4106(gcm(aes)) \
-     0x0102030405060708090a0b0c0d0e0f1011121314 128",
-);
+fn gre() {
+    check(&Tunnel::device("type gre local {own} remote {far}"));
+}
 
-const AH: Need = Need::Ip(
-    "xfrm state add src 10.98.0.1 dst 10.98.0.2 proto ah spi 1 mode transport \
-     auth hmac(sha256) 0x0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20",
-);
+fn ipv6_in_ipv4() {
+    let commands =
+        ["link add tun7 type sit local {own} remote {far}", "address add {in6}/64 dev tun7 nodad", "link set tun7 up"];
+    check(&Tunnel { sockets: Sockets::Inside6, ..Tunnel::of(&commands) });
+}
 
-const L2TP: Need = Need::Ip(
-    "l2tp add tunnel tunnel_id 1 peer_tunnel_id 1 encap udp local 127.0.0.1 remote 127.0.0.1 udp_sport 1701 \
-     udp_dport 1702",
-);
+fn ipv4_in_ipv6() {
+    check(&Tunnel::device("type ip6tnl mode ipip6 local {own6} remote {far6}"));
+}
+
+/// IPv4 in UDP: what comes in is a UDP packet of a socket of the kernel's, which has no row.
+fn ipv4_in_udp() {
+    let listen = "fou add port 5555 ipproto 4".to_owned();
+    let device = "type ipip local {own} remote {far} encap fou encap-sport auto encap-dport 5555";
+    check(&Tunnel::device(device).and([listen]));
+}
+
+/// No tunnel, but a device whose packets leave by another one, with an address of its own.
+fn ipvlan() {
+    check(&Tunnel::device("link eth0 type ipvlan mode l2"));
+}
+
+fn l2tp() {
+    check(&Tunnel::of(&[
+        "l2tp add tunnel tunnel_id 7 peer_tunnel_id 7 encap udp local {own} remote {far} udp_sport 1701 udp_dport 1701",
+        "l2tp add session name l20 tunnel_id 7 session_id 8 peer_session_id 8",
+        "address add {in}/24 dev l20",
+        "link set l20 up",
+    ]));
+}
+
+fn wireguard() {
+    let commands = ["link add wg0 type wireguard", "address add {in}/24 dev wg0", "link set wg0 up"];
+    check(&Tunnel { further: wireguard_keys, ..Tunnel::of(&commands) });
+}
+
+/// What the kernel does to packets of IPsec, in the words of `ip xfrm`.
+struct Ipsec {
+    proto: &'static str,
+    mode: &'static str,
+    /// How, but for the key, which is made for it.
+    how: fn(key: &str) -> String,
+    /// Whose packets.
+    from: &'static str,
+    to: &'static str,
+    /// Of the policies, also whose packets; of those that come in, and of what is done.
+    more: &'static str,
+    level: &'static str,
+}
+
+/// Encrypted and authenticated at once.
+fn gcm(key: &str) -> String {
+    format!("aead rfc4106(gcm(aes)) 0x{key}11121314 128")
+}
+
+const TRANSPORT: Ipsec =
+    Ipsec { proto: "esp", mode: "transport", how: gcm, from: "{own}", to: "{far}", more: "", level: "required" };
+
+const TUNNEL: Ipsec = Ipsec { mode: "tunnel", from: "{in}", to: "{far in}", ..TRANSPORT };
+
+impl Ipsec {
+    /// Both directions, at both ends.
+    fn commands(&self) -> [String; 4] {
+        let Self { proto, mode, how, from, to, more, level } = self;
+        let state = |ends: &str, number: u32| {
+            let key = format!("{number:x}0102030405060708090a0b0c0d0e0f0");
+            format!("xfrm state add {ends} proto {proto} spi 0x10{number} reqid 1 mode {mode} {}", how(&key))
+        };
+        let policy = |whose: &str, ends: &str| {
+            format!("xfrm policy add {whose} {more} tmpl {ends} proto {proto} reqid 1 mode {mode} level {level}")
+        };
+        [
+            state("src {left} dst {right}", 1),
+            state("src {right} dst {left}", 2),
+            policy(&format!("src {from} dst {to} dir out"), "src {own} dst {far}"),
+            policy(&format!("src {to} dst {from} dir in"), "src {far} dst {own}"),
+        ]
+    }
+
+    /// With it, of sockets that have these addresses, this is shown.
+    fn tunnel(&self, before: &[&str], sockets: Sockets, shown: Shown) -> Tunnel {
+        Tunnel { sockets, shown, ..Tunnel::of(before) }.and(self.commands())
+    }
+}
+
+fn ipsec_transport() {
+    check(&TRANSPORT.tunnel(&[], Sockets::Own, Shown::Packets));
+}
+
+fn ipsec_authentication() {
+    let how = |key: &str| format!("auth hmac(sha256) 0x{key}101112131415161718191a1b1c1d1e1f");
+    check(&Ipsec { proto: "ah", how, ..TRANSPORT }.tunnel(&[], Sockets::Own, Shown::All));
+}
+
+/// Compressed. What would not be smaller is sent as it is: acknowledgements.
+fn ipsec_compression() {
+    let how = |_: &str| "comp deflate".to_owned();
+    let compressed = Ipsec { proto: "comp", how, level: "use", ..TRANSPORT };
+    check(&compressed.tunnel(&[], Sockets::Own, Shown::SomePackets));
+}
+
+fn ipsec_tunnel() {
+    let addresses = ["address add {in}/32 dev lo", "route add {far in}/32 via {far} dev eth0 src {in}"];
+    check(&TUNNEL.tunnel(&addresses, Sockets::Inside, Shown::Packets));
+}
+
+fn ipsec_through_nat() {
+    let how = |key: &str| format!("{} encap espinudp 4500 4500 0.0.0.0", gcm(key));
+    // What the packets come in need not be protected itself.
+    let port = "xfrm policy add src {far} dst {own} proto udp sport 4500 dport 4500 dir in priority 1";
+    let tunnel = Ipsec { how, more: "priority 2", ..TRANSPORT }.tunnel(&[port], Sockets::Own, Shown::Packets);
+    check(&Tunnel { further: nat_t_sockets, ..tunnel });
+}
+
+fn ipsec_device() {
+    let device = ["link add xf0 type xfrm dev eth0 if_id 42", "address add {in}/24 dev xf0", "link set xf0 up"];
+    let how = |key: &str| format!("if_id 42 {}", gcm(key));
+    check(&Ipsec { how, more: "if_id 42", ..TUNNEL }.tunnel(&device, Sockets::Inside, Shown::All));
+}
+
+/// The older kind of device, told by a mark.
+fn ipsec_device_by_mark() {
+    let device =
+        ["link add vt0 type vti local {own} remote {far} key 42", "address add {in}/24 dev vt0", "link set vt0 up"];
+    let how = |key: &str| format!("mark 42 {}", gcm(key));
+    check(&Ipsec { how, more: "mark 42", ..TUNNEL }.tunnel(&device, Sockets::Inside, Shown::All));
+}
 
 /// The kernel has UDP sockets of its own, of whose end no hook tells: their rows go with them, and they are not among the
 /// objects, which would never become fewer again.
@@ -425,14 +462,14 @@ fn a_socket_of_the_kernel_ends() {
     /// A control message of L2TP version 3 and no more, which the kernel passes on to the socket.
     const CONTROL: [u8; 12] = [0xc8, 0x03, 0, 12, 0, 0, 0, 0, 0, 0, 0, 0];
     const MESSAGES: u64 = 10;
+    const ROUNDS: usize = 4;
     let ns = Netns::new("l2tp");
     let own = ns.inside(|| UdpSocket::bind("127.0.0.1:0")).expect("a socket");
     let to: SocketAddr = "127.0.0.1:1701".parse().unwrap();
     let mut watch = Watch::load(&[PPS], &everything());
     let mut seen = Vec::new();
-    for _ in 0..3 {
-        ns.ip("l2tp add tunnel tunnel_id 1 peer_tunnel_id 1 encap udp local 127.0.0.1 remote 127.0.0.1 \
-             udp_sport 1701 udp_dport 1702");
+    for _ in 0..ROUNDS {
+        ns.ip(L2TP);
         // The tunnel's socket is connected, so the messages have to come from its peer.
         let peer = ns.inside(|| UdpSocket::bind("127.0.0.1:1702")).expect("the peer's port");
         for _ in 0..MESSAGES {
@@ -449,9 +486,6 @@ fn a_socket_of_the_kernel_ends() {
         assert!(topstat_live::eventually(std::time::Duration::from_secs(5), gone), "the row of a closed socket stays");
         seen.push(watch.snapshot(PPS).snapshot.objects);
     }
-    // Others' sockets may have come and gone meanwhile.
-    if seen[0] != seen[2] {
-        topstat_live::harness::crowded();
-    }
-    assert_eq!(seen[0], seen[2], "objects drift: {seen:?}");
+    // Others' sockets may have come meanwhile. Of a socket that stays there would be one more in every round.
+    assert!(!seen.is_sorted_by(|before, after| before < after), "objects drift: {seen:?}");
 }

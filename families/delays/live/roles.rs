@@ -4,22 +4,23 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use memmap2::{MmapMut, MmapOptions};
 use topstat_live::role::{say, told};
 
 /// Plays a role; false: there is none of that name.
-pub fn play(role: &str, arguments: &[String]) -> bool {
+pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     let argument = |i: usize| arguments.get(i).map(String::as_str).expect("an argument");
     match role {
         "disk-reader" => disk_reader(Path::new(argument(0)), argument(1).parse().expect("threads")),
         "presser" => presser(Path::new(argument(0))),
         "copier" => copier(),
         "swapper" => swapper(),
-        _ => return false,
+        _ => return None,
     }
-    true
+    Some(ExitCode::SUCCESS)
 }
 
 /// What is read at once, past the page cache; and what its address has to be a multiple of.

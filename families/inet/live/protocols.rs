@@ -10,21 +10,20 @@ use std::time::Duration;
 use topstat_live::netns::{Bridged, LEFT, RIGHT};
 use topstat_live::truth::{self, Truth};
 use topstat_live::watch::everything;
-use topstat_live::{Case, Key, Need, Watch, case, instructions, note};
+use topstat_live::{Case, Key, Watch, case, instructions, note};
 
-use crate::right::{HANDSHAKE_RX, assert_right, exchange};
+use super::right::{HANDSHAKE_RX, assert_right, exchange};
 
 const UDP_LITE: i32 = 136;
 
 pub fn cases() -> Vec<Case> {
-    let of_protocol = |name, needs: &'static [Need], run| Case { name, needs, beside: false, run };
     vec![
         case!(multicast, Root, Netns),
         case!(sockets_that_hand_on_to_each_other, Root),
-        case!(kernel_tls, Root, KernelTls),
-        of_protocol("mptcp", const { &[Need::Root, Need::Protocol(libc::SOCK_STREAM, libc::IPPROTO_MPTCP)] }, mptcp),
-        of_protocol("udp_lite", const { &[Need::Root, Need::Protocol(libc::SOCK_DGRAM, UDP_LITE)] }, udp_lite),
-        of_protocol("sctp", const { &[Need::Root, Need::Protocol(libc::SOCK_STREAM, libc::IPPROTO_SCTP)] }, sctp),
+        case!(kernel_tls, Root, KernelTls; Computed),
+        case!(mptcp, Root, Protocol(libc::SOCK_STREAM, libc::IPPROTO_MPTCP)),
+        case!(udp_lite, Root, Protocol(libc::SOCK_DGRAM, UDP_LITE)),
+        case!(sctp, Root, Protocol(libc::SOCK_STREAM, libc::IPPROTO_SCTP); Computed),
     ]
 }
 
@@ -83,7 +82,7 @@ fn truth_of(client: &TcpStream, server: &TcpStream) -> Truth {
 
 /// Whether the sample's page lists something among what is not counted.
 fn assert_listed(what: &str) {
-    let page = include_str!("../../../families/inet/README.md");
+    let page = include_str!("../README.md");
     let section = page.split("\n## ").find(|section| section.starts_with("What is not counted"));
     let listed = section.expect("the section").lines().any(|line| line.starts_with("| ") && line.contains(what));
     assert!(listed, "the page of the sample does not list {what} in its table of what is not counted");

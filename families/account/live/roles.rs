@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the other processes do in the tests of tasks: they use so much of the CPU, have children, and end.
 
-use std::ffi::CString;
 use std::io::Read as _;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use topstat_live::role::{say, told};
+use topstat_live::role::{name, say, told};
 
-/// Plays a role; false: there is none of that name.
-pub fn play(role: &str, arguments: &[String]) -> bool {
+/// Plays a role, if it is one of these.
+pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     let argument = |i: usize| arguments.get(i).map(String::as_str).expect("an argument");
     match role {
         "burner" => burner(argument(0)),
@@ -23,13 +23,9 @@ pub fn play(role: &str, arguments: &[String]) -> bool {
         "team" => team(),
         "relay" => relay(),
         "caller" => caller(),
-        _ => return false,
+        _ => return None,
     }
-    true
-}
-
-fn name(comm: &str) {
-    rustix::thread::set_name(&CString::new(comm).expect("a name without zeroes")).expect("set the name");
+    Some(ExitCode::SUCCESS)
 }
 
 fn ns_of(clock: ClockId) -> u64 {
@@ -181,7 +177,7 @@ fn stormer(pause: Option<Duration>) {
     const STACK: usize = 64 << 10;
     let mut stack = vec![0_u128; STACK / size_of::<u128>()];
     if pause.is_some() {
-        topstat_live::harness::real_time().expect("SCHED_FIFO");
+        topstat_live::need::real_time().expect("SCHED_FIFO");
     }
     say("ready");
     while let Some(line) = told() {

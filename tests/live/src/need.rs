@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What tests need of the host and of whoever runs them. It stands on each [`Case`](crate::Case), and nowhere else.
+
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
+
+use crate::{cgroup, injected, netns, pace, scratch, taskstats};
+
+/// What a test needs of the host and of whoever runs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// All that loading eBPF needs.
+    Root,
+    /// Network namespaces, veth and bridges, by the `ip` command.
+    Netns,
+    /// That the kernel does this, in a network namespace of its own: commands of `ip`, with `; ` between.
+    Ip(&'static str),
+    /// A module of the kernel that it does not load of itself.
+    Module(&'static str),
+    /// WireGuard, and `wg`, which sets its keys.
+    WireGuard,
+    /// TLS in the kernel.
+    KernelTls,
+    /// Sockets of this type and protocol, of IPv4.
+    Protocol(i32, i32),
+    /// An IPv6 loopback.
+    Ipv6,
+    /// A mounted cgroup v2 hierarchy in which a group can be made.
+    CgroupV2,
+    /// A v1 hierarchy that topstat asks, in which this process is not at the root, while it is in v2.
+    CgroupV1,
+    /// A kernel that mounts FUSE.
+    Fuse,
+    /// `net.core.optmem_max` of a network namespace's own.
+    OptmemPerNetns,
+    /// Delay accounting, and taskstats to compare with.
+    Delays,
+    /// Temporary files on a block device, which can be read past the page cache.
+    BlockDevice,
+    /// A hierarchy of the memory controller in which a group can be made.
+    MemoryLimit,
+    /// A controller that throttles reads from the disk of temporary files.
+    Throttle,
+    /// systemd-analyze, which knows what units may say.
+    SystemdAnalyze,
+    /// systemd as process 1 of a guest: a service is installed there.
+    Systemd,
+    /// Two CPUs that the test may use.
+    TwoCpus,
+    /// A second CPU, which may be taken offline: of a guest, as it is taken from all who run here.
+    SpareCpu,
+    /// That processes may be made real-time ones.
+    RealTime,
+    /// That the next pid can be chosen.
+    NextPid,
+    /// A kernel that asks another process what to do with a system call.
+    Notify,
+    /// make(1) and a C compiler.
+    Compiler,
+    /// That user namespaces may be made, by unshare(1).
+    UserNamespace,
+    /// A kernel that ends the connection of a FUSE file system that does not answer (Linux 6.15).
+    FuseTimeout,
+    /// More time than a usual run of the tests should take: `make soak` has it.
+    Minutes,
+    /// A kernel that injects faults.
+    FaultInjection,
+    /// A kernel that looks for memory that nothing points to.
+    LeakDetector,
+    /// Storage of tasks, which the samples of tasks keep their objects in (Linux 5.11).
+    TaskStorage,
+    /// A CPU that is not emulated: thousands of sockets would take it too long, and show there what hundreds show.
+    FullSpeed,
+}
+
+/// For how many seconds things are watched that might grow. Nobody waits for that unless this says so.
+pub const SOAK_SECONDS: &str = "TOPSTAT_SOAK_SECONDS";
+
+/// Set in guests (see tests/vm): the host is the tests' own, and goes with them.
+const GUEST: &str = "TOPSTAT_VM";
+
+/// Why what a test does is done in guests only.
+fn not_a_guest(does: &str) -> Option<String> {
+    let guest = std::env::var_os(GUEST).is_some_and(|said| said == "1");
+    (!guest).then(|| format!("{does}: for guests (make vm)"))
+}
+
+/// The first version of systemd-analyze that judges a unit which isn't installed.
+const SYSTEMD_OFFLINE: u32 = 250;
+
+/// Why systemd-analyze is not what tests need.
+fn no_analyze() -> Option<String> {
+    let asked = std::process::Command::new("systemd-analyze").arg("--version").output();
+    match asked {
+        Err(e) => Some(format!("needs systemd-analyze: {e}")),
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let version = text.split_whitespace().nth(1).and_then(|number| number.parse::<u32>().ok());
+            let old = version.is_none_or(|version| version < SYSTEMD_OFFLINE);
+            old.then(|| format!("needs systemd-analyze {SYSTEMD_OFFLINE} or later, not {}", text.trim()))
+        }
+    }
+}
+
+/// Where the next pid is said, less one.
+pub const NEXT_PID: &str = "/proc/sys/kernel/ns_last_pid";
+
+/// Makes the calling thread a real-time one, which takes its CPU from all others that are not, until it waits.
+pub fn real_time() -> std::io::Result<()> {
+    // SAFETY: the structure is plain, and lives as long as the call.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &libc::sched_param { sched_priority: 10 }) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+impl Need {
+    /// Why it is not met.
+    pub(crate) fn missing(self) -> Option<String> {
+        match self {
+            Need::Root if !rustix::process::geteuid().is_root() => Some("needs root".to_owned()),
+            Need::Root => None,
+            Need::Netns => netns::missing(),
+            Need::Ip(words) => netns::refused(words).map(|e| format!("the kernel does not do this: {e}")),
+            Need::Module(name) => {
+                // It says so too of what is built in.
+                let loaded = std::process::Command::new("modprobe").args(["-q", name]).status();
+                let there = loaded.is_ok_and(|status| status.success());
+                (!there).then(|| format!("needs the kernel's module {name}: modprobe {name}"))
+            }
+            Need::WireGuard => {
+                let asked = std::process::Command::new("wg").arg("--version").output();
+                let no_tool = asked.err().map(|e| format!("needs wg (wireguard-tools): {e}"));
+                no_tool.or_else(|| Need::Ip("link add test type wireguard").missing())
+            }
+            Need::KernelTls => no_kernel_tls().err().map(|e| format!("needs TLS in the kernel: {e}")),
+            Need::Protocol(kind, protocol) => {
+                // SAFETY: it takes numbers.
+                let socket = unsafe { libc::socket(libc::AF_INET, kind | libc::SOCK_CLOEXEC, protocol) };
+                if socket < 0 {
+                    let e = std::io::Error::last_os_error();
+                    return Some(format!("needs sockets of protocol {protocol}: {e}"));
+                }
+                // SAFETY: just opened, and nobody else's.
+                drop(unsafe { std::os::fd::OwnedFd::from_raw_fd(socket) });
+                None
+            }
+            Need::Ipv6 => std::net::UdpSocket::bind("[::1]:0").err().map(|e| format!("needs IPv6 on loopback: {e}")),
+            Need::CgroupV2 => cgroup::v2_missing(),
+            Need::CgroupV1 => cgroup::v1_missing(),
+            Need::Fuse => std::fs::File::open("/dev/fuse").err().map(|e| format!("needs FUSE: /dev/fuse: {e}")),
+            Need::OptmemPerNetns => netns::optmem_missing(),
+            Need::Delays => taskstats::missing(),
+            Need::BlockDevice => scratch::no_device(),
+            Need::MemoryLimit => cgroup::memory_missing(),
+            Need::Throttle => cgroup::throttle_missing(),
+            Need::SystemdAnalyze => no_analyze(),
+            Need::Systemd => not_a_guest("installs a service and restarts it").or_else(|| {
+                // As sd_booted(3) does.
+                let booted = std::fs::symlink_metadata("/run/systemd/system");
+                booted.err().map(|e| format!("needs systemd as process 1: /run/systemd/system: {e}"))
+            }),
+            Need::TwoCpus => crate::two_cpus().is_none().then(|| "needs two CPUs".to_owned()),
+            Need::SpareCpu => not_a_guest("takes a CPU from all who run here").or_else(|| Need::TwoCpus.missing()),
+            Need::RealTime => std::thread::spawn(real_time)
+                .join()
+                .expect("a thread that becomes a real-time one")
+                .err()
+                .map(|e| format!("needs real-time processes: {e}")),
+            Need::NextPid => {
+                let found = std::fs::metadata(NEXT_PID).err();
+                found.map(|e| format!("needs a kernel with CONFIG_CHECKPOINT_RESTORE: {NEXT_PID}: {e}"))
+            }
+            Need::UserNamespace => {
+                let asked = std::process::Command::new("unshare").args(["-Ur", "true"]).output();
+                let made = asked.is_ok_and(|output| output.status.success());
+                (!made).then(|| "needs user namespaces: unshare -Ur".to_owned())
+            }
+            Need::Notify => {
+                let actions = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail");
+                let there = actions.is_ok_and(|actions| actions.split_whitespace().any(|name| name == "user_notif"));
+                (!there).then(|| "needs a kernel with CONFIG_SECCOMP_FILTER".to_owned())
+            }
+            Need::FuseTimeout => {
+                let found = std::fs::metadata("/proc/sys/fs/fuse/default_request_timeout").err();
+                found.map(|e| format!("needs timeouts of FUSE requests (Linux 6.15): {e}"))
+            }
+            Need::Minutes => std::env::var_os(SOAK_SECONDS)
+                .is_none_or(|said| said.is_empty())
+                .then(|| format!("takes minutes: part of make soak, by {SOAK_SECONDS}")),
+            Need::FaultInjection => injected::missing(),
+            Need::LeakDetector => injected::no_leaks(),
+            Need::TaskStorage => {
+                // Who isn't root isn't told.
+                let there = || libbpf_rs::MapType::TaskStorage.is_supported().unwrap_or(true);
+                (Need::Root.missing().is_none() && !there())
+                    .then(|| "needs a kernel with task storage (Linux 5.11)".to_owned())
+            }
+            Need::FullSpeed => {
+                (pace::slowdown() > 1).then(|| "takes an emulated CPU too long, and shows no more there".to_owned())
+            }
+            Need::Compiler => {
+                let there = |tool: &str| {
+                    let asked = std::process::Command::new(tool).arg("--version").output();
+                    asked.is_ok_and(|output| output.status.success())
+                };
+                (!there("make") || !there("cc")).then(|| "needs make and cc".to_owned())
+            }
+        }
+    }
+}
+
+/// Whether a connection can't be TLS's.
+fn no_kernel_tls() -> std::io::Result<()> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let socket = std::net::TcpStream::connect(listener.local_addr()?)?;
+    // SAFETY: the name is there, and as long as is said.
+    match unsafe { libc::setsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_ULP, c"tls".as_ptr().cast(), 4) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
