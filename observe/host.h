@@ -19,6 +19,9 @@
  *   HOST_PER_CPU(name, type)
  *                          makes one structure of the type for each CPU, zeroes at first; host_on(name, cpu)
  *                          finds it, or NULL
+ *   HOST_ARRAY(name, entries, type)
+ *                          makes so many structures of the type, zeroes at first; host_item(name, i) finds
+ *                          one, or NULL
  *   HOST_WORD(name)        makes a u64, 0 at first, that readers find by its name
  *
  * Functions:
@@ -27,7 +30,8 @@
  *   host_make(name, owner, p)  the same, made where there was nothing; NULL: there was no memory
  *   host_cpu()                 the number of this CPU
  *   host_bank(cpu, number)     a bank; NULL: there is none of this number
- *   host_jiffies()             a clock that costs nothing to read, of `constants.jiffy_ns` or so
+ *   host_jiffies()             a clock that costs nothing to read; host_jiffies_of_ms(ms), for which
+ *                              constants have a `jiffy_ns`
  *   host_clock()               the monotonic clock, in nanoseconds
  *   host_since_boot()          the same with the time that was spent suspended
  *   host_has_run_clock()       whether there is a clock that the scheduler brings up to date at each switch

@@ -35,7 +35,8 @@ int host_bank_roll(u32 place);
 /* The default number of rows; user space sets constants before it loads the programs, and resizes `banks`, which has the
  * banks of a CPU side by side. Sections have names of their own, so that their place is known. */
 #define HOST_STATE(family, samples, banks_of_cpu, ...)                                         \
-	enum { HOST_BANKS = (banks_of_cpu), HOST_SAMPLE_BANKS = (banks_of_cpu) / (samples) };  \
+	enum { HOST_SAMPLES = (samples), HOST_BANKS = (banks_of_cpu) };                        \
+	enum { HOST_SAMPLE_BANKS = HOST_BANKS / HOST_SAMPLES };                                \
 	_Static_assert(!(HOST_BANKS & (HOST_BANKS - 1)), "a power of two, for ts_bound()");    \
 	const volatile struct family##_constants constants SEC(".rodata.constants") = {        \
 		.shape = { .entries_mask = TS_TOP_DEFAULT * TS_SPARE - 1, .table_stride = 4096 }, \
@@ -79,6 +80,20 @@ int host_bank_roll(u32 place);
 #define host_make(name, owner, p) \
 	((typeof((name).value))bpf_##owner##_storage_get(&(name), (p), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE))
 
+/* So many structures, zeroes at first. */
+#define HOST_ARRAY(name, entries, stored)              \
+	struct {                                       \
+		__uint(type, BPF_MAP_TYPE_ARRAY);      \
+		__uint(max_entries, (entries));        \
+		__type(key, u32);                      \
+		__type(value, stored);                 \
+	} name SEC(".maps")
+#define host_item(name, i)                                                     \
+	({                                                                     \
+		u32 i_ = (i);                                                  \
+		(typeof((name).value))bpf_map_lookup_elem(&(name), &i_);       \
+	})
+
 /* What each CPU has of its own, for it to write and for readers to map. User space resizes the map. */
 #define HOST_PER_CPU(name, stored)                     \
 	struct {                                       \
@@ -88,24 +103,22 @@ int host_bank_roll(u32 place);
 		__type(key, u32);                      \
 		__type(value, stored);                 \
 	} name SEC(".maps")
-#define host_on(name, cpu)                                                     \
-	({                                                                     \
-		u32 cpu_ = (cpu);                                              \
-		(typeof((name).value))bpf_map_lookup_elem(&(name), &cpu_);     \
-	})
+#define host_on(name, cpu) host_item(name, cpu)
 
 #define host_cpu() bpf_get_smp_processor_id()
 #define host_jiffies() bpf_jiffies64()
+#define host_jiffies_of_ms(ms) ((u64)(ms) * 1000000 / constants.jiffy_ns)
 #define host_since_boot() bpf_ktime_get_boot_ns()
 #define host_clock() bpf_ktime_get_ns()
 #define host_swap(p, value) __sync_lock_test_and_set((p), (value))
 
-/* With barriers: so that the compiler neither proves the comparison needless, nor computes with `i` before it, nor adds
+/* With barriers: so that the compiler neither proves the comparison needless, nor multiplies before it, nor adds
  * to the product by an OR, of which the verifier knows less. */
 static __always_inline u32 host_item_at(u32 i, u32 n, u32 size)
 {
 	barrier_var(i);
 	i = i < n ? i : 0;
+	barrier_var(i);
 	i *= size;
 	barrier_var(i);
 	return i;

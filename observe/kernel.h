@@ -1,10 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The kernel's types as far as the samples use them. Offsets are relocated to the
- * running kernel's when a program is loaded (CO-RE), so only names and types count.
+ * The kernel's types as far as observers use them. In a kernel module they are the kernel's own. In eBPF, offsets are
+ * relocated to the running kernel's when a program is loaded (CO-RE), so only names and types count. In tests in user
+ * space they are what is written here.
  */
 #ifndef TOPSTAT_KERNEL_H
 #define TOPSTAT_KERNEL_H
+
+#if defined(__KERNEL__)
+
+#include <linux/cgroup.h>
+#include <linux/delayacct.h>
+#include <linux/kernfs.h>
+#include <linux/sched.h>
+#include <linux/sched/signal.h>
+
+#else
+
+#if defined(__bpf__)
 
 typedef unsigned char __u8;
 typedef unsigned short __u16;
@@ -38,6 +51,16 @@ enum { false = 0, true = 1 };
 
 #define CORE __attribute__((preserve_access_index))
 
+#else
+
+#include "topstat/platform.h"
+
+typedef u16 __u16;
+typedef u16 __be16;
+typedef u32 __be32;
+#define CORE
+
+#endif
 
 struct ns_common {
 	unsigned int inum;
@@ -258,5 +281,7 @@ struct bpf_iter__bpf_sk_storage_map {
 #define SOCK_STREAM 1
 #define SOCK_DGRAM 2
 #define SOCK_RAW 3
+
+#endif
 
 #endif /* TOPSTAT_KERNEL_H */

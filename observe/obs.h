@@ -323,13 +323,18 @@ TS_APART int obs_forget(u32 number, u64 self)
 	return 0;
 }
 
+TS_INLINE struct ts_census *obs_census(u32 sample)
+{
+	return (void *)((char *)census + host_item_at(sample, HOST_SAMPLES, sizeof(*census)));
+}
+
 /* The object may be pushed to from now on. Nobody else begins it just now. */
 TS_INLINE void obs_object_begin(struct ts_object *o, u32 sample, u64 id)
 {
 	o->self = (u64)(unsigned long)o;
 	ts_wmb(); /* whoever sees the id sees all of the object */
 	ts_write(o->id, id);
-	ts_add(&census[sample].begun, 1);
+	ts_add(&obs_census(sample)->begun, 1);
 }
 
 /* It leaves all tables; what was pushed to it stays in the totals. False: it has ended before. */
@@ -340,7 +345,7 @@ TS_INLINE int obs_object_end(struct ts_object *o, u32 sample)
 
 	if (!id || !ts_cas(&o->id, id, 0))
 		return 0;
-	ts_add(&census[sample].ended, 1);
+	ts_add(&obs_census(sample)->ended, 1);
 	for (i = 0; i < HOST_SAMPLE_BANKS; i++)
 		obs_forget(sample * HOST_SAMPLE_BANKS + i, o->self);
 	return 1;

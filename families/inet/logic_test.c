@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Sockets are made, accepted, used, used again and closed, with and without memory and a delay, on all CPUs. What each
+ * should have is kept beside.
+ */
+#include "logic.h"
+#include "observe/user_test.h"
+
+#define SOCKETS 20
+
+struct test_socket {
+	u32 sample;
+	u32 retrans; /* TCP's own count */
+	u32 listens;
+	u32 closed;
+	u64 packets, bytes, resent; /* pushed to its object */
+};
+
+static struct test_socket sockets[SOCKETS];
+static u64 packets[INET_SAMPLES], bytes[INET_SAMPLES], resent[INET_SAMPLES];
+static u64 refused_packets[INET_SAMPLES], refused_bytes[INET_SAMPLES];
+static u64 next_cookie;
+
+static struct inet_object *object_of(struct test_socket *s)
+{
+	struct inet_object *o = host_of(objects, sk, s);
+
+	return o && inet_object_is_own(o) && o->object.id ? o : NULL;
+}
+
+static void push_resent(struct test_socket *s, struct inet_object *o)
+{
+	u32 since = inet_resent_since(o, s->retrans);
+
+	inet_push_resent(o, since);
+	s->resent += since;
+	resent[s->sample] += since;
+}
+
+/* What hooks do, as count.bpf.h has it. */
+static void packet(struct test_socket *s, u32 part)
+{
+	u32 n = 1 + test_random(20), b = test_once_in(3) ? 0 : test_random(1 << test_random(20));
+	struct inet_object *o;
+
+	host_user_no_memory = test_once_in(3);
+	o = host_make(objects, sk, s);
+	host_user_no_memory = 0;
+	packets[s->sample] += n;
+	bytes[s->sample] += b;
+	if (!o) {
+		inet_count_total(s->sample, part, n, b, 1);
+		refused_packets[s->sample] += n;
+		refused_bytes[s->sample] += b;
+		return;
+	}
+	if (!inet_object_is_own(o))
+		TEST_WANT(inet_object_init(o, (u64)s, s->retrans), "nobody else makes the object");
+	if (!o->dead && !o->object.id) {
+		s->packets = s->bytes = s->resent = 0;
+		inet_object_begin(o, s->sample, ++next_cookie);
+		push_resent(s, o);
+	}
+	if (o->dead) {
+		inet_count_total(s->sample, part, n, b, 0);
+		return;
+	}
+	inet_count(o, s->sample, part, n, b);
+	s->packets += n;
+	s->bytes += b;
+}
+
+static void close_socket(struct test_socket *s)
+{
+	struct inet_object *o = host_of(objects, sk, s);
+
+	if (o && inet_object_is_own(o)) {
+		if (o->object.id)
+			push_resent(s, o);
+		inet_object_end(o);
+		if (test_once_in(2))
+			inet_object_end(o); /* told twice */
+	}
+	s->closed = 1;
+}
+
+/* A listener's storage is copied into that of the socket that is accepted. */
+static void accept_socket(struct test_socket *listener, struct test_socket *s)
+{
+	memset(s, 0, sizeof(*s));
+	s->sample = listener->sample;
+	host_user_free(objects, s);
+	host_user_clone(objects, listener, s);
+}
+
+static void compare(void)
+{
+	u64 alive = 0, counted = 0;
+	u32 i, sample;
+
+	for (i = 0; i < SOCKETS; i++) {
+		struct test_socket *s = &sockets[i];
+		struct inet_object *o = object_of(s);
+		u64 sum, value, row = 0;
+
+		if (!o)
+			continue;
+		alive++;
+		sum = o->window[INET_PPS].sum[INET_RX] + o->window[INET_PPS].sum[INET_TX];
+		TEST_WANT(sum == s->packets, "socket %u: %llu packets, not %llu", i, (unsigned long long)sum,
+			  (unsigned long long)s->packets);
+		sum = o->bytes.sum[INET_RX] + o->bytes.sum[INET_TX];
+		TEST_WANT(sum == s->bytes, "socket %u: %llu bytes, not %llu", i, (unsigned long long)sum,
+			  (unsigned long long)s->bytes);
+		TEST_WANT(o->window[INET_RETRANS].sum[INET_TX] == s->resent, "socket %u: segments sent again", i);
+		if (settings.config[s->sample][INET_PPS].delay)
+			continue;
+		value = test_value(s->sample, INET_PPS, &o->window[INET_PPS]);
+		if (value > test_missed(s->sample, INET_PPS))
+			TEST_WANT(test_row(s->sample, INET_PPS, o->object.id, &row) && row == value,
+				  "socket %u: no row for %llu packets", i, (unsigned long long)value);
+	}
+	for (sample = 0; sample < INET_SAMPLES; sample++) {
+		counted += census[sample].begun - census[sample].ended;
+		TEST_WANT(test_total(sample, INET_PPS) == packets[sample], "sample %u: packets in total", sample);
+		TEST_WANT(test_total(sample, INET_BPS) == bytes[sample], "sample %u: bytes in total", sample);
+		TEST_WANT(test_total(sample, INET_BYTES) == bytes[sample], "sample %u: bytes ever", sample);
+		TEST_WANT(test_total(sample, INET_RETRANS) == resent[sample], "sample %u: sent again", sample);
+		TEST_WANT(test_refused(sample, INET_PPS) == refused_packets[sample], "sample %u: refused", sample);
+		TEST_WANT(test_refused(sample, INET_BYTES) == refused_bytes[sample], "sample %u: refused bytes", sample);
+	}
+	TEST_WANT(counted == alive, "%llu objects, not %llu", (unsigned long long)counted, (unsigned long long)alive);
+}
+
+/* The socket is used for another connection: it begins at 0. */
+static void use_again(struct test_socket *s)
+{
+	struct inet_object *o = host_of(objects, sk, s);
+
+	if (o && inet_object_is_own(o)) {
+		inet_object_end(o);
+		inet_object_reset(o);
+	}
+	s->closed = s->retrans = 0;
+}
+
+TEST(inet)
+{
+	u32 i, sample, table, steps = 40 + test_random(300), delay = test_once_in(2) ? 0 : 1 + test_random(300);
+
+	memset(sockets, 0, sizeof(sockets));
+	memset(&objects, 0, sizeof(objects));
+	memset(packets, 0, sizeof(packets));
+	memset(bytes, 0, sizeof(bytes));
+	memset(resent, 0, sizeof(resent));
+	memset(refused_packets, 0, sizeof(refused_packets));
+	memset(refused_bytes, 0, sizeof(refused_bytes));
+	next_cookie = 0;
+	for (sample = 0; sample < INET_SAMPLES; sample++)
+		for (table = 0; table < INET_TABLES; table++)
+			test_configure(sample, table, obs_type(sample, table), 200, delay);
+	for (i = 0; i < SOCKETS; i++) {
+		sockets[i].sample = test_random(INET_SAMPLES);
+		sockets[i].listens = test_once_in(4);
+	}
+	for (i = 0; i < steps; i++) {
+		struct test_socket *s = &sockets[test_random(SOCKETS)];
+		struct test_socket *listener = &sockets[test_random(SOCKETS)];
+		struct inet_object *o = object_of(s);
+
+		test_time_passes(test_random(1 << test_random(27)));
+		host_user_cpu = test_random(HOST_USER_CPUS);
+		if (test_once_in(10)) {
+			if (s->closed)
+				use_again(s);
+			else
+				close_socket(s);
+		} else if (test_once_in(10) && listener->listens && s->closed && !object_of(s) && listener != s) {
+			accept_socket(listener, s);
+		} else if (test_once_in(5) && o) {
+			s->retrans += test_random(4);
+			push_resent(s, o);
+		} else {
+			packet(s, test_random(2));
+		}
+		compare();
+	}
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * The host is a test in user space. A family's state is static, so each file that is compiled with its
+ * logic.h has its own. The test says which CPU runs, what time it is, and whether there is memory.
+ */
+#ifndef TOPSTAT_HOST_USER_H
+#define TOPSTAT_HOST_USER_H
+
+#include "observe/kernel.h"
+#include "topstat/section.h"
+#include "topstat/spread.h"
+#include "observe/process.h"
+
+#define HOST_USER_CPUS 3
+/* Few, so that tables are full. */
+#define HOST_USER_ENTRIES 16
+#define HOST_USER_TABLE (sizeof(struct ts_table) + HOST_USER_ENTRIES * sizeof(struct ts_entry))
+#define HOST_USER_BANK (sizeof(struct ts_bank) + TS_BANK_TABLES * HOST_USER_TABLE)
+/* A jiffy, as with 1000 Hz. */
+#define HOST_USER_JIFFY_NS 1000000ULL
+/* What owners a storage has room for. */
+#define HOST_USER_OWNERS 128
+
+static u32 host_user_cpu;
+static u64 host_user_ns;
+static int host_user_no_memory;
+
+#define HOST_STATE(family, samples, banks_of_cpu, ...)                                              \
+	enum { HOST_SAMPLES = (samples), HOST_BANKS = (banks_of_cpu) };                             \
+	enum { HOST_SAMPLE_BANKS = HOST_BANKS / HOST_SAMPLES };                                     \
+	static struct family##_constants constants = {                                              \
+		.shape = { .entries_mask = HOST_USER_ENTRIES - 1, .table_stride = HOST_USER_TABLE }, \
+		__VA_ARGS__                                                                         \
+	};                                                                                          \
+	static struct family##_settings settings;                                                   \
+	static struct ts_census census[samples];                                                    \
+	static char host_user_banks[HOST_USER_CPUS * (banks_of_cpu)][HOST_USER_BANK] __attribute__((aligned(64)))
+
+#define host_bank(cpu, number)                                                                      \
+	((number) < HOST_BANKS ? (struct ts_bank *)host_user_banks[(cpu) * HOST_BANKS + (number)] : NULL)
+
+#define HOST_STORAGE(name, owner, stored)                                                           \
+	static struct {                                                                             \
+		const void *owners[HOST_USER_OWNERS];                                               \
+		stored items[HOST_USER_OWNERS] __attribute__((aligned(64)));                        \
+		stored *value;                                                                      \
+	} name
+
+/* The index of the owner; HOST_USER_OWNERS: it has none. */
+TS_INLINE u32 host_user_find(const void *const *owners, const void *owner)
+{
+	u32 i;
+
+	for (i = 0; i < HOST_USER_OWNERS; i++)
+		if (owners[i] == owner)
+			break;
+	return i;
+}
+
+#define host_of(name, owner, p)                                                                     \
+	({                                                                                          \
+		u32 at_ = host_user_find((name).owners, (p));                                       \
+		at_ < HOST_USER_OWNERS ? &(name).items[at_] : NULL;                                 \
+	})
+
+#define host_make(name, owner, p)                                                                   \
+	({                                                                                          \
+		u32 at_ = host_user_find((name).owners, (p));                                       \
+		if (at_ == HOST_USER_OWNERS && !host_user_no_memory) {                              \
+			at_ = host_user_find((name).owners, NULL);                                  \
+			if (at_ < HOST_USER_OWNERS) {                                               \
+				(name).owners[at_] = (p);                                           \
+				memset(&(name).items[at_], 0, sizeof((name).items[at_]));           \
+			}                                                                           \
+		}                                                                                   \
+		at_ < HOST_USER_OWNERS ? &(name).items[at_] : NULL;                                 \
+	})
+
+/* The owner goes, and with it what it had. */
+#define host_user_free(name, p)                                                                     \
+	do {                                                                                        \
+		u32 at_ = host_user_find((name).owners, (p));                                       \
+		if (at_ < HOST_USER_OWNERS)                                                         \
+			(name).owners[at_] = NULL;                                                  \
+	} while (0)
+
+/* The owner at `copy` is made as a copy of another one, as a socket that is accepted. */
+#define host_user_clone(name, p, copy)                                                              \
+	do {                                                                                        \
+		u32 from_ = host_user_find((name).owners, (p));                                     \
+		u32 to_ = host_user_find((name).owners, NULL);                                      \
+		if (from_ < HOST_USER_OWNERS && to_ < HOST_USER_OWNERS) {                           \
+			(name).owners[to_] = (copy);                                                \
+			(name).items[to_] = (name).items[from_];                                    \
+		}                                                                                   \
+	} while (0)
+
+#define HOST_ARRAY(name, entries, stored) \
+	static stored name[entries] __attribute__((aligned(64)))
+#define host_item(name, i) ((i) < sizeof(name) / sizeof(*(name)) ? &(name)[i] : NULL)
+#define HOST_PER_CPU(name, stored) HOST_ARRAY(name, HOST_USER_CPUS, stored)
+#define host_on(name, cpu) host_item(name, cpu)
+#define HOST_WORD(name) static u64 name
+
+#define host_cpu() host_user_cpu
+#define host_jiffies() (host_user_ns / HOST_USER_JIFFY_NS)
+#define host_jiffies_of_ms(ms) ((ms) * 1000000ULL / HOST_USER_JIFFY_NS)
+#define host_clock() host_user_ns
+#define host_since_boot() host_user_ns
+#define host_swap(p, value) __atomic_exchange_n((p), (value), __ATOMIC_SEQ_CST)
+#define host_number(n) (n)
+#define host_item_at(i, n, size) ((u32)((i) < (n) ? (i) * (size) : 0))
+
+/* The clock of run queues is ahead of the monotonic one. */
+#define host_has_run_clock() 1
+#define host_run_clock(task) (host_user_ns + 1000000000ULL)
+
+#define host_controller(v1) ((u32)(v1) - 1)
+#define host_subsys(css, v1) ((css)->subsys[0])
+
+#endif /* TOPSTAT_HOST_USER_H */
