@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Objects that are keyed by value: of those that no structure of the kernel stands for, such as a process on
+ * a device, or the fields of a tracepoint. They are in an array of so many, whose places are found by the
+ * key's hash.
+ *
+ *	struct keyed k;
+ *
+ *	if (keyed_begin(&k, SAMPLE, &key)) {
+ *		keyed_add(&k, BYTES, READ, n);
+ *		keyed_end(&k);
+ *	}
+ *
+ * Before this header, and after HOST_STATE(), obs_at() and obs_type(), a family defines
+ *
+ *	KEYED_KEY        the type of a key: whole u64, nothing undefined between fields
+ *	KEYED_OBJECT     the type of an object, which begins with a struct keyed_object called `keyed`, and
+ *	                 has a KEYED_KEY called `key`
+ *	KEYED_BUCKETS    a power of two, up to 2^20; there are KEYED_WAYS objects to each
+ *
+ * and has one bank to a sample.
+ *
+ *   K1  A key has two buckets. Its object is in one of the places of the first, or else of the second. (With one bucket
+ *       only, a fortieth would be full when half of all places are used; with two, hardly any.)
+ *   K2  The tag of a place is the id of its object: which names the place, the incarnation and 16 bits of the hash. A
+ *       CPU that pushes finds the object by tags and the key, and takes no lock.
+ *   K3  A CPU makes an object under the lock of the key's first bucket, where it looks for it once more. So a key has one
+ *       object at most. A CPU that finds the lock taken does not wait.
+ *   K4  What finds no object and no place is refused (T6): it goes to the total, and is counted. So rows + other =
+ *       total, memory is bounded, and rows are proven if what was refused can't have changed them.
+ *   K5  An object ends when a place is wanted and it is silent: nothing is held, and all its windows have the value 0.
+ *       In a static table its count is refused then, for if the key comes again, it begins at 0. Objects without a count
+ *       end as soon as something is made in their bucket.
+ *   K6  A CPU may push to an object just when another ends it. The one swaps the id to 0 and then looks at the windows
+ *       again; the other adds to the window and then looks at the id again. So at least one of them sees the other: the
+ *       object stays, or what was pushed to it is refused.
+ *   K7  A place is used again KEYED_GRACE_MS after its object ended. Only a CPU that was stopped for longer in the midst
+ *       of a push may add to the next object there.
+ */
+#ifndef TOPSTAT_KEYED_H
+#define TOPSTAT_KEYED_H
+
+#include "observe/keyed_object.h"
+#include "observe/obs.h"
+
+#define KEYED_GRACE_MS 100
+#define KEYED_PLACES (KEYED_BUCKETS * KEYED_WAYS)
+
+_Static_assert(sizeof(KEYED_KEY) % sizeof(u64) == 0, "keys are hashed and compared by words");
+_Static_assert(!(KEYED_BUCKETS & (KEYED_BUCKETS - 1)) && KEYED_BUCKETS <= 1 << 20, "a place has 24 bits in an id");
+
+HOST_ARRAY(objects, KEYED_PLACES, KEYED_OBJECT);
+HOST_ARRAY(buckets, KEYED_BUCKETS, struct keyed_bucket);
+
+struct keyed {
+	struct obs obs;
+	u64 id; /* of the object when it was found; 0: there is none */
+};
+
+/* Fibonacci's, as in ts_bucket(), of all words. */
+TS_INLINE u64 keyed_hash(const KEYED_KEY *key, u32 sample)
+{
+	const u64 *words = (const void *)key;
+	u64 hash = sample + 1;
+	u32 i;
+
+	for (i = 0; i < sizeof(*key) / sizeof(u64); i++) {
+		hash = (hash ^ words[i]) * 0x9E3779B97F4A7C15ULL;
+		hash ^= hash >> 29;
+	}
+	return hash;
+}
+
+TS_INLINE u32 keyed_first(u64 hash)
+{
+	return hash & (KEYED_BUCKETS - 1);
+}
+
+TS_INLINE u32 keyed_second(u64 hash)
+{
+	return hash >> 24 & (KEYED_BUCKETS - 1);
+}
+
+/* K2 */
+TS_INLINE u64 keyed_id(u64 hash, u32 incarnation, u32 place)
+{
+	return hash >> 48 << 48 | (u64)(incarnation & 0xffffff) << 24 | place;
+}
+
+TS_INLINE int keyed_is_of(const KEYED_OBJECT *o, const KEYED_KEY *key, u32 sample)
+{
+	const u64 *a = (const void *)&o->key, *b = (const void *)key;
+	u32 i;
+
+	for (i = 0; i < sizeof(*key) / sizeof(u64); i++)
+		if (a[i] != b[i])
+			return 0;
+	return o->keyed.sample == sample;
+}
+
+/* The place of the key's object in this bucket, from 1; 0: it is not there. */
+TS_INLINE u32 keyed_find_in(u32 bucket, u64 hash, const KEYED_KEY *key, u32 sample)
+{
+	struct keyed_bucket *b = host_item(buckets, bucket);
+	u32 way;
+
+	if (!b)
+		return 0;
+	for (way = 0; way < KEYED_WAYS; way++) {
+		u64 tag = ts_read(b->tag[way]);
+		KEYED_OBJECT *o;
+
+		if (tag <= KEYED_BUSY || (tag ^ hash) >> 48)
+			continue;
+		o = host_item(objects, bucket * KEYED_WAYS + way);
+		if (o && ts_read(o->keyed.object.id) == tag && keyed_is_of(o, key, sample))
+			return bucket * KEYED_WAYS + way + 1;
+	}
+	return 0;
+}
+
+/* K1 */
+TS_APART int keyed_find(const KEYED_KEY *key, u32 sample)
+{
+	u64 hash;
+	u32 place;
+
+	if (!key)
+		return 0;
+	hash = keyed_hash(key, sample);
+	place = keyed_find_in(keyed_first(hash), hash, key, sample);
+	return place ? place : keyed_find_in(keyed_second(hash), hash, key, sample);
+}
+
+/* K5, but for `held`: whether the object has the value 0 in all dynamic tables. */
+TS_INLINE int keyed_is_silent(struct obs *x, KEYED_OBJECT *o)
+{
+	u32 table;
+
+	for (table = 0; table < TS_BANK_TABLES; table++) {
+		u64 now = x->bank->tick[table].slide, slide;
+		struct ts_window *w;
+
+		if (!x->config[table].epoch || obs_type(x->number, table) == TS_STATIC)
+			continue;
+		w = (void *)((char *)o + obs_at(x->number, table));
+		slide = ts_read(w->slide);
+		if (ts_read(w->done) != slide)
+			return 0;
+		if (slide && ts_same_epoch(slide, now) && slide + TS_SLIDES >= now)
+			return 0;
+	}
+	return 1;
+}
+
+/* K5: what a key that comes again will not know of itself. */
+TS_INLINE u64 keyed_counted(struct obs *x, KEYED_OBJECT *o, u32 table)
+{
+	struct ts_count *count;
+
+	if (!x->config[table].epoch || obs_type(x->number, table) != TS_STATIC)
+		return 0;
+	count = (void *)((char *)o + obs_at(x->number, table));
+	return ts_read(count->sum[0]) + ts_read(count->sum[1]);
+}
+
+/* K6. False: it goes on. */
+TS_INLINE int keyed_object_end(struct obs *x, KEYED_OBJECT *o, u64 id)
+{
+	u32 table;
+
+	if (ts_read(o->keyed.held) || !keyed_is_silent(x, o) || !ts_cas(&o->keyed.object.id, id, 0))
+		return 0;
+	if (ts_read(o->keyed.held) || !keyed_is_silent(x, o)) {
+		ts_write(o->keyed.object.id, id);
+		return 0;
+	}
+	ts_add(&obs_census(x->number)->ended, 1);
+	obs_forget(x->number, o->keyed.object.self);
+	for (table = 0; table < TS_BANK_TABLES; table++)
+		obs_refuse(x, table, keyed_counted(x, o, table));
+	ts_write(o->keyed.ended, x->now);
+	return 1;
+}
+
+/* Take a place in this bucket: from 1; 0: there is none just now. Silent objects end. */
+TS_INLINE u32 keyed_take_in(struct obs *x, u32 bucket)
+{
+	struct keyed_bucket *b = host_item(buckets, bucket);
+	u32 way, counts = 0, place = 0;
+
+	if (!b)
+		return 0;
+	for (way = 0; way < TS_BANK_TABLES; way++)
+		counts |= x->config[way].epoch && obs_type(x->number, way) == TS_STATIC;
+	for (way = 0; way < KEYED_WAYS; way++) {
+		KEYED_OBJECT *o = host_item(objects, bucket * KEYED_WAYS + way);
+		u64 tag = ts_read(b->tag[way]);
+
+		if (!o || tag == KEYED_BUSY)
+			continue;
+		if (tag > KEYED_BUSY) {
+			/* K5: with counts, not before a place is wanted. */
+			if (o->keyed.sample == x->number && (!counts || (!place && way == x->now % KEYED_WAYS)) &&
+			    keyed_object_end(x, o, tag))
+				ts_write(b->tag[way], KEYED_ENDED);
+			continue;
+		}
+		if (place || (tag == KEYED_ENDED && x->now - ts_read(o->keyed.ended) < host_jiffies_of_ms(KEYED_GRACE_MS)))
+			continue;
+		if (ts_cas(&b->tag[way], tag, KEYED_BUSY))
+			place = bucket * KEYED_WAYS + way + 1;
+	}
+	return place;
+}
+
+/* Make an object in a place that was taken. */
+TS_INLINE int keyed_place(const KEYED_KEY *key, u32 sample, u64 hash, u32 place)
+{
+	u32 bucket = place / KEYED_WAYS, way = place % KEYED_WAYS, incarnation, i;
+	struct keyed_bucket *b = host_item(buckets, bucket);
+	KEYED_OBJECT *o = host_item(objects, place);
+	u64 id;
+
+	if (!b || !o)
+		return 0;
+	incarnation = o->keyed.incarnation + 1;
+	/* 0 is for ids of enum keyed_tag. */
+	incarnation += !(incarnation & 0xffffff);
+	for (i = 0; i < sizeof(*o) / sizeof(u64); i++)
+		((u64 *)o)[i] = 0;
+	o->keyed.incarnation = incarnation;
+	o->keyed.sample = sample;
+	o->key = *key;
+	id = keyed_id(hash, incarnation, place);
+	obs_object_begin(&o->keyed.object, sample, id);
+	ts_write((&b->lock)[ts_bound(way + 1, KEYED_WAYS)], id); /* tag[way], as the verifier believes */
+	return 1;
+}
+
+/* K3. The place of the object, from 1; 0: there is none. */
+TS_APART int keyed_make(const KEYED_KEY *key, u32 sample)
+{
+	struct keyed_bucket *first;
+	struct obs x;
+	u32 place;
+	u64 hash;
+
+	if (!key || sample >= HOST_BANKS)
+		return 0;
+	hash = keyed_hash(key, sample);
+	first = host_item(buckets, keyed_first(hash));
+	if (!first || !obs_begin_total(&x, sample, 0) || !ts_cas(&first->lock, 0, 1))
+		return 0;
+	place = keyed_find(key, sample);
+	if (!place) {
+		place = keyed_take_in(&x, keyed_first(hash));
+		if (!place)
+			place = keyed_take_in(&x, keyed_second(hash));
+		if (place)
+			keyed_place(key, sample, hash, place - 1);
+	}
+	ts_release(&first->lock);
+	return place;
+}
+
+/* The key's object, which is made where there is none. NULL: there is no place for it. */
+TS_INLINE KEYED_OBJECT *keyed_get(const KEYED_KEY *key, u32 sample)
+{
+	u32 place = keyed_find(key, sample);
+
+	if (ts_unlikely(!place))
+		place = keyed_make(key, sample);
+	return place ? host_item(objects, place - 1) : NULL;
+}
+
+/* Keep an object for an event that has begun, which keyed_release() tells the end of. */
+TS_INLINE void keyed_hold(KEYED_OBJECT *o)
+{
+	ts_add(&o->keyed.held, 1);
+}
+
+TS_INLINE void keyed_release(KEYED_OBJECT *o)
+{
+	ts_add(&o->keyed.held, -1ULL);
+}
+
+/* To an object that is there; NULL: to the total, as refused (K4). */
+TS_INLINE int keyed_begin_of(struct keyed *k, u32 sample, KEYED_OBJECT *o)
+{
+	k->id = o ? ts_read(o->keyed.object.id) : 0;
+	if (!k->id)
+		return obs_begin_total(&k->obs, sample, 1);
+	return obs_begin(&k->obs, sample, &o->keyed.object);
+}
+
+TS_INLINE int keyed_begin(struct keyed *k, u32 sample, const KEYED_KEY *key)
+{
+	return keyed_begin_of(k, sample, keyed_get(key, sample));
+}
+
+TS_INLINE void keyed_add(struct keyed *k, u32 table, u32 part, u64 amount)
+{
+	obs_add_any(&k->obs, table, part, amount);
+	if (k->id && ts_unlikely(ts_read(k->obs.object->id) != k->id)) /* K6 */
+		obs_refuse(&k->obs, table, amount);
+}
+
+/* The same of what was used evenly since then: see obs_add_since(). */
+TS_INLINE void keyed_add_since(struct keyed *k, u32 table, u32 part, u64 amount, u64 since)
+{
+	obs_add_since(&k->obs, table, part, amount, since);
+	if (k->id && ts_unlikely(ts_read(k->obs.object->id) != k->id)) /* K6 */
+		obs_refuse(&k->obs, table, amount);
+}
+
+TS_INLINE void keyed_end(struct keyed *k)
+{
+	obs_end(&k->obs);
+}
+
+#endif /* TOPSTAT_KEYED_H */
