@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compiles the eBPF programs and generates the Rust side of the headers they share with this
 //! crate. Every folder `families/<family>` that holds a `*.bpf.c` is a family of samples; it has a
-//! header `<family>.h` and a `mod.rs` with a `FAMILY`. Nothing has to be entered anywhere.
+//! header `<family>.h` and a `mod.rs` with a function `family()`. Nothing has to be entered anywhere.
 
 mod clang;
 
@@ -52,15 +52,13 @@ fn main() -> Result<()> {
                     .with_context(|| format!("cannot compile {}", program.display()))?;
             }
         }
-        bindings(&family.join(format!("{name}.h")), &includes, &SHARED_TYPES, &family_out.join("abi.rs"))?;
+        let header = family.join(format!("{name}.h"));
+        bindings(&header, &includes, &SHARED_TYPES, &family_out.join("abi.rs"))?;
+        layout(&header, &includes, &family_out.join("layout.txt"))?;
         writeln!(list, "#[path = {:?}]\npub mod {name};", family.join("mod.rs"))?;
-        // The account has no tables, and is not pinned.
-        if family.join("tables.rs").exists() {
-            layout(&family.join(format!("{name}.h")), &includes, &family_out.join("layout.txt"))?;
-            names.push(name);
-        }
+        names.push(name);
     }
-    let members: String = names.iter().map(|n| format!("&{n}::FAMILY, ")).collect();
+    let members: String = names.iter().map(|n| format!("{n}::family(), ")).collect();
     let layouts: String = names
         .iter()
         .map(|n| format!("(\"{n}\", include_str!(concat!(env!(\"OUT_DIR\"), \"/{n}/layout.txt\"))), "))
@@ -71,7 +69,7 @@ fn main() -> Result<()> {
     )?;
     writeln!(
         list,
-        "/// All families, by the names of their folders.\npub static FAMILIES: &[&dyn Family] = &[{members}];"
+        "/// All families, by the names of their folders.\npub fn all() -> Vec<Family> {{\n    vec![{members}]\n}}"
     )?;
     fs::write(out.join("families.rs"), list)?;
     Ok(())
@@ -121,7 +119,7 @@ fn bindings(header: &Path, includes: &Includes, elsewhere: &[(&str, &str)], out:
             .blocklist_item(format!("{}_.*", prefix.to_uppercase()))
             .raw_line(format!("pub use {module}::*;"));
     }
-    builder
+    let bindings = builder
         .header(header.to_string_lossy())
         .clang_args(includes.flags())
         .allowlist_file(header.to_string_lossy())
@@ -133,9 +131,47 @@ fn bindings(header: &Path, includes: &Includes, elsewhere: &[(&str, &str)], out:
         .use_core()
         .wrap_unsafe_ops(true)
         .generate()
-        .with_context(|| format!("cannot generate the Rust side of {}", header.display()))?
-        .write_to_file(out)?;
+        .with_context(|| format!("cannot generate the Rust side of {}", header.display()))?;
+    let bindings = bindings.to_string();
+    fs::write(out, format!("{bindings}\n{}{}", plain_old_data(&bindings), expectations(&bindings)))?;
     Ok(())
+}
+
+/// Says of each structure that it is plain old data: integers and arrays of them, with explicit padding. One whose length
+/// is not known has no values.
+fn plain_old_data(bindings: &str) -> String {
+    let mut all = String::new();
+    for structure in bindings.split("pub struct ").skip(1) {
+        let Some((name, rest)) = structure.split_once(" {") else { continue };
+        let fields = rest.split_once("\n}").map_or(rest, |(fields, _)| fields);
+        if !["*const", "*mut", "__IncompleteArrayField", "bool"].iter().any(|no| fields.contains(no)) {
+            let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            assert!(is_name, "{name} is no structure of C");
+            all += &format!("// SAFETY: integers and arrays of them.\nunsafe impl crate::bpf::Pod for {name} {{}}\n");
+        }
+    }
+    all
+}
+
+/// What readers take for granted of the structures that all families of ranked tables have.
+fn expectations(bindings: &str) -> String {
+    let mut all = String::new();
+    for (structure, field, must) in [
+        ("_row", "row: ts_row", "offset_of!({}, row) == 0"),
+        ("_row", "row: ts_row", "size_of::<{}>().is_multiple_of(8)"),
+        ("_section", "head: ts_section", "offset_of!({}, head) == 0"),
+        ("_settings", "all: ts_settings", "offset_of!({}, config) == size_of::<ts_settings>()"),
+        ("_constants", "shape: ts_shape", "offset_of!({}, shape) == 0"),
+    ] {
+        for found in bindings.split("pub struct ").skip(1) {
+            let Some((name, rest)) = found.split_once(" {") else { continue };
+            let fields = rest.split_once("\n}").map_or(rest, |(fields, _)| fields);
+            if name.ends_with(structure) && fields.contains(&format!("pub {field},")) {
+                all += &format!("const _: () = assert!({});\n", must.replace("{}", name));
+            }
+        }
+    }
+    if all.is_empty() { all } else { format!("use core::mem::{{offset_of, size_of}};\n{all}") }
 }
 
 /// What of a header is the layout of maps, a line for each size, offset and number: a test compares it with what it was

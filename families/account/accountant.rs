@@ -9,10 +9,11 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Object, OpenObject, Pro
 use super::abi;
 use super::precise::Precise;
 use crate::bpf::{self, Shared};
-use crate::ranking::possible_cpus;
-use crate::{Error, check};
+use crate::clock::possible_cpus;
+use crate::family::AccountOptions;
+use crate::{Error, report};
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/account/precise.bpf.o"));
+const OBJECT: &[u8] = object!("account/precise.bpf.o");
 const NAME: &str = "tasks";
 
 /// Threads that may run between two snapshots without the second having to look at all that there are: 2 MiB.
@@ -25,20 +26,6 @@ const SWITCHES: [&str; 3] = ["precise_new", "precise_exit", "precise_switch"];
 /// Interrupts and softirqs, each where the kernel has it. Ends before beginnings: a beginning that was seen has its end.
 const INTERRUPTS: [&str; 7] =
     ["softirq", "irq_handler", "local_timer", "reschedule", "call_function", "call_function_single", "irq_work"];
-
-/// What to account for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AccountOptions {
-    /// Interrupts and softirqs are taken apart from the tasks that they interrupt. It costs two looks at the clock for
-    /// each of them.
-    pub interrupts: bool,
-}
-
-impl Default for AccountOptions {
-    fn default() -> Self {
-        Self { interrupts: true }
-    }
-}
 
 /// The precise account of CPU time: who ran how long, to the nanosecond. Dropping the last reference, and all its
 /// readers, detaches it.
@@ -55,6 +42,13 @@ pub struct Accountant {
 
 fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
     Error::Kernel { what: what.into(), why: why.to_string() }
+}
+
+/// The names of all programs that may be attached.
+pub fn programs() -> Vec<String> {
+    let interrupts = INTERRUPTS.iter().flat_map(|i| [format!("precise_{i}_exit"), format!("precise_{i}_entry")]);
+    let calls = ["precise_sys_exit", "precise_sys_enter"];
+    SWITCHES.iter().chain(&calls).map(|name| (*name).to_owned()).chain(interrupts).collect()
 }
 
 /// Whether the kernel has the tracepoint.
@@ -100,7 +94,7 @@ pub(super) fn open(options: &AccountOptions) -> Result<(OpenObject, abi::account
         cpus: possible_cpus()?,
         pad: 0,
     };
-    bpf::set_constants(&mut object, ".rodata.constants", &constants)?;
+    bpf::set_constants(&mut object, ".rodata.constants", bpf::as_bytes(&constants))?;
     bpf::resize(&mut object, "slots", size_of::<abi::account_cpu>(), constants.cpus)?;
     bpf::resize(&mut object, "ran", size_of::<abi::account_ran>(), RAN)?;
     bpf::resize(&mut object, "dead", size_of::<abi::account_dead>(), DEAD)?;
@@ -114,7 +108,7 @@ impl Accountant {
     /// As [`crate::load`].
     pub fn load(options: &AccountOptions) -> Result<Arc<Self>, Error> {
         let (object, constants) = open(options)?;
-        let object = bpf::load(NAME, object).map_err(|e| check::explain(e, NAME))?;
+        let object = bpf::load(NAME, object).map_err(|e| report::explain(e, NAME))?;
         let control = Shared::new(&bpf::map(&object, ".data.control")?)?;
         let dead = Shared::new(&bpf::map(&object, "dead")?)?;
         let slots = Shared::new(&bpf::map(&object, "slots")?)?;

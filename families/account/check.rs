@@ -2,6 +2,8 @@
 //! What this kernel allows the account of tasks, and how exact each part of it is.
 
 use super::accountant;
+use crate::family::AccountOptions;
+use crate::report::loads;
 use crate::{Check, Outcome, bpf};
 
 /// Where the kernel's configuration is to be found, as text or compressed; mostly it can't be read, and is not needed.
@@ -9,10 +11,10 @@ const CONFIGS: [&str; 2] = ["/boot/config-", "/lib/modules/"];
 
 /// What the account needs beyond what all need.
 pub fn check() -> Vec<Check> {
-    let account = accountant::open(&accountant::AccountOptions::default())
-        .and_then(|(object, _)| bpf::load("the account of tasks", object));
+    let account =
+        accountant::open(&AccountOptions::default()).and_then(|(object, _)| bpf::load("the account of tasks", object));
     vec![
-        Check::loads(
+        loads(
             "account of tasks",
             "tasks",
             account.map(drop),

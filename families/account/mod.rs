@@ -4,13 +4,39 @@
 //!
 //! See `README.md` in this folder for what is counted, and where.
 
-mod abi;
+abi!("account");
 mod accountant;
 mod check;
 mod ledger;
 mod precise;
 mod usage;
 
-pub use accountant::{AccountOptions, Accountant};
-pub use check::check;
+pub use accountant::Accountant;
 pub use precise::Precise;
+
+pub use crate::family::AccountOptions;
+use crate::family::{Account, AccountReader, Family, Kind};
+
+/// The family of the account. It has no samples: `topstat tasks` shows it.
+pub fn family() -> Family {
+    let account = Account {
+        beside: "tasks",
+        programs: accountant::programs,
+        load: |options, exact| {
+            let accountant = Accountant::load(options)?;
+            if !exact.is_empty() {
+                accountant.choose(exact)?;
+            }
+            let reader: Box<dyn AccountReader> = Box::new(accountant.reader()?);
+            Ok(reader)
+        },
+    };
+    Family {
+        name: "account".to_owned(),
+        abi: 0, // nothing of it is ever pinned
+        samples: Vec::new(),
+        kind: Kind::Account(account),
+        ready: || Ok(()),
+        check: check::check,
+    }
+}

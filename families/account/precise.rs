@@ -8,13 +8,14 @@ use std::time::{Duration, SystemTime};
 use libbpf_rs::{Object, ProgramInput};
 use topstat_model::interval::{AccountLost, Cpu, Each, Interval};
 
-use super::abi::{self, SectionHead};
+use super::abi;
 use super::accountant::Accountant;
 use super::ledger::Ledger;
 use crate::Error;
-use crate::bpf::{self, Plain, Shared};
+use crate::bpf::{self, Shared};
+use crate::family::AccountReader;
 
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/account/precise_read.bpf.o"));
+const OBJECT: &[u8] = object!("account/precise_read.bpf.o");
 
 /// How long a reader has the choice of the instant to itself, in ns. One that has died holds up others for so long.
 const CLAIM_NS: u64 = 500_000_000;
@@ -42,9 +43,8 @@ pub struct Precise {
     section: Shared,
     cpu_rows: Shared,
     ledger: Ledger,
-    /// Where the rings stood at the latest instant.
+    /// Where the ring `ran` stood at the latest instant.
     ran_from: u64,
-    dead_from: u64,
     instant: u64,
     cpus: Vec<abi::account_cpu_row>,
     /// The place in the ring up to which it has been read, and what was there.
@@ -58,7 +58,9 @@ pub struct Precise {
 /// The state at an instant, as it was read.
 struct State {
     time: SystemTime,
-    head: SectionHead,
+    instant: u64,
+    /// A5: where the ring `ran` stood when the instant was written.
+    ran_from: u64,
     cpus: Vec<abi::account_cpu_row>,
     rows: Vec<abi::account_row>,
     all: bool,
@@ -76,7 +78,7 @@ impl Precise {
     pub(super) fn new(accountant: Arc<Accountant>) -> Result<Self, Error> {
         let constants = accountant.constants;
         let mut object = bpf::open("precise_read", OBJECT)?;
-        bpf::set_constants(&mut object, ".rodata.constants", &constants)?;
+        bpf::set_constants(&mut object, ".rodata.constants", bpf::as_bytes(&constants))?;
         bpf::resize(&mut object, "cpu_rows", size_of::<abi::account_cpu_row>(), constants.cpus)?;
         for map in ["threads", "slots", "ran", "dead", "chosen", ".data.control"] {
             bpf::reuse(&mut object, map, &accountant.map(map)?)?;
@@ -91,7 +93,6 @@ impl Precise {
             cpu_rows,
             ledger: Ledger::default(),
             ran_from: 0,
-            dead_from: 0,
             instant: 0,
             cpus: Vec::new(),
             dead_read: 0,
@@ -173,8 +174,13 @@ impl Precise {
         }
     }
 
-    fn head(&self) -> SectionHead {
-        self.section.read(0, 0)
+    /// A number of those that the section begins with.
+    fn word(&self, at: usize) -> u64 {
+        self.section.read(0, at)
+    }
+
+    fn next_cpu(&self) -> u64 {
+        self.word(offset_of!(abi::account_section, next))
     }
 
     /// Chooses the instant.
@@ -202,7 +208,7 @@ impl Precise {
         while cpu < u64::from(self.accountant.constants.cpus) {
             self.run("precise_runs", [cpu, 0])?;
             self.take(&mut rows);
-            cpu = self.head().next;
+            cpu = self.next_cpu();
         }
         let mut all = self.look_at_all;
         if !all {
@@ -212,11 +218,12 @@ impl Precise {
             self.read_all(&mut rows)?;
         }
         self.poll();
-        let head = self.head();
+        let instant = self.word(offset_of!(abi::account_section, instant));
+        let ran_from = self.word(offset_of!(abi::account_section, ran_from));
         if self.run("precise_finish", [0, 0])? != abi::ACCOUNT_DONE || (!last && self.moved_meanwhile(&cpus)) {
             return Ok(None);
         }
-        Ok(Some(State { time, head, cpus, rows, all }))
+        Ok(Some(State { time, instant, ran_from, cpus, rows, all }))
     }
 
     /// Whether a slice that was taken for one thread's has turned out to be another one's while threads were read: it
@@ -233,7 +240,7 @@ impl Precise {
         let mut first = 0;
         for _ in 0..BUSY_TRIES {
             let code = self.run("precise_cpus", [first, 0])?;
-            first = self.head().next;
+            first = self.next_cpu();
             match code {
                 abi::ACCOUNT_BUSY => std::thread::yield_now(),
                 _ if first >= u64::from(self.accountant.constants.cpus) => return Ok(()),
@@ -257,19 +264,19 @@ impl Precise {
             self.take(rows);
             number += u64::from(abi::ACCOUNT_ROWS);
         }
-        Ok(self.head().overrun == 0 && ran_end().saturating_sub(self.ran_from) <= kept)
+        Ok(self.word(offset_of!(abi::account_section, overrun)) == 0 && ran_end().saturating_sub(self.ran_from) <= kept)
     }
 
     /// All threads that have ever run.
     fn read_all(&self, rows: &mut Vec<abi::account_row>) -> Result<(), Error> {
         let bytes = bpf::iterate(&self.object, "precise_all", READ)?;
-        rows.extend(bytes.chunks_exact(size_of::<abi::account_row>()).map(from_bytes::<abi::account_row>));
+        rows.extend(bytes.chunks_exact(size_of::<abi::account_row>()).map(bpf::from_bytes::<abi::account_row>));
         Ok(())
     }
 
     /// The rows that a program has just written.
     fn take(&self, rows: &mut Vec<abi::account_row>) {
-        let count = self.head().rows.min(abi::ACCOUNT_ROWS) as usize;
+        let count = self.section.read::<u32>(0, offset_of!(abi::account_section, rows)).min(abi::ACCOUNT_ROWS) as usize;
         let first = offset_of!(abi::account_section, row);
         rows.extend(
             (0..count).map(|i| self.section.read::<abi::account_row>(0, first + i * size_of::<abi::account_row>())),
@@ -278,7 +285,7 @@ impl Precise {
 
     /// From the state at this instant, and that at the one before, to what happened in between.
     fn settle(&mut self, each: Each, state: State) -> Interval {
-        let (begin, end) = (self.instant, state.head.instant);
+        let (begin, end) = (self.instant, state.instant);
         let mut page = self.ledger.page(each);
         let mut moved = vec![Moved::default(); state.cpus.len()];
         let mut misplaced_ns = 0;
@@ -340,8 +347,7 @@ impl Precise {
         self.look_at_all = false;
         self.instant = end;
         self.cpus = state.cpus;
-        self.ran_from = state.head.ran_from;
-        self.dead_from = state.head.dead_from;
+        self.ran_from = state.ran_from;
         interval
     }
 }
@@ -386,8 +392,12 @@ fn cpu(
     }
 }
 
-fn from_bytes<T: Plain>(bytes: &[u8]) -> T {
-    assert!(bytes.len() >= size_of::<T>(), "a row was cut off");
-    // SAFETY: long enough, and any bytes are a value of a plain type.
-    unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
+impl AccountReader for Precise {
+    fn interval(&mut self, each: Each) -> Result<Interval, Error> {
+        Precise::interval(self, each)
+    }
+
+    fn poll(&mut self) {
+        Precise::poll(self);
+    }
 }

@@ -3,103 +3,95 @@
 //!
 //! See `README.md` in this folder for what is counted, and where.
 
-mod abi;
-mod check;
-mod observer;
-mod tables;
+abi!("delays");
+mod accounting;
 
 use std::mem::{offset_of, size_of};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use libbpf_rs::{MapCore as _, MapFlags, Object};
-use topstat_model::{Column, Field};
+use topstat_model::Unit;
 
-use crate::cgroup::Paths;
-use crate::hooks::{Hook, Observer};
-use crate::process;
-use crate::ranking::{Maps, Ranked, Refill};
-use crate::{Check, Error, Options, SampleInfo};
-use observer::Accounting;
+use crate::family::{Build, Builds, Constant, Constants, Family, Kind, Objects, OwnLost, Ranked, Refill, columns};
+use crate::hooks::Hook;
+use crate::{SampleInfo, TableInfo, process};
 
 /// The map that counts waits for block I/O that were longer than there was time for.
 const IMPOSSIBLE: &str = ".data.impossible";
 
+const _: () = assert!(
+    abi::DELAYS_TABLES <= abi::DELAYS_BANKS * abi::TS_BANK_TABLES && abi::DELAYS_BANKS.is_power_of_two(),
+    "the tables fit the banks"
+);
+
 /// The family of the sample of delays.
-pub static FAMILY: Delays = Delays;
-
-/// See [`FAMILY`].
-pub struct Delays;
-
-impl Ranked for Delays {
-    const NAME: &'static str = "delays";
-    const SAMPLE_BANKS: u32 = abi::DELAYS_BANKS;
-    const ABI: u32 = abi::DELAYS_ABI;
-    const SNAPSHOT_OBJECT: &'static [u8] = include_bytes!(concat!(env!("OUT_DIR"), "/delays/snapshot.bpf.o"));
-    const SECTION_HEAD: usize = size_of::<abi::delays_section>();
-    const REFILL: &'static str = "delays_refill";
-    const BY_THREAD: Option<usize> = Some(offset_of!(abi::delays_constants, by_thread));
-    const HOOKS: &'static [Hook] = observer::HOOKS;
-    const PARTS: &'static [&'static str] = &[];
-    type Row = abi::delays_row;
-    type Describer = Paths;
-
-    fn samples() -> &'static [Arc<SampleInfo>] {
-        static SAMPLES: LazyLock<Vec<Arc<SampleInfo>>> =
-            LazyLock::new(|| tables::samples().into_iter().map(Arc::new).collect());
-        &SAMPLES
+pub fn family() -> Family {
+    Family {
+        name: "delays".to_owned(),
+        abi: abi::DELAYS_ABI,
+        samples: vec![Arc::new(sample())],
+        kind: Kind::Ranked(Arc::new(ranked())),
+        ready: accounting::ready,
+        check: accounting::check,
     }
+}
 
-    fn further() -> &'static [&'static str] {
-        &["threads", IMPOSSIBLE]
+fn ranked() -> Ranked {
+    Ranked {
+        sample_banks: abi::DELAYS_BANKS,
+        builds: Builds::one(Build {
+            observer: object!("delays/delays.bpf.o"),
+            snapshot: object!("delays/snapshot.bpf.o"),
+            // Births before switches, so that no task runs without its object.
+            hooks: vec![
+                Hook::tracepoint("delays_new", "task_newtask"),
+                Hook::tracepoint("delays_exec", "sched_process_exec"),
+                Hook::tracepoint("delays_exit", "sched_process_exit"),
+                Hook::tracepoint("delays_free", "sched_process_free"),
+                Hook::tracepoint("delays_switch", "sched_switch"),
+            ],
+            adopt: |object| process::adopt(object, "delays_adopt"),
+            adopt_before: Some("delays_switch"),
+            refill: |object, _, _| Refill::over_tasks(object, "delays_refill"),
+            maps: vec!["threads", IMPOSSIBLE],
+            sizes: Vec::new(),
+            less: || None,
+        }),
+        constants: Constants::new(
+            size_of::<abi::delays_constants>(),
+            [
+                (offset_of!(abi::delays_constants, by_thread), Constant::ByThread),
+                (offset_of!(abi::delays_constants, v1_controller), Constant::V1Controller),
+                (offset_of!(abi::delays_constants, jiffy_ns), Constant::JiffyNs),
+            ],
+        ),
+        section_head: size_of::<abi::delays_section>(),
+        row: size_of::<abi::delays_row>(),
+        opaque: false,
+        parts: Vec::new(),
+        lost: vec![OwnLost {
+            table: "delays/blkio".to_owned(),
+            name: "impossible".to_owned(),
+            map: IMPOSSIBLE.to_owned(),
+        }],
+        unranked: None,
     }
+}
 
-    fn ready() -> Result<(), Error> {
-        match observer::accounting() {
-            Accounting::On => Ok(()),
-            Accounting::Off => Err(Error::SwitchedOff {
-                sample: Self::NAME,
-                reason: "the kernel's delay accounting is off".to_owned(),
-                advice: observer::SWITCH_ON.to_owned(),
-            }),
-            Accounting::Missing => Err(Error::Unsupported {
-                sample: Self::NAME.to_owned(),
-                reason: "the kernel has no delay accounting".to_owned(),
-                advice: "use a kernel that was built with CONFIG_TASK_DELAY_ACCT=y".to_owned(),
-            }),
-        }
-    }
-
-    fn check() -> Vec<Check> {
-        check::check()
-    }
-
-    fn observer(options: &Options) -> Result<Observer, Error> {
-        observer::observer(options)
-    }
-
-    fn columns(_sample: u32) -> Vec<Column> {
-        process::columns()
-    }
-
-    fn describer() -> Paths {
-        Paths::new()
-    }
-
-    fn describe(_sample: u32, row: &abi::delays_row, paths: &mut Paths) -> Vec<Field> {
-        process::describe(&row.who, paths)
-    }
-
-    fn lost(maps: &Maps, bank: u32, number: u32) -> Vec<(&'static str, u64)> {
-        if (bank, number) != (0, abi::DELAYS_BLKIO) {
-            return Vec::new();
-        }
-        let map = maps.further.iter().find(|(name, _)| *name == IMPOSSIBLE);
-        let value = map.and_then(|(_, map)| map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten());
-        let count = value.as_ref().and_then(|bytes| bytes.first_chunk().copied()).map(u64::from_ne_bytes);
-        vec![("impossible", count.unwrap_or(0))]
-    }
-
-    fn refill(object: &Object, _maps: &Maps, _sample: u32) -> Result<Refill, Error> {
-        process::refill(object, Self::REFILL)
-    }
+/// Its tables are in the order of `enum delays_table`.
+fn sample() -> SampleInfo {
+    let table = |number, name, about| TableInfo::dynamic(number, name, Unit::Nanoseconds, "ns", about);
+    let about = "processes, by what they wait for: devices and memory (needs kernel.task_delayacct=1)";
+    let tables = [
+        table(abi::DELAYS_BLKIO, "blkio", "time it waited for block I/O, per period"),
+        table(abi::DELAYS_SWAPIN, "swapin", "time it waited for memory to be swapped in, per period"),
+        table(abi::DELAYS_RECLAIM, "reclaim", "time it had to free memory itself before it got some, per period"),
+        table(
+            abi::DELAYS_THRASHING,
+            "thrashing",
+            "time it waited for pages to come back that were thrown out too early, per period",
+        ),
+        table(abi::DELAYS_COMPACT, "compact", "time it had to move memory together before it got some, per period"),
+        table(abi::DELAYS_WPCOPY, "wpcopy", "time it took to copy shared pages on writing, per period"),
+    ];
+    SampleInfo::new("delays", about, Objects::Task, columns::process(offset_of!(abi::delays_row, who)), tables)
 }

@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use libbpf_rs::{Object, ProgramInput};
 
-use super::fallbacks::Flavour;
-use super::{Inet, abi};
+use super::abi;
 use crate::bpf::{self, Shared, program};
-use crate::ranking::{Ranking, bank_size, load};
-use crate::{Error, Options, State as _, TableInfo, TableSettings};
+use crate::ranking::{RankedFamily, Ranking, bank_size, load};
+use crate::{Error, Options, State as _, TableInfo, TableSettings, catalogue};
 
 /// Ports that flows have on each address; `BENCH_PORTS` in `bench.bpf.c`.
 const PORTS: u32 = 16384;
@@ -49,7 +48,7 @@ pub const WAYS: &[(&str, &str)] = &[
 
 /// The observer, attached, and the programs to compare.
 pub struct Bench {
-    observer: Ranking<Inet>,
+    observer: Ranking,
     object: Object,
     parameters: Shared,
 }
@@ -60,8 +59,12 @@ impl Bench {
     /// # Errors
     /// As [`crate::load`].
     pub fn new(tables: &[Arc<TableInfo>], options: &Options) -> Result<Self, Error> {
-        let observer = load(tables, options)?;
-        let mut object = bpf::open("bench", Flavour::of_kernel().bench())?;
+        let family = catalogue::family_of("udp_v4").expect("a sample of this family");
+        let family = RankedFamily::of(&family).expect("a family of ranked tables");
+        let observer = load(&family, tables, options)?;
+        let plain = !family.ranked.builds.lacking().is_empty();
+        let compiled = if plain { object!("inet/bench.plain.bpf.o") } else { object!("inet/bench.bpf.o") };
+        let mut object = bpf::open("bench", compiled)?;
         observer.maps().share(&mut object)?;
         let object = bpf::load("bench", object)?;
         let parameters = Shared::new(&bpf::map(&object, ".data.bench")?)?;

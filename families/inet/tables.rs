@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tables of the four samples of sockets.
+//! The tables of the four samples of sockets, and what describes a socket.
 
-use topstat_model::Unit;
+use std::mem::offset_of;
 
-use super::abi;
+use topstat_model::{ColumnKind, Unit};
+
+use super::abi::{self, inet_row};
+use crate::family::{FieldAt, FilterBy, Objects, RowColumn, Variant, columns};
+use crate::process::abi::process_who;
 use crate::{SampleInfo, TableInfo};
 
 /// The tables that all sockets have.
@@ -26,10 +30,41 @@ fn connections() -> Vec<TableInfo> {
 
 /// In the order of `enum inet_sample`.
 pub fn samples() -> Vec<SampleInfo> {
+    let v4 = Variant { of: String::new(), option: '4', long: "ipv4".to_owned(), about: "Only IPv4".to_owned() };
+    let v6 = Variant { of: String::new(), option: '6', long: "ipv6".to_owned(), about: "Only IPv6".to_owned() };
+    let sample = |name: &str, about, tables, variant: &Variant| SampleInfo {
+        variant: Some(Variant { of: name[..3].to_owned(), ..variant.clone() }),
+        ..SampleInfo::new(name, about, Objects::Socket, columns(), tables)
+    };
     vec![
-        SampleInfo::new("tcp_v4", "TCP connections with an IPv4 peer", connections()),
-        SampleInfo::new("tcp_v6", "TCP connections with an IPv6 peer", connections()),
-        SampleInfo::new("udp_v4", "IPv4 UDP sockets", sockets()),
-        SampleInfo::new("udp_v6", "IPv6 UDP sockets (dual-stack ones too)", sockets()),
+        sample("tcp_v4", "TCP connections with an IPv4 peer", connections(), &v4),
+        sample("tcp_v6", "TCP connections with an IPv6 peer", connections(), &v6),
+        sample("udp_v4", "IPv4 UDP sockets", sockets(), &v4),
+        sample("udp_v6", "IPv6 UDP sockets (dual-stack ones too)", sockets(), &v6),
+    ]
+}
+
+/// What describes a socket.
+fn columns() -> Vec<RowColumn> {
+    let owner = offset_of!(inet_row, owner);
+    let address = |name, at| {
+        let from = FieldAt::Address { at, family: offset_of!(inet_row, family) };
+        RowColumn::new(name, ColumnKind::Address, from)
+    };
+    let port = |name, at| {
+        let about = "Only with this port, at either end";
+        let column = RowColumn::new(name, ColumnKind::Port, FieldAt::U16(at));
+        column.by("port", "PORT", about, FilterBy::Number(u16::MAX.into()))
+    };
+    vec![
+        address("sip", offset_of!(inet_row, sip)),
+        port("sport", offset_of!(inet_row, sport)),
+        address("dip", offset_of!(inet_row, dip)),
+        port("dport", offset_of!(inet_row, dport)),
+        columns::pid(FieldAt::KnownU32(owner + offset_of!(process_who, pid))),
+        columns::comm(owner),
+        columns::cgroup(owner),
+        RowColumn::new("netns", ColumnKind::Id, FieldAt::U32(offset_of!(inet_row, netns))),
+        columns::container(),
     ]
 }

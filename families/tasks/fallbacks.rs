@@ -1,72 +1,66 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel lacks, found out by trying, and what is done instead. `fallbacks.bpf.h` has the programs' part of
-//! it, and the kernel commits.
+//! The programs, as they were compiled for kernels that have more or less: `fallbacks.bpf.h` says what is done instead of
+//! what is missing, and which kernel commit brought it.
 
-use std::sync::OnceLock;
-
-use super::observer;
-use crate::fallbacks::Feature;
+use super::{abi, groups};
+use crate::family::{Build, Builds, Entries, Feature, MapSize, Refill};
 use crate::hooks::Hook;
+use crate::process;
 
-const FEATURES: &[Feature] = &[Feature {
-    program: "probe_groups",
-    name: "storage of cgroups",
-    without: "control groups are in a bounded array, of which no subtree can take all; what has no place is counted as \
-              no_memory",
-}];
-
-const PROBE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tasks/probe.bpf.o"));
-
-/// The programs of the tables, compiled for what the kernel can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flavour {
-    /// With all that is needed of later kernels.
-    Full,
-    /// With nothing that came after 6.1.
-    Plain,
-}
-
-impl Flavour {
-    /// The one for this kernel.
-    pub fn of_kernel() -> Self {
-        if lacking().is_empty() { Self::Full } else { Self::Plain }
-    }
-
-    /// The programs that push.
-    pub fn observer(self) -> &'static [u8] {
-        match self {
-            Self::Full => include_bytes!(concat!(env!("OUT_DIR"), "/tasks/top.bpf.o")),
-            Self::Plain => include_bytes!(concat!(env!("OUT_DIR"), "/tasks/top.plain.bpf.o")),
-        }
-    }
-
-    /// The programs that read.
-    pub const fn snapshot(self) -> &'static [u8] {
-        match self {
-            Self::Full => include_bytes!(concat!(env!("OUT_DIR"), "/tasks/snapshot.bpf.o")),
-            Self::Plain => include_bytes!(concat!(env!("OUT_DIR"), "/tasks/snapshot.plain.bpf.o")),
-        }
-    }
-
-    /// Where the first are attached.
-    pub fn hooks(self) -> &'static [Hook] {
-        match self {
-            Self::Full => observer::FULL,
-            Self::Plain => observer::PLAIN,
-        }
-    }
-
-    /// Maps of the state besides those that all families have.
-    pub fn maps(self) -> &'static [&'static str] {
-        match self {
-            Self::Full => &["runners", "groups", "waited"],
-            Self::Plain => &["runners", "groups", "group_index", "group_free", ".data.shares", "waited"],
-        }
-    }
-}
-
-/// What this kernel lacks, or does not let this user have; asked once.
-pub fn lacking() -> &'static [&'static Feature] {
-    static LACKING: OnceLock<Vec<&'static Feature>> = OnceLock::new();
-    LACKING.get_or_init(|| crate::fallbacks::lacking(FEATURES, PROBE))
+/// All of them.
+pub fn builds() -> Builds {
+    // Births before switches, so that no task runs without its object, nor in a cgroup without its group.
+    let mkdir = Hook::tracepoint("top_mkdir", "cgroup_mkdir");
+    let hooks = [
+        Hook::tracepoint("top_new", "task_newtask"),
+        Hook::tracepoint("top_exec", "sched_process_exec"),
+        Hook::tracepoint("top_exit", "sched_process_exit"),
+        Hook::tracepoint("top_free", "sched_process_free"),
+        Hook::tracepoint("top_rmdir", "cgroup_rmdir"),
+        Hook::tracepoint("top_switch", "sched_switch"),
+    ];
+    let runners = || MapSize::of::<abi::tasks_runner>("runners", Entries::Cpus);
+    let full = Build {
+        observer: object!("tasks/top.bpf.o"),
+        snapshot: object!("tasks/snapshot.bpf.o"),
+        hooks: [mkdir].iter().chain(&hooks).cloned().collect(),
+        adopt: |object| {
+            groups::adopt(object, process::v1_controller())?;
+            process::adopt(object, "top_adopt")
+        },
+        adopt_before: Some("top_switch"),
+        refill: |object, maps, sample| match sample {
+            abi::TASKS_CGROUPS => groups::refill_hierarchies(object, maps),
+            _ => Refill::over_tasks(object, "top_refill_tasks"),
+        },
+        maps: vec!["runners", "groups", "waited"],
+        sizes: vec![runners()],
+        less: || None,
+    };
+    let plain = Build {
+        observer: object!("tasks/top.plain.bpf.o"),
+        snapshot: object!("tasks/snapshot.plain.bpf.o"),
+        // Groups are made at switches.
+        hooks: hooks.to_vec(),
+        adopt: |object| process::adopt(object, "top_adopt"),
+        refill: |object, maps, sample| match sample {
+            abi::TASKS_CGROUPS => groups::refill_array(object, maps),
+            _ => Refill::over_tasks(object, "top_refill_tasks"),
+        },
+        maps: vec!["runners", "groups", "group_index", "group_free", ".data.shares", "waited"],
+        sizes: vec![
+            runners(),
+            MapSize::of::<abi::tasks_group>("groups", Entries::Groups),
+            MapSize::of::<u32>("group_index", Entries::Groups),
+            MapSize::of::<u32>("group_free", Entries::Groups),
+        ],
+        ..full
+    };
+    let needed = Feature {
+        program: "probe_groups",
+        name: "storage of cgroups",
+        without: "control groups are in a bounded array, of which no subtree can take all; what has no place is counted \
+                  as no_memory",
+    };
+    Builds::one(full).or_plain(plain, vec![needed], "6.2", object!("tasks/probe.bpf.o"))
 }

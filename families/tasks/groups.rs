@@ -1,29 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Going through all control groups.
 
-use std::mem::offset_of;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use libbpf_rs::{CgroupIterOpts, CgroupIterOrder, IterOpts, Link, MapCore as _, MapFlags, Object};
+use libbpf_rs::{CgroupIterOpts, CgroupIterOrder, IterOpts, Link, Object};
 
-use super::abi;
-use super::fallbacks::Flavour;
+use super::constants;
 use crate::cgroup::{self, V1Controller};
+use crate::family::{Constant, Refill};
+use crate::maps::Maps;
 use crate::process::abi::{PROCESS_V1_CPU, PROCESS_V1_MEMORY, PROCESS_V1_NONE, PROCESS_V1_PIDS};
-use crate::ranking::{Maps, Refill};
 use crate::{Error, bpf};
 
 /// Orders all groups again.
-pub fn refill(object: &Object, maps: &Maps) -> Result<Refill, Error> {
-    const PROGRAM: &str = "top_refill_groups";
-    if Flavour::of_kernel() == Flavour::Full {
-        return over_hierarchies(object, PROGRAM, v1_controller(maps));
-    }
-    let failed =
-        |why: &dyn std::fmt::Display| Error::Kernel { what: "order all groups again".to_owned(), why: why.to_string() };
-    let groups = maps.further.iter().find(|(name, _)| *name == "groups");
-    let (_, groups) = groups.ok_or_else(|| failed(&"their map is missing"))?;
-    bpf::program(object, PROGRAM)?.attach_iter(groups.as_fd()).map(Refill::by).map_err(|e| failed(&e))
+const REFILL: &str = "top_refill_groups";
+
+/// The same, where they are in their cgroups' storage.
+pub fn refill_hierarchies(object: &Object, maps: &Maps) -> Result<Refill, Error> {
+    let asked = constants().read(Constant::V1Controller, &maps.constants());
+    over_hierarchies(object, REFILL, asked.unwrap_or(PROCESS_V1_NONE))
+}
+
+/// The same, where they are in an array.
+pub fn refill_array(object: &Object, maps: &Maps) -> Result<Refill, Error> {
+    let missing =
+        || Error::Kernel { what: "order all groups again".to_owned(), why: "their map is missing".to_owned() };
+    let groups = maps.get("groups").ok_or_else(missing)?;
+    Refill::over_map(object, groups, REFILL)
 }
 
 /// Makes the groups of the cgroups that are there already; `v1_controller` is that of the constants. Of those that this
@@ -55,12 +58,4 @@ fn over_hierarchies(object: &Object, program: &str, v1_controller: u32) -> Resul
             .map_err(|e| Error::Kernel { what: format!("attach {program}"), why: e.to_string() })
     };
     Ok(Refill { iterators: roots.iter().flatten().map(attach).collect::<Result<_, _>>()?, whole })
-}
-
-/// The v1 hierarchy that the programs were loaded to ask.
-fn v1_controller(maps: &Maps) -> u32 {
-    let constants = maps.constants.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
-    let at = offset_of!(abi::tasks_constants, v1_controller);
-    let bytes = constants.as_deref().and_then(|bytes| bytes.get(at..)?.first_chunk().copied());
-    bytes.map_or(PROCESS_V1_NONE, u32::from_ne_bytes)
 }

@@ -3,86 +3,51 @@
 //!
 //! See `README.md` in this folder for what is counted, and where.
 
-mod abi;
+abi!("tasks");
 #[cfg(feature = "bench")]
 pub mod bench;
-mod check;
 mod fallbacks;
 mod groups;
-mod observer;
-mod rows;
+mod idle;
 mod tables;
 
 use std::mem::{offset_of, size_of};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use libbpf_rs::Object;
-use topstat_model::{Column, Field};
+use crate::family::{Constant, Constants, Family, Kind, Ranked};
 
-use crate::cgroup::Paths;
-use crate::hooks::{Hook, Observer};
-use crate::process;
-use crate::ranking::{Maps, Ranked, Refill, ts_tick};
-use crate::{Check, Error, Options, SampleInfo};
-use fallbacks::Flavour;
+const _: () = assert!(abi::TASKS_TABLES == abi::TS_BANK_TABLES, "a bank for each sample");
+const _: () = assert!(abi::TASKS_GROUPS == crate::MAX_GROUPS, "the array holds as many groups as users may ask for");
+
+/// What the programs are told.
+fn constants() -> Constants {
+    let fields = [
+        (offset_of!(abi::tasks_constants, by_thread), Constant::ByThread),
+        (offset_of!(abi::tasks_constants, v1_controller), Constant::V1Controller),
+        (offset_of!(abi::tasks_constants, groups), Constant::Groups),
+    ];
+    Constants::new(size_of::<abi::tasks_constants>(), fields)
+}
 
 /// The family of the samples of tasks.
-pub static FAMILY: Tasks = Tasks;
-
-/// See [`FAMILY`].
-pub struct Tasks;
-
-impl Ranked for Tasks {
-    const NAME: &'static str = "tasks";
-    const ABI: u32 = abi::TASKS_ABI;
-    const SNAPSHOT_OBJECT: &'static [u8] = Flavour::Full.snapshot();
-    const SECTION_HEAD: usize = size_of::<abi::tasks_section>();
-    const REFILL: &'static str = "top_refill_tasks";
-    const BY_THREAD: Option<usize> = Some(offset_of!(abi::tasks_constants, by_thread));
-    const HOOKS: &'static [Hook] = observer::FULL;
-    const PARTS: &'static [&'static str] = &[];
-    type Row = abi::tasks_row;
-    type Describer = Paths;
-
-    fn samples() -> &'static [Arc<SampleInfo>] {
-        static SAMPLES: LazyLock<Vec<Arc<SampleInfo>>> =
-            LazyLock::new(|| tables::samples().into_iter().map(Arc::new).collect());
-        &SAMPLES
-    }
-
-    fn further() -> &'static [&'static str] {
-        Flavour::of_kernel().maps()
-    }
-
-    fn snapshot_object() -> &'static [u8] {
-        Flavour::of_kernel().snapshot()
-    }
-
-    fn check() -> Vec<Check> {
-        check::check()
-    }
-
-    fn observer(options: &Options) -> Result<Observer, Error> {
-        observer::observer(options)
-    }
-
-    fn columns(sample: u32) -> Vec<Column> {
-        rows::columns(sample)
-    }
-
-    fn describer() -> Paths {
-        Paths::new()
-    }
-
-    fn describe(sample: u32, row: &abi::tasks_row, paths: &mut Paths) -> Vec<Field> {
-        rows::describe(sample, row, paths)
-    }
-
-    fn refill(object: &Object, maps: &Maps, sample: u32) -> Result<Refill, Error> {
-        if sample == abi::TASKS_CGROUPS { groups::refill(object, maps) } else { process::refill(object, Self::REFILL) }
-    }
-
-    fn unranked(maps: &Maps, sample: u32, table: u32, tick: &ts_tick) -> Option<abi::tasks_row> {
-        rows::idle(maps, sample, table, tick)
+pub fn family() -> Family {
+    let ranked = Ranked {
+        sample_banks: 1,
+        builds: fallbacks::builds(),
+        constants: constants(),
+        section_head: size_of::<abi::tasks_section>(),
+        row: size_of::<abi::tasks_row>(),
+        opaque: false,
+        parts: Vec::new(),
+        lost: Vec::new(),
+        unranked: Some(idle::row),
+    };
+    Family {
+        name: "tasks".to_owned(),
+        abi: abi::TASKS_ABI,
+        samples: tables::samples().into_iter().map(Arc::new).collect(),
+        kind: Kind::Ranked(Arc::new(ranked)),
+        ready: || Ok(()),
+        check: Vec::new,
     }
 }

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The tables of tasks and cgroups.
 
+use std::mem::offset_of;
+
 use topstat_model::Unit::{Count, Nanoseconds};
 
-use super::abi::{TASKS_CPU, TASKS_CPU_TOTAL, TASKS_SWITCHES, TASKS_WAITS};
+use super::abi::{TASKS_CPU, TASKS_CPU_TOTAL, TASKS_SWITCHES, TASKS_WAITS, tasks_row};
+use crate::family::{Objects, columns};
 use crate::{SampleInfo, TableInfo};
 
 /// In the order of `enum tasks_sample`.
 pub fn samples() -> Vec<SampleInfo> {
     let ns = |number, name, about| TableInfo::dynamic(number, name, Nanoseconds, "ns", about);
+    let who = offset_of!(tasks_row, who);
     let cpu = "time on a CPU per period; total is time × CPUs, idle is a row of its own (pid 0)";
     let of_tasks = [
         ns(TASKS_CPU, "cpu", cpu),
@@ -18,7 +22,10 @@ pub fn samples() -> Vec<SampleInfo> {
     ];
     let cpu = "time on a CPU per period of the tasks that are in it (not below it); total is time × CPUs";
     let of_groups = [ns(TASKS_CPU, "cpu", cpu)];
-    let tasks = SampleInfo::new("tasks", "processes, by what they use of the CPUs", of_tasks);
-    let about = "control groups (containers), by what their tasks use of the CPUs";
-    vec![SampleInfo { threads: true, ..tasks }, SampleInfo::new("cgroups", about, of_groups)]
+    let about =
+        ["processes, by what they use of the CPUs", "control groups (containers), by what their tasks use of the CPUs"];
+    vec![
+        SampleInfo::new("tasks", about[0], Objects::Task, columns::process(who), of_tasks),
+        SampleInfo::new("cgroups", about[1], Objects::Cgroup, columns::group(who).to_vec(), of_groups),
+    ]
 }

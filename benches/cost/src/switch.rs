@@ -15,7 +15,6 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use topstat_kernel::account::{AccountOptions, Accountant};
 use topstat_kernel::pinned::{Pins, adopt, remove};
-use topstat_kernel::tasks::FAMILY;
 use topstat_kernel::tasks::bench::{Empty, Stopwatch};
 use topstat_kernel::{State, TableInfo, find, load};
 
@@ -82,7 +81,8 @@ impl Drop for Pinned {
 
 fn pinned(names: &Names) -> Result<Watching> {
     let pins = Pins::at(Path::new(&format!("/sys/fs/bpf/topstat-bench-{}", std::process::id())));
-    let (state, _) = adopt(&pins, &FAMILY, &infos(names), &topstat_kernel::Options::default())?;
+    let family = topstat_kernel::family_of("tasks").context("there is no sample tasks")?;
+    let (state, _) = adopt(&pins, &family, &infos(names), &topstat_kernel::Options::default())?;
     let ids: Vec<u32> = state.programs().iter().map(|p| p.id).collect();
     let mut pinned = Pinned { pins, _state: state, programs: Vec::new() };
     for id in ids {

@@ -1,84 +1,69 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which samples and tables there are.
+//! Which families, samples and tables there are: those that the build has found in `families`, and those that were made
+//! since the program has begun.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-use topstat_model::{TableType, Unit};
+use crate::Error;
+use crate::families::all as built_in;
+use crate::family::{Family, Kind, SampleInfo, TableInfo};
 
-use crate::families;
+static ALL: LazyLock<RwLock<Vec<Arc<Family>>>> = LazyLock::new(|| {
+    let mut all: Vec<_> = built_in().into_iter().map(Arc::new).collect();
+    // An account stands behind the tables.
+    all.sort_by_key(|family| matches!(family.kind, Kind::Account(_)));
+    RwLock::new(all)
+});
 
-/// One sample: a family of tables about one kind of object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SampleInfo {
-    /// Its directory: `tcp_v4`.
-    pub name: String,
-    /// What its objects are, for people.
-    pub about: String,
-    /// Its tables.
-    pub tables: Vec<Arc<TableInfo>>,
-    /// Its objects are processes, or threads where that is asked for ([`Options::threads`](crate::Options::threads)).
-    pub threads: bool,
+/// All families, in the order they are listed.
+pub fn families() -> Vec<Arc<Family>> {
+    ALL.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// One table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableInfo {
-    /// The sample it belongs to.
-    pub sample: String,
-    /// Its directory: `conns_pps`.
-    pub name: String,
-    /// Its number in the sample's bank.
-    pub number: u32,
-    /// How it values pushes.
-    pub kind: TableType,
-    /// What its values count.
-    pub unit: Unit,
-    /// The title of its value column: `pps`.
-    pub value_name: String,
-    /// What it ranks by, for people.
-    pub about: String,
+/// Adds a family. It is listed, loaded and read as those that were built in.
+///
+/// # Errors
+/// When its name, or that of one of its samples, is taken or can't be that of a directory.
+pub fn add(family: Family) -> Result<Arc<Family>, Error> {
+    let mut all = ALL.write().unwrap_or_else(PoisonError::into_inner);
+    let samples = || all.iter().flat_map(|other| &other.samples).map(|sample| &sample.name);
+    let wrong = |name: &str, why: &str| Err(Error::Option(format!("cannot add the family {name:?}: {why}")));
+    if all.iter().any(|other| other.name == family.name) {
+        return wrong(&family.name, "there is one of this name");
+    }
+    if let Some(taken) = family.samples.iter().find(|sample| samples().any(|name| *name == sample.name)) {
+        return wrong(&family.name, &format!("there is a sample {} already", taken.name));
+    }
+    let tables = family.samples.iter().flat_map(|sample| &sample.tables).map(|table| &table.name);
+    let names = tables.chain(family.samples.iter().map(|sample| &sample.name)).chain([&family.name]);
+    if let Some(bad) = names.into_iter().find(|name| !is_name(name)) {
+        return wrong(&family.name, &format!("{bad:?} is no name: letters, digits and _, at most {NAME_BYTES}"));
+    }
+    let family = Arc::new(family);
+    all.push(Arc::clone(&family));
+    Ok(family)
 }
 
-impl SampleInfo {
-    /// A sample of these tables, whose objects are neither processes nor threads.
-    pub fn new(name: &str, about: &str, tables: impl IntoIterator<Item = TableInfo>) -> Self {
-        let of = |table: TableInfo| Arc::new(TableInfo { sample: name.to_owned(), ..table });
-        let tables = tables.into_iter().map(of).collect();
-        Self { name: name.to_owned(), about: about.to_owned(), tables, threads: false }
-    }
-}
+/// The longest name: what the kernel lets a file have, with room for what is put behind it.
+const NAME_BYTES: usize = 200;
 
-impl TableInfo {
-    /// A table of what was pushed in the last period, of no sample yet.
-    pub fn dynamic(number: u32, name: &str, unit: Unit, value_name: &str, about: &str) -> Self {
-        let [name, value_name, about] = [name, value_name, about].map(str::to_owned);
-        Self { sample: String::new(), name, number, kind: TableType::Dynamic, unit, value_name, about }
-    }
-
-    /// A table of all that was ever pushed, of no sample yet.
-    pub fn running_total(number: u32, name: &str, unit: Unit, value_name: &str, about: &str) -> Self {
-        Self { kind: TableType::Static, ..Self::dynamic(number, name, unit, value_name, about) }
-    }
-
-    /// Its path: `tcp_v4/conns_pps`.
-    pub fn path(&self) -> String {
-        format!("{}/{}", self.sample, self.name)
-    }
+/// Whether this can be the name of a directory of the tree, and of pins.
+fn is_name(name: &str) -> bool {
+    let letters = || name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    !name.is_empty() && name.len() <= NAME_BYTES && letters()
 }
 
 /// All samples, in the order they are listed.
-pub fn samples() -> &'static [Arc<SampleInfo>] {
-    static ALL: LazyLock<Vec<Arc<SampleInfo>>> =
-        LazyLock::new(|| families::FAMILIES.iter().flat_map(|f| f.samples()).cloned().collect());
-    &ALL
-}
-
-/// The names of samples, for people.
-pub fn names_of(samples: &[Arc<SampleInfo>]) -> String {
-    samples.iter().map(|sample| sample.name.as_str()).collect::<Vec<_>>().join(", ")
+pub fn samples() -> Vec<Arc<SampleInfo>> {
+    families().iter().flat_map(|family| &family.samples).cloned().collect()
 }
 
 /// The table of that name.
 pub fn find(sample: &str, table: &str) -> Option<Arc<TableInfo>> {
     samples().iter().find(|s| s.name == sample)?.tables.iter().find(|t| t.name == table).cloned()
+}
+
+/// The family that a sample belongs to.
+pub fn family_of(sample: &str) -> Option<Arc<Family>> {
+    families().into_iter().find(|family| family.samples.iter().any(|own| own.name == sample))
 }

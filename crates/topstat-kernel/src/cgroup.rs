@@ -14,6 +14,9 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::path_cache::{self, PathCache, Remembered};
 
+/// What to do where there is no v2 hierarchy.
+pub const MOUNT_ONE: &str = "mount one: mount -t cgroup2 none /sys/fs/cgroup/unified";
+
 /// A v1 controller whose hierarchy tells where a process belongs, on hosts where v2 does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum V1Controller {

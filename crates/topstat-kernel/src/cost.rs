@@ -135,7 +135,7 @@ impl Skipped {
     pub fn by(programs: &[Program], hooks: &[Hook]) -> Self {
         let attached = |hook: &Hook| {
             let named = |name: &str| programs.iter().find(|p| p.name == name);
-            named(&hook.enter()).or_else(|| named(hook.program))
+            named(&hook.enter()).or_else(|| named(&hook.program))
         };
         // SAFETY: a system call with a number.
         let open = |p: &Program| descriptor(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(p.id) }).ok();

@@ -20,7 +20,7 @@ pub enum Error {
     #[error("cannot load sample {sample}: {reason}; {advice}")]
     SwitchedOff {
         /// The sample that was to be loaded.
-        sample: &'static str,
+        sample: String,
         /// What is off.
         reason: String,
         /// What to do.

@@ -18,17 +18,27 @@ pub enum At {
 }
 
 /// A place where a program is attached.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Hook {
     /// The program's name.
-    pub program: &'static str,
+    pub program: String,
     /// How it is attached.
     pub at: At,
     /// The place, for people: `cgroup ingress`.
-    pub name: &'static str,
+    pub name: String,
 }
 
 impl Hook {
+    /// A program of the root cgroup, at this place of it: `ingress`.
+    pub fn cgroup(program: &str, place: &str) -> Self {
+        Self { program: program.to_owned(), at: At::Cgroup, name: format!("cgroup {place}") }
+    }
+
+    /// A program of a tracepoint, behind a gate.
+    pub fn tracepoint(program: &str, event: &str) -> Self {
+        Self { program: program.to_owned(), at: At::Gate, name: format!("tracepoint {event}") }
+    }
+
     /// The name of its gate's array.
     pub fn gate(&self) -> String {
         format!("{}_gate", self.program)
@@ -38,20 +48,6 @@ impl Hook {
     pub fn enter(&self) -> String {
         format!("{}_enter", self.program)
     }
-}
-
-/// The programs of a family that push, ready to be loaded.
-pub struct Observer {
-    /// The object they are in, as it was compiled: tells builds apart.
-    pub bytes: &'static [u8],
-    /// The same, with its constants set and its maps sized.
-    pub object: OpenObject,
-    /// Where they are attached, births before pushes, so that nothing is seen without its owner.
-    pub hooks: &'static [Hook],
-    /// Finds the objects that were there before the hooks were attached.
-    pub begin: fn(&Object) -> Result<(), Error>,
-    /// When: just before this program is attached, or after all are.
-    pub begin_before: Option<&'static str>,
 }
 
 /// libbpf's errors say why only in full.
@@ -73,8 +69,8 @@ pub fn without_gates(object: &mut OpenObject, hooks: &[Hook]) -> Result<(), Erro
 /// Attaches a program, behind its gate if there are gates. Dropping the link detaches it, unless the link is pinned.
 pub fn attach(object: &Object, hook: &Hook, cgroup: BorrowedFd<'_>, gates: bool) -> Result<Link, Error> {
     let link = match hook.at {
-        At::Cgroup => bpf::program(object, hook.program)?.attach_cgroup(cgroup.as_raw_fd()),
-        At::Gate if !gates => bpf::program(object, hook.program)?.attach(),
+        At::Cgroup => bpf::program(object, &hook.program)?.attach_cgroup(cgroup.as_raw_fd()),
+        At::Gate if !gates => bpf::program(object, &hook.program)?.attach(),
         At::Gate => {
             enter(object, hook, &bpf::map(object, &hook.gate())?)?;
             bpf::program(object, &hook.enter())?.attach()
@@ -95,7 +91,7 @@ pub fn exclusive(object: &Object, hook: &Hook, cgroup: BorrowedFd<'_>) -> Option
     if hook.at != At::Cgroup {
         return None;
     }
-    let at = bpf::program(object, hook.program).ok()?.attach_type() as u32;
+    let at = bpf::program(object, &hook.program).ok()?.attach_type() as u32;
     let (mut flags, mut ids, mut count) = (0, [0_u32; MOST], MOST as u32);
     // SAFETY: a descriptor of a cgroup, and room for as many ids as is said.
     let asked = unsafe {
@@ -116,7 +112,7 @@ pub fn exclusive(object: &Object, hook: &Hook, cgroup: BorrowedFd<'_>) -> Option
 
 /// Has a gate go on into the program of this object, from the next event on.
 pub fn enter(object: &Object, hook: &Hook, gate: &MapHandle) -> Result<(), Error> {
-    let program = bpf::program(object, hook.program)?;
+    let program = bpf::program(object, &hook.program)?;
     gate.update(&0_u32.to_ne_bytes(), &program.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
         .map_err(|e| kernel(format!("have the hook of {} use it", hook.program), &e))
 }
@@ -124,13 +120,13 @@ pub fn enter(object: &Object, hook: &Hook, gate: &MapHandle) -> Result<(), Error
 /// Has a cgroup's link use the program of this object, from the next packet on.
 pub fn replace(object: &Object, hook: &Hook, link: &mut Link) -> Result<(), Error> {
     let failed = |e: &dyn std::fmt::Display| kernel(format!("replace the program {}", hook.program), &e.to_string());
-    let program = object.progs().find(|p| p.name() == hook.program).ok_or_else(|| failed(&"it is not there"))?;
+    let program = object.progs().find(|p| p.name() == &*hook.program).ok_or_else(|| failed(&"it is not there"))?;
     link.update_prog(&program).map_err(|e| failed(&e))
 }
 
 /// The program of a hook, attached without a gate.
 pub fn describe(object: &Object, hook: &Hook) -> Result<Program, Error> {
-    let id = libbpf_rs::Program::id_from_fd(bpf::program(object, hook.program)?.as_fd())
+    let id = libbpf_rs::Program::id_from_fd(bpf::program(object, &hook.program)?.as_fd())
         .map_err(|e| kernel(format!("ask for the id of {}", hook.program), &e))?;
-    Ok(Program { name: hook.program.to_owned(), id, hook: hook.name.to_owned() })
+    Ok(Program { name: hook.program.clone(), id, hook: hook.name.clone() })
 }

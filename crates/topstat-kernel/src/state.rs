@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::families::{FAMILIES, Family};
-use crate::{Error, Options, SampleInfo, Source, TableInfo};
+use topstat_model::{Dump, Snapshot};
+
+use crate::{Error, Options, SampleInfo, TableInfo};
 
 /// What users have set of a table. It is kept in the kernel beside the table, and outlives the program that set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,17 +103,34 @@ pub trait State: Send + Sync {
     fn programs(&self) -> Vec<Program>;
 }
 
-/// All families of samples.
-pub fn families() -> &'static [&'static dyn Family] {
-    FAMILIES
-}
+/// A source of snapshots: observers that are loaded and attached. Dropping it detaches and
+/// frees all that it loaded.
+pub trait Source: Send {
+    /// Takes a snapshot of a table: every row of it is proven to be among the true top, if
+    /// need be by looking at all objects (see [`Source::refill`]).
+    ///
+    /// # Errors
+    /// When the table is not among those loaded, or the kernel refuses to run the snapshot.
+    fn snapshot(&mut self, table: &TableInfo) -> Result<Snapshot, Error>;
 
-/// Loads the observers of a family, for this program alone: dropping the state detaches them.
-/// The tables named are on, the others of the family are off.
-///
-/// # Errors
-/// As [`crate::load`].
-pub fn load_state(family: &dyn Family, tables: &[Arc<TableInfo>], options: &Options) -> Result<Arc<dyn State>, Error> {
-    family.ready()?;
-    family.load_state(tables, options)
+    /// Takes a snapshot of what the tables hold, at a cost that does not depend on how many
+    /// objects there are. [`Snapshot::proven`] says how many of its rows are certain.
+    ///
+    /// # Errors
+    /// As [`Source::snapshot`].
+    fn peek(&mut self, table: &TableInfo) -> Result<Snapshot, Error>;
+
+    /// Orders every object of the table's sample again. It costs by the object (tens of
+    /// nanoseconds each), and is needed only where many of the top have closed or fallen
+    /// silent since smaller objects were turned away. Returns how many objects it looked at.
+    ///
+    /// # Errors
+    /// As [`Source::snapshot`].
+    fn refill(&mut self, table: &TableInfo) -> Result<u64, Error>;
+
+    /// The table as it is, for debugging: nothing is synchronised, and nothing is changed.
+    ///
+    /// # Errors
+    /// As [`Source::snapshot`].
+    fn dump(&mut self, table: &TableInfo) -> Result<Dump, Error>;
 }

@@ -12,9 +12,10 @@ use topstat_kernel::{DEFAULT_TOP, MAX_TOP};
 use topstat_model::typeset::escape;
 
 use crate::commands::tasks::args::TasksArgs;
+use crate::commands::top::choice::Choice;
 use crate::daemon::{self, config::Config};
 use crate::error::Error;
-use crate::time;
+use crate::{resolve, time};
 
 /// What a `topstat` without a command shows.
 pub const DEFAULT_TABLE: &str = "tcp_v4/conns_pps";
@@ -83,8 +84,8 @@ pub enum Command {
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = TOP_EXAMPLES)]
 pub struct TopArgs {
-    /// Which table; with 'tcp' or 'udp' as SAMPLE those of both families (see 'topstat ls')
-    #[arg(value_name = "SAMPLE/TABLE")]
+    /// Which table
+    #[arg(value_name = "SAMPLE/TABLE", help = which_table())]
     pub table: String,
 
     /// Seconds between two snapshots (0.5), or a time with a unit (500ms, 2s, 1m)
@@ -103,29 +104,8 @@ pub struct TopArgs {
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     pub output: TopFormat,
 
-    /// Only IPv4
-    #[arg(short = '4', long, conflicts_with = "ipv6", help_heading = FILTERS)]
-    pub ipv4: bool,
-
-    /// Only IPv6
-    #[arg(short = '6', long, help_heading = FILTERS)]
-    pub ipv6: bool,
-
-    /// Only of this process (not thread)
-    #[arg(long, value_name = "PID", value_delimiter = ',', help_heading = FILTERS)]
-    pub pid: Vec<u32>,
-
-    /// Only of processes of this name, exactly (of a longer name, its first 15 bytes)
-    #[arg(long, value_name = "NAME", help_heading = FILTERS)]
-    pub comm: Vec<String>,
-
-    /// Only of a cgroup: what begins with '/' is that cgroup and all below it, other text is searched in the path
-    #[arg(long, value_name = "CGROUP", help_heading = FILTERS)]
-    pub cgroup: Vec<String>,
-
-    /// Only with this port, at either end
-    #[arg(long, value_name = "PORT", value_delimiter = ',', help_heading = FILTERS)]
-    pub port: Vec<u16>,
+    #[command(flatten)]
+    pub choice: Choice,
 
     /// Rows that the table keeps, 1 to 1024 [default: 128, or ROWS if that is more]
     #[arg(long, value_name = "N", value_parser = rows, help_heading = TABLE)]
@@ -140,8 +120,8 @@ pub struct TopArgs {
     #[arg(long, value_name = "TIME", value_parser = time::delay, help_heading = TABLE)]
     pub delay: Option<u32>,
 
-    /// Rank threads, where objects are processes (tasks, delays)
-    #[arg(short = 'H', long, help_heading = TABLE)]
+    /// Rank threads
+    #[arg(short = 'H', long, help_heading = TABLE, help = rank_threads())]
     pub threads: bool,
 
     /// Load a table of one's own, also where a daemon has one; what is set above is never the daemon's
@@ -187,7 +167,31 @@ impl Mount {
     }
 }
 
-const FILTERS: &str = "Filters";
+fn which_table() -> String {
+    format!("Which table; with {} as SAMPLE those of both families (see 'topstat ls')", common(" or "))
+}
+
+fn needs_of() -> String {
+    let example = resolve::common_names().into_iter().next().map_or_else(String::new, |name| {
+        let samples = topstat_kernel::samples();
+        let of = samples.iter().filter(|sample| sample.variant.as_ref().is_some_and(|variant| variant.of == name));
+        format!("; {name} is {}", of.map(|sample| sample.name.as_str()).collect::<Vec<_>>().join(" and "))
+    });
+    format!("Look at what these need only{example} [default: all]")
+}
+
+fn rank_threads() -> String {
+    let samples = topstat_kernel::samples();
+    let of: Vec<_> = samples.iter().rev().filter(|sample| sample.may_be_threads()).map(|s| s.name.as_str()).collect();
+    format!("Rank threads, where objects are processes ({})", of.join(", "))
+}
+
+/// The names that mean several samples: `'tcp' or 'udp'`.
+fn common(or: &str) -> String {
+    resolve::common_names().iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(or)
+}
+
+pub const FILTERS: &str = "Filters";
 const TABLE: &str = "Table";
 const DAEMON: &str = "Daemon";
 
@@ -207,8 +211,8 @@ EXAMPLES
 /// List the samples and their tables
 #[derive(Debug, clap::Args)]
 pub struct LsArgs {
-    /// Only this sample; 'tcp' or 'udp' are those of both families
-    #[arg(value_name = "SAMPLE")]
+    /// Only this sample
+    #[arg(value_name = "SAMPLE", help = format!("Only this sample; {} are those of both families", common(" or ")))]
     pub sample: Option<String>,
 
     /// How to write it; json is one document per sample and line
@@ -336,8 +340,8 @@ pub struct UnloadArgs {
 /// if something is missing. A kernel may have what some samples need and not what others do: name those that you want.
 #[derive(Debug, clap::Args)]
 pub struct CheckArgs {
-    /// Look at what these need only; tcp is tcp_v4 and tcp_v6 [default: all]
-    #[arg(value_name = "SAMPLE")]
+    /// Look at what these need only
+    #[arg(value_name = "SAMPLE", help = needs_of())]
     pub samples: Vec<String>,
 
     /// How to write it; json is one document per check and line
@@ -428,12 +432,7 @@ impl TopArgs {
             count: None,
             rows: None,
             output: TopFormat::Text,
-            ipv4: false,
-            ipv6: false,
-            pid: vec![],
-            comm: vec![],
-            cgroup: vec![],
-            port: vec![],
+            choice: Choice::default(),
             top: None,
             period: None,
             delay: None,
@@ -462,6 +461,7 @@ pub fn count(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::top::choice::Wanted;
     use clap::CommandFactory;
 
     fn top(line: &str) -> Result<TopArgs, Error> {
@@ -490,7 +490,7 @@ mod tests {
         assert_eq!(args.table, "tcp/conns_pps");
         assert_eq!(args.interval, Some(Duration::from_millis(500)));
         assert_eq!((args.count, args.rows), (Some(3), Some(10)));
-        assert_eq!(args.pid, [7, 8, 9]);
-        assert!(args.ipv4 && !args.ipv6);
+        assert_eq!(args.choice.wanted["pid"], [7, 8, 9].map(Wanted::Number));
+        assert_eq!(args.choice.only, Some('4'));
     }
 }

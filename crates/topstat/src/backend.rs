@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
-use topstat_kernel::account::{AccountOptions, Accountant, Precise};
 use topstat_kernel::pinned::{self, Adopted, Attached, Pins};
-use topstat_kernel::{Check, Error, Family, Options, SampleInfo, Source, State, TableInfo};
+use topstat_kernel::{
+    AccountOptions, AccountReader, Check, Error, Family, Options, SampleInfo, Source, State, TableInfo,
+};
 use topstat_model::interval::{Each, Interval, Task};
 
 /// Makes sources of snapshots.
@@ -25,7 +26,7 @@ pub trait Backend {
     /// # Errors
     ///
     /// When it is not permitted, or what is pinned can't be used.
-    fn open(&mut self, pins: &Path, family: &dyn Family) -> Result<Option<Arc<dyn State>>, Error>;
+    fn open(&mut self, pins: &Path, family: &Arc<Family>) -> Result<Option<Arc<dyn State>>, Error>;
 
     /// As [`Backend::open`]; loads and pins what is not there, with these tables on.
     ///
@@ -35,7 +36,7 @@ pub trait Backend {
     fn adopt(
         &mut self,
         pins: &Path,
-        family: &dyn Family,
+        family: &Arc<Family>,
         tables: &[Arc<TableInfo>],
         options: &Options,
     ) -> Result<(Arc<dyn State>, Adopted), Error>;
@@ -59,7 +60,7 @@ pub trait Backend {
     ///
     /// # Errors
     ///
-    /// See [`Accountant::load`] and [`Accountant::choose`]; and where one of `exact` is not there.
+    /// See [`topstat_kernel::load_account`]; and where one of `exact` is not there.
     fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, topstat_kernel::Error>;
 
     /// Looks at everything that these samples need; all samples, if there are none.
@@ -72,10 +73,10 @@ pub trait Account {
     ///
     /// # Errors
     ///
-    /// See [`Precise::interval`].
+    /// See [`AccountReader::interval`].
     fn interval(&mut self, each: Each) -> Result<Interval, topstat_kernel::Error>;
 
-    /// To be called every second or so where intervals are long: see [`Precise::poll`].
+    /// To be called every second or so where intervals are long: see [`AccountReader::poll`].
     fn poll(&mut self);
 
     /// How far the clock of [`Task::start_ns`] is ahead of the monotonic one: the time that the host was suspended.
@@ -98,14 +99,14 @@ impl Backend for Kernel {
         topstat_kernel::load(tables, options)
     }
 
-    fn open(&mut self, pins: &Path, family: &dyn Family) -> Result<Option<Arc<dyn State>>, Error> {
+    fn open(&mut self, pins: &Path, family: &Arc<Family>) -> Result<Option<Arc<dyn State>>, Error> {
         pinned::open(&Pins::at(pins), family)
     }
 
     fn adopt(
         &mut self,
         pins: &Path,
-        family: &dyn Family,
+        family: &Arc<Family>,
         tables: &[Arc<TableInfo>],
         options: &Options,
     ) -> Result<(Arc<dyn State>, Adopted), Error> {
@@ -125,11 +126,7 @@ impl Backend for Kernel {
             let why = "there is no such process, or it is not visible here";
             return Err(topstat_kernel::Error::Option(format!("cannot look at the system calls of {pid}: {why}")));
         }
-        let accountant = Accountant::load(options)?;
-        if !exact.is_empty() {
-            accountant.choose(exact)?;
-        }
-        Ok(Box::new(KernelAccount { reader: accountant.reader()? }))
+        Ok(Box::new(KernelAccount { reader: topstat_kernel::load_account(options, exact)? }))
     }
 
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {
@@ -139,7 +136,7 @@ impl Backend for Kernel {
 
 /// The account as the kernel has it, and `/proc`.
 struct KernelAccount {
-    reader: Precise,
+    reader: Box<dyn AccountReader>,
 }
 
 impl Account for KernelAccount {

@@ -11,32 +11,7 @@ use crate::suggest::{did_you_mean, either, near};
 
 const LIST: &str = "(topstat ls lists all)";
 
-/// An address family, as the end of a sample's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    V4,
-    V6,
-}
-
-impl Family {
-    const BOTH: [Self; 2] = [Self::V4, Self::V6];
-
-    fn suffix(self) -> &'static str {
-        match self {
-            Self::V4 => "_v4",
-            Self::V6 => "_v6",
-        }
-    }
-
-    fn option(self) -> &'static str {
-        match self {
-            Self::V4 => "-4",
-            Self::V6 => "-6",
-        }
-    }
-}
-
-/// The samples of this name: `tcp_v4`, or `tcp` for those of both families.
+/// The samples of this name: `tcp_v4`, or `tcp` for all of which that is the common name.
 pub fn samples(name: &str) -> Result<Vec<Arc<SampleInfo>>, Error> {
     let found = samples_of(name, None)?;
     if !found.is_empty() {
@@ -47,12 +22,13 @@ pub fn samples(name: &str) -> Result<Vec<Arc<SampleInfo>>, Error> {
     Err(unknown_sample(name, sample))
 }
 
-/// The tables of this name: `tcp_v4/conns_pps`, or `tcp/conns_pps` for those of both families unless one is chosen.
-pub fn tables(name: &str, family: Option<Family>) -> Result<Vec<Arc<TableInfo>>, Error> {
+/// The tables of this name: `tcp_v4/conns_pps`, or `tcp/conns_pps` for those of all samples of which `tcp` is
+/// the common name, unless an option says `only` which (`-4`).
+pub fn tables(name: &str, only: Option<char>) -> Result<Vec<Arc<TableInfo>>, Error> {
     let Some((sample, table)) = name.split_once('/') else {
         return Err(no_table(name));
     };
-    let samples = samples_of(sample, family)?;
+    let samples = samples_of(sample, only)?;
     if samples.is_empty() {
         return Err(unknown_sample(sample, sample));
     }
@@ -68,19 +44,20 @@ pub fn tables(name: &str, family: Option<Family>) -> Result<Vec<Arc<TableInfo>>,
     Ok(found)
 }
 
-fn samples_of(name: &str, family: Option<Family>) -> Result<Vec<Arc<SampleInfo>>, Error> {
+/// The samples of this name, of those that the option `only` chooses.
+fn samples_of(name: &str, only: Option<char>) -> Result<Vec<Arc<SampleInfo>>, Error> {
     let all = topstat_kernel::samples();
+    let chosen = |sample: &SampleInfo| {
+        only.is_none_or(|only| sample.variant.as_ref().is_some_and(|variant| variant.option == only))
+    };
     if let Some(sample) = all.iter().find(|sample| sample.name == name) {
-        return match family {
-            Some(family) if !name.ends_with(family.suffix()) => {
-                usage(format!("{} and sample {name} contradict each other", family.option()))
-            }
+        return match only {
+            Some(only) if !chosen(sample) => usage(format!("-{only} and sample {name} contradict each other")),
             _ => Ok(vec![Arc::clone(sample)]),
         };
     }
-    let of =
-        |family: Family| all.iter().find(|sample| sample.name.strip_suffix(family.suffix()) == Some(name)).cloned();
-    Ok(Family::BOTH.into_iter().filter(|one| family.is_none_or(|family| family == *one)).filter_map(of).collect())
+    let of_name = |sample: &SampleInfo| sample.variant.as_ref().is_some_and(|variant| variant.of == name);
+    Ok(all.into_iter().filter(|sample| of_name(sample) && chosen(sample)).collect())
 }
 
 fn tables_of(samples: &[Arc<SampleInfo>]) -> impl Iterator<Item = &Arc<TableInfo>> {
@@ -98,23 +75,27 @@ fn table_names(samples: &[Arc<SampleInfo>]) -> Vec<&str> {
     names
 }
 
-/// All names that mean samples: those of families too.
-fn sample_names() -> Vec<&'static str> {
-    let samples = topstat_kernel::samples();
-    let mut names: Vec<_> = samples.iter().map(|sample| sample.name.as_str()).collect();
-    for name in names.clone() {
-        let both = Family::BOTH.iter().find_map(|family| name.strip_suffix(family.suffix()));
-        if let Some(both) = both.filter(|both| !names.contains(both)) {
-            names.push(both);
+/// The names that mean several samples, each once.
+pub fn common_names() -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for variant in topstat_kernel::samples().iter().filter_map(|sample| sample.variant.as_ref()) {
+        if !names.contains(&variant.of) {
+            names.push(variant.of.clone());
         }
     }
     names
 }
 
+/// All names that mean samples.
+fn sample_names() -> Vec<String> {
+    let samples = topstat_kernel::samples();
+    samples.iter().map(|sample| sample.name.clone()).chain(common_names()).collect()
+}
+
 fn unknown_sample(written: &str, nearly: &str) -> Error {
-    let meant = did_you_mean(nearly, sample_names());
+    let meant = did_you_mean(nearly, sample_names().iter().map(String::as_str));
     let meant = if meant.is_empty() {
-        let names: Vec<_> = topstat_kernel::samples().iter().map(|s| s.name.as_str()).collect();
+        let names: Vec<_> = topstat_kernel::samples().iter().map(|s| s.name.clone()).collect();
         format!(": there are {}", names.join(", "))
     } else {
         meant
@@ -133,9 +114,9 @@ fn no_table(name: &str) -> Error {
         ));
     }
     let all = topstat_kernel::samples();
-    let near = near(name, table_names(all));
+    let near = near(name, table_names(&all));
     let meant: Vec<_> =
-        tables_of(all).filter(|table| near.contains(&table.name.as_str())).map(|table| table.path()).collect();
+        tables_of(&all).filter(|table| near.contains(&table.name.as_str())).map(|table| table.path()).collect();
     let meant: Vec<_> = meant.iter().map(String::as_str).collect();
     // With more there is nothing to choose from any longer.
     if (1..=4).contains(&meant.len()) {
@@ -152,8 +133,8 @@ fn usage<T>(text: String) -> Result<T, Error> {
 mod tests {
     use super::*;
 
-    fn names(name: &str, family: Option<Family>) -> String {
-        match tables(name, family) {
+    fn names(name: &str, only: Option<char>) -> String {
+        match tables(name, only) {
             Ok(tables) => {
                 let names: Vec<_> = tables.iter().map(|t| format!("{}/{}", t.sample, t.name)).collect();
                 names.join(" ")
@@ -163,15 +144,15 @@ mod tests {
     }
 
     #[test]
-    fn a_name_means_a_table_or_that_of_both_families() {
-        for (name, family, found) in [
+    fn a_name_means_a_table_or_that_of_all_variants() {
+        for (name, only, found) in [
             ("tcp_v4/conns_pps", None, "tcp_v4/conns_pps"),
-            ("tcp_v4/conns_pps", Some(Family::V4), "tcp_v4/conns_pps"),
+            ("tcp_v4/conns_pps", Some('4'), "tcp_v4/conns_pps"),
             ("tcp/conns_pps", None, "tcp_v4/conns_pps tcp_v6/conns_pps"),
-            ("tcp/conns_pps", Some(Family::V6), "tcp_v6/conns_pps"),
-            ("udp/conns_bytes", Some(Family::V4), "udp_v4/conns_bytes"),
+            ("tcp/conns_pps", Some('6'), "tcp_v6/conns_pps"),
+            ("udp/conns_bytes", Some('4'), "udp_v4/conns_bytes"),
         ] {
-            assert_eq!(names(name, family), found);
+            assert_eq!(names(name, only), found);
         }
     }
 
@@ -206,12 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn a_family_may_not_contradict_the_sample() {
-        assert_eq!(names("tcp_v4/conns_pps", Some(Family::V6)), "-6 and sample tcp_v4 contradict each other");
+    fn a_variant_may_not_contradict_the_sample() {
+        assert_eq!(names("tcp_v4/conns_pps", Some('6')), "-6 and sample tcp_v4 contradict each other");
     }
 
     #[test]
-    fn samples_are_found_alone_and_by_family() {
+    fn samples_are_found_alone_and_by_their_common_name() {
         let count = |name: &str| samples(name).unwrap().len();
         assert_eq!((count("tcp_v6"), count("tcp")), (1, 2));
         assert_eq!(

@@ -49,11 +49,11 @@ fn valid(config: &Config) {
         assert!(path.is_absolute() && path.parent().is_some(), "{}", path.display());
     }
     for family in families() {
-        assert!((1..=MAX_TOP).contains(&config.top(family.samples())));
-        let off = family.samples().iter().all(|info| config.sample_enabled(&info.name) == Some(false));
-        assert_eq!(config.wants(family.samples()), !off);
-        let threads = config.threads(family.samples());
-        assert!(!threads || family.samples().iter().any(|info| info.threads));
+        assert!((1..=MAX_TOP).contains(&config.top(&family.samples)));
+        let off = family.samples.iter().all(|info| config.sample_enabled(&info.name) == Some(false));
+        assert_eq!(config.wants(&family.samples), !off);
+        let threads = config.threads(&family.samples);
+        assert!(!threads || family.samples.iter().any(|info| info.may_be_threads()));
     }
     for table in samples().iter().flat_map(|info| &info.tables) {
         let TableConfig { period_ms, delay_ms, .. } = config.table(table);

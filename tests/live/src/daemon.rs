@@ -59,8 +59,8 @@ impl Drop for Place {
 
 /// The samples that a daemon has that is started now: those that the kernel gives something to count.
 pub fn samples() -> Vec<Arc<topstat_kernel::SampleInfo>> {
-    let ready = topstat_kernel::families().iter().filter(|family| family.ready().is_ok());
-    ready.flat_map(|family| family.samples()).cloned().collect()
+    let families = topstat_kernel::families();
+    families.iter().filter(|family| (family.ready)().is_ok()).flat_map(|family| &family.samples).cloned().collect()
 }
 
 /// A daemon that runs.

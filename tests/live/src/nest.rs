@@ -84,7 +84,7 @@ impl Nest {
 
     /// Where the family's state is.
     pub fn family(&self) -> PathBuf {
-        self.dir.join(format!("abi-{}", inet().abi())).join(inet().name())
+        self.dir.join(format!("abi-{}", inet().abi)).join(&inet().name)
     }
 
     /// Where it is while it is not whole.
@@ -127,6 +127,7 @@ impl Drop for Nest {
 }
 
 /// The family of the sockets' samples.
-pub fn inet() -> &'static dyn topstat_kernel::Family {
-    *topstat_kernel::families().iter().find(|f| f.name() == "inet").expect("the sockets' family")
+pub fn inet() -> &'static Arc<topstat_kernel::Family> {
+    static INET: OnceLock<Arc<topstat_kernel::Family>> = OnceLock::new();
+    INET.get_or_init(|| topstat_kernel::family_of("tcp_v4").expect("the sockets' family"))
 }

@@ -317,7 +317,7 @@ fn another_abi_is_refused() {
     fs::create_dir(other.parent().unwrap()).unwrap();
     fs::rename(nest.family(), &other).unwrap();
     for error in [refused(adopt(&nest.pins)), pinned::open(&nest.pins, inet()).err().expect("an error").to_string()] {
-        let needed = [other.to_str().unwrap(), "ABI 4242", &format!("ABI {}", inet().abi()), "topstat unload"];
+        let needed = [other.to_str().unwrap(), "ABI 4242", &format!("ABI {}", inet().abi), "topstat unload"];
         assert!(needed.iter().all(|n| error.contains(n)), "{error}");
         note(error);
     }

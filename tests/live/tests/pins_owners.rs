@@ -95,12 +95,12 @@ fn assert_refused(pins: &Pins, title: &str, words: &[&str]) {
 /// Makes the directory where a daemon would, as the user `SOMEBODY`; and then exchanges, as whoever it was started as, a
 /// leftover with a link to `victim` until it is told to stop.
 pub fn planter(dir: &str, victim: &str, who: &str) {
-    let abi = Path::new(dir).join(format!("abi-{}", inet().abi()));
+    let abi = Path::new(dir).join(format!("abi-{}", inet().abi));
     if who == "somebody" {
         set_thread_gid(rustix::process::Gid::from_raw(SOMEBODY)).expect("another group");
         set_thread_uid(rustix::process::Uid::from_raw(SOMEBODY)).expect("another user");
     }
-    let partial = abi.join(format!("{}-partial", inet().name()));
+    let partial = abi.join(format!("{}-partial", inet().name));
     let link = abi.join("link");
     let plant = || {
         let _ = fs::create_dir_all(partial.join("victim"));
@@ -163,7 +163,7 @@ fn another_users_directory_is_refused() {
     let uid = format!("uid {SOMEBODY}");
     let words = [dir.as_str(), &uid, "mount -t bpf -o mode=700 bpf /sys/fs/bpf"];
     assert_refused(&pins, "another user's directory", &words);
-    assert!(!pins.dir().join(format!("abi-{}/inet", inet().abi())).exists(), "something was pinned there");
+    assert!(!pins.dir().join(format!("abi-{}/inet", inet().abi)).exists(), "something was pinned there");
     // Nor is one that leads to a directory of root's.
     fs::remove_dir_all(pins.dir()).unwrap();
     let bystander = bpffs.dir.join("roots");
@@ -205,7 +205,7 @@ fn a_race_in_roots_own_directory_removes_nothing_elsewhere() {
 fn links_are_followed_nowhere() {
     let bpffs = Bpffs::new("links", "700");
     let pins = Pins::at(&bpffs.dir.join("below/topstat"));
-    let family = pins.dir().join(format!("abi-{}/inet", inet().abi()));
+    let family = pins.dir().join(format!("abi-{}/inet", inet().abi));
     for above in [bpffs.dir.join("below"), pins.dir().to_owned()] {
         drop(adopt(&pins).unwrap());
         let real = bpffs.dir.join("real");

@@ -242,7 +242,7 @@ fn counts(mut source: Box<dyn Source>, path: &str) -> Result<(), String> {
 
 /// Whoever has pinned something removes it. What was not pinned for good must not be there.
 fn clean(way: &str, dir: &str) {
-    if way == "adopt" && Path::new(dir).join(format!("abi-{}", inet().abi())).join(inet().name()).exists() {
+    if way == "adopt" && Path::new(dir).join(format!("abi-{}", inet().abi)).join(&inet().name).exists() {
         pinned::remove(&Pins::at(Path::new(dir))).expect("remove what is pinned");
     }
 }

@@ -131,9 +131,9 @@ fn each_capability_that_is_kept_is_needed() {
 
 /// What [`each_capability_that_is_kept_is_needed`] does.
 pub fn capabilities_needed() {
-    let family = topstat_kernel::families().iter().find(|family| family.name() == "inet").expect("inet");
+    let family = topstat_kernel::family_of("tcp_v4").expect("the sockets' family");
     let tables = [table("tcp_v4/conns_bytes"), table("tcp_v4/conns_pps")];
-    let state = topstat_kernel::load_state(*family, &tables, &Options::default()).unwrap();
+    let state = topstat_kernel::load_state(&family, &tables, &Options::default()).unwrap();
     let _load = some_traffic();
     let all = CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::DAC_READ_SEARCH;
     assert_eq!(reads_with(&state, all - CapabilitySet::DAC_READ_SEARCH), Ok(false), "it finds paths");

@@ -356,8 +356,8 @@ fn commands_that_change_what_is_pinned() {
 /// A configuration with one family, so that a daemon is there soon.
 fn configuration() -> PathBuf {
     let path = std::env::temp_dir().join(format!("topstat-live-faults-{}.toml", std::process::id()));
-    let others =
-        topstat_kernel::samples().iter().filter(|info| !inet().samples().iter().any(|own| own.name == info.name));
+    let samples = topstat_kernel::samples();
+    let others = samples.iter().filter(|info| !inet().samples.iter().any(|own| own.name == info.name));
     let text: String = others.map(|info| format!("[samples.{}]\nenabled = false\n", info.name)).collect();
     fs::write(&path, format!("overhead_budget = \"50%\"\n{text}")).expect("a temporary file");
     path
@@ -374,7 +374,7 @@ fn the_daemon() {
 
 /// Since when the pinned state counts: another time if it was made anew.
 fn since(pins: &Pins) -> Option<std::time::SystemTime> {
-    pinned::status(pins).ok()?.into_iter().find(|state| state.family == inet().name())?.since
+    pinned::status(pins).ok()?.into_iter().find(|state| state.family == inet().name)?.since
 }
 
 /// What a file of the tree is asked for, by a thread of its own: a daemon that does not answer holds up nobody else, and

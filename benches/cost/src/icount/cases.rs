@@ -99,7 +99,8 @@ impl Case {
             What::Hooks(name) => Held::Hooks { _attached: hooks::attach(name)? },
             What::Topstat { one, delay_ms } => {
                 // The family of the sockets' samples: one family is loaded at a time.
-                let all = samples().iter().filter(|sample| SOCKETS.contains(&sample.name.as_str()));
+                let samples = samples();
+                let all = samples.iter().filter(|sample| SOCKETS.contains(&sample.name.as_str()));
                 let tables = all.flat_map(|sample| &sample.tables);
                 let tables: Vec<_> =
                     tables.filter(|table| !one || table.path() == "tcp_v4/conns_pps").cloned().collect();

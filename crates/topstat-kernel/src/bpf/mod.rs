@@ -112,13 +112,12 @@ pub fn resize(object: &mut OpenObject, map: &str, value_size: usize, entries: u3
 }
 
 /// Sets constants (a section of their own) before the programs are verified.
-pub fn set_constants<T: Plain>(object: &mut OpenObject, section: &str, value: &T) -> Result<(), Error> {
+pub fn set_constants(object: &mut OpenObject, section: &str, value: &[u8]) -> Result<(), Error> {
     let mut map = object
         .maps_mut()
         .find(|m| m.name().to_string_lossy().ends_with(section))
         .ok_or_else(|| kernel(format!("set {section}"), &"no such section"))?;
     let bytes = map.initial_value_mut().ok_or_else(|| kernel(format!("set {section}"), &"it has no value"))?;
-    let value = as_bytes(value);
     bytes
         .get_mut(..value.len())
         .ok_or_else(|| kernel(format!("set {section}"), &"it is smaller than its type"))?
@@ -185,16 +184,27 @@ pub fn read_out(iterator: &Link) -> std::io::Result<Vec<u8>> {
     Ok(written)
 }
 
-/// A type whose every bit pattern is a value: the plain structures of the shared headers.
+/// Plain old data: a type whose every bit pattern is a value, such as the structures of the shared headers. The build
+/// says so of those that it generates.
 ///
 /// # Safety
 /// The type must be `repr(C)`, without padding that matters, pointers or invalid patterns.
-pub unsafe trait Plain: Copy {}
+pub unsafe trait Pod: Copy {}
 
 /// Its bytes, as the kernel takes them.
-pub fn as_bytes<T: Plain>(value: &T) -> &[u8] {
+pub fn as_bytes<T: Pod>(value: &T) -> &[u8] {
     // SAFETY: the value is plain data, and the slice covers just it.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// The value that these bytes begin with.
+///
+/// # Panics
+/// When there are too few.
+pub fn from_bytes<T: Pod>(bytes: &[u8]) -> T {
+    assert!(bytes.len() >= size_of::<T>(), "{} bytes are no {}", bytes.len(), std::any::type_name::<T>());
+    // SAFETY: long enough, and any bytes are a value of such a type.
+    unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
 }
 
 /// The memory of an array map, shared with the kernel: read and written without system calls.
@@ -244,15 +254,21 @@ impl Shared {
 
     /// Copies a value out, before any that is read later. Another CPU may be writing it: words are whole, the value as
     /// such need not be of one moment.
-    pub fn read<T: Plain>(&self, entry: usize, offset: usize) -> T {
+    pub fn read<T: Pod>(&self, entry: usize, offset: usize) -> T {
         // SAFETY: inside the mapping and plain; volatile, since the kernel writes it too.
         let value = unsafe { self.at::<T>(entry, offset).read_volatile() };
         fence(Ordering::Acquire); // pairs with ts_wmb()
         value
     }
 
+    /// Copies bytes out that nobody writes meanwhile: whole words.
+    pub fn bytes(&self, entry: usize, offset: usize, length: usize) -> Vec<u8> {
+        let words = (0..length / size_of::<u64>()).map(|word| offset + word * size_of::<u64>());
+        words.flat_map(|at| self.read::<u64>(entry, at).to_ne_bytes()).collect()
+    }
+
     /// Writes a value, after all that was written or read before.
-    pub fn write<T: Plain>(&self, entry: usize, offset: usize, value: T) {
+    pub fn write<T: Pod>(&self, entry: usize, offset: usize, value: T) {
         fence(Ordering::Release);
         // SAFETY: inside the mapping and plain; volatile, since the kernel reads it too.
         unsafe { self.at::<T>(entry, offset).write_volatile(value) }
@@ -260,11 +276,27 @@ impl Shared {
 }
 
 // SAFETY: plain integers.
-unsafe impl Plain for u16 {}
+unsafe impl Pod for u16 {}
 // SAFETY: plain integers.
-unsafe impl Plain for u32 {}
+unsafe impl Pod for u32 {}
 // SAFETY: plain integers.
-unsafe impl Plain for u64 {}
+unsafe impl Pod for u64 {}
+// SAFETY: integers and arrays of them, with explicit padding.
+unsafe impl Pod for topstat_engine::abi::ts_shape {}
+// SAFETY: as above.
+unsafe impl Pod for topstat_engine::abi::ts_census {}
+// SAFETY: as above.
+unsafe impl Pod for topstat_engine::abi::ts_refill {}
+// SAFETY: as above.
+unsafe impl Pod for topstat_engine::abi::ts_row {}
+// SAFETY: as above.
+unsafe impl Pod for topstat_engine::abi::ts_section {}
+// SAFETY: as above.
+unsafe impl Pod for topstat_engine::abi::ts_config {}
+// SAFETY: as above.
+unsafe impl Pod for topstat_engine::abi::ts_window {}
+// SAFETY: as above.
+unsafe impl Pod for topstat_engine::abi::ts_window_head {}
 
 #[cfg(test)]
 mod tests {

@@ -10,8 +10,7 @@ use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
 use procfs::process::Process;
 use rustix::fs::{FileType, Mode, OFlags};
 
-use super::dir::Dir;
-use crate::families::FAMILIES;
+use crate::bpffs::Dir;
 
 /// Bytes of a program's name that the kernel keeps: `BPF_OBJ_NAME_LEN` less the zero.
 const NAME_BYTES: usize = 15;
@@ -38,7 +37,7 @@ pub struct Attached {
 /// When /proc does not tell what is mounted.
 pub fn attached() -> Result<Vec<Attached>, crate::Error> {
     let cut = |name: String| name.chars().take(NAME_BYTES).collect::<String>();
-    let names: BTreeSet<String> = FAMILIES.iter().flat_map(|family| family.programs()).map(cut).collect();
+    let names: BTreeSet<String> = crate::families().iter().flat_map(|family| family.programs()).map(cut).collect();
     let programs: BTreeMap<u32, String> = ProgInfoIter::default()
         .map(|program| (program.id, program.name.to_string_lossy().into_owned()))
         .filter(|(_, name)| names.contains(name))

@@ -14,93 +14,31 @@
 //! `inet-partial` was left by somebody who was killed. A lock on `<pins>` keeps those apart who load, replace or remove.
 
 mod attached;
-mod dir;
-mod place;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use libbpf_rs::MapHandle;
 
 pub use attached::{Attached, attached};
-pub(crate) use dir::{Dir, Entry};
-use place::PARTIAL;
-pub(crate) use place::{
-    BUILD, LINKS, Locked, MAPS, PROGRAMS, abi_name, abis, build, lock_file, open as open_dir, partial,
-};
 
-use crate::{Error, Family, Options, State, TableInfo, ranking};
-
-/// Where state is pinned unless the user says otherwise.
-pub const DEFAULT_DIR: &str = "/sys/fs/bpf/topstat";
-
-/// Where state is pinned.
-#[derive(Clone, Debug)]
-pub struct Pins {
-    dir: PathBuf,
-    build: String,
-}
-
-impl Default for Pins {
-    fn default() -> Self {
-        Self::at(Path::new(DEFAULT_DIR))
-    }
-}
-
-impl Pins {
-    /// In this directory of a BPF file system.
-    pub fn at(dir: &Path) -> Self {
-        Self { dir: dir.to_owned(), build: String::new() }
-    }
-
-    /// The directory.
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// Has this program pass for another build, whose programs have to be replaced: for tests.
-    #[doc(hidden)]
-    #[must_use]
-    pub fn as_build(self, build: &str) -> Self {
-        Self { build: build.to_owned(), ..self }
-    }
-
-    /// What tells builds of these programs apart.
-    pub(crate) fn build_of(&self, object: &[u8]) -> String {
-        use sha2::Digest as _;
-        let digest = sha2::Sha256::new().chain_update(object).chain_update(&self.build).finalize();
-        digest.iter().take(BUILD_BYTES).map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    /// Whether anything is there of a family.
-    fn has(&self, family: &dyn Family) -> Result<bool, Error> {
-        let Some(pins) = open_dir(&self.dir)? else { return Ok(false) };
-        let Some(abi) = pins.dir(&abi_name(family.abi()))? else { return Ok(false) };
-        Ok(abi.find(family.name())?.is_some())
-    }
-}
-
-/// Of a build's hash: as many as tell any two apart.
-const BUILD_BYTES: usize = 16;
-
-/// What [`adopt`] did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Adopted {
-    /// Nothing was pinned, or nothing that could be used: loaded, and pinned.
-    Loaded,
-    /// It was there, of this very build.
-    Found,
-    /// It was there; programs of another build, or such as were missing, were replaced.
-    Upgraded,
-}
+use crate::bpffs::{self, BUILD, Entry, Locked, MAPS, PARTIAL, abi_name, abis, build};
+pub use crate::bpffs::{Adopted, DEFAULT_DIR, Pins};
+use crate::family::Family;
+use crate::ranking::{self, RankedFamily};
+use crate::{Error, Options, State, TableInfo, maps};
 
 /// Opens what is pinned of a family, for reading and setting. `None`: nothing is.
 ///
 /// # Errors
 /// When it is not permitted, or what is pinned is of another ABI or damaged.
-pub fn open(pins: &Pins, family: &dyn Family) -> Result<Option<Arc<dyn State>>, Error> {
-    family.open(pins)
+pub fn open(pins: &Pins, family: &Arc<Family>) -> Result<Option<Arc<dyn State>>, Error> {
+    match RankedFamily::of(family) {
+        Some(ranked) => ranking::open(&ranked, pins),
+        // Nothing else is ever pinned.
+        None => Ok(None),
+    }
 }
 
 /// Adopts what is pinned of a family, with the settings that it has: its tables keep their number of rows, and
@@ -114,15 +52,23 @@ pub fn open(pins: &Pins, family: &dyn Family) -> Result<Option<Arc<dyn State>>, 
 /// nothing is pinned, [`Error::SwitchedOff`].
 pub fn adopt(
     pins: &Pins,
-    family: &dyn Family,
+    family: &Arc<Family>,
     tables: &[Arc<TableInfo>],
     options: &Options,
 ) -> Result<(Arc<dyn State>, Adopted), Error> {
+    let ranked = RankedFamily::of(family).ok_or_else(|| Error::NotLoaded(family.name.clone()))?;
     // What is pinned counts on as soon as there is something to count; nothing is pinned anew without.
-    if !pins.has(family)? {
-        family.ready()?;
+    if !has(pins, family)? {
+        (family.ready)()?;
     }
-    family.adopt(pins, tables, options)
+    ranking::adopt(&ranked, pins, tables, options)
+}
+
+/// Whether anything is there of a family.
+fn has(pins: &Pins, family: &Family) -> Result<bool, Error> {
+    let Some(dir) = bpffs::open(pins.dir())? else { return Ok(false) };
+    let Some(abi) = dir.dir(&abi_name(family.abi))? else { return Ok(false) };
+    Ok(abi.find(&family.name)?.is_some())
 }
 
 /// Removes all that is pinned, of any ABI. Its programs are detached, and its statistics end. Returns what it removed.
@@ -130,7 +76,7 @@ pub fn adopt(
 /// # Errors
 /// When it is not permitted, or the directory is not on a BPF file system.
 pub fn remove(pins: &Pins) -> Result<Vec<PathBuf>, Error> {
-    let Some(locked) = Locked::existing(&pins.dir)? else { return Ok(Vec::new()) };
+    let Some(locked) = Locked::existing(pins.dir())? else { return Ok(Vec::new()) };
     let mut removed = Vec::new();
     for (number, abi) in abis(locked.dir())? {
         for name in abi.names()? {
@@ -173,7 +119,7 @@ pub struct Status {
 /// When it is not permitted, or the directory is not on a BPF file system.
 pub fn status(pins: &Pins) -> Result<Vec<Status>, Error> {
     let mut all = Vec::new();
-    let Some(dir) = open_dir(&pins.dir)? else { return Ok(all) };
+    let Some(dir) = bpffs::open(pins.dir())? else { return Ok(all) };
     for (abi, dir) in abis(&dir)? {
         for family in dir.names()?.into_iter().filter(|name| !name.ends_with(PARTIAL)) {
             let path = dir.path_of(&family);
@@ -185,11 +131,11 @@ pub fn status(pins: &Pins) -> Result<Vec<Status>, Error> {
             all.push(Status {
                 family: family.clone(),
                 abi,
-                abi_is_own: crate::families().iter().find(|f| f.name() == family).map(|f| f.abi() == abi),
+                abi_is_own: crate::families().iter().find(|f| f.name == family).map(|f| f.abi == abi),
                 build: found.as_ref().and_then(build),
                 since: constants.as_ref().and_then(Entry::modified),
                 build_since: build_file.as_ref().and_then(Entry::modified),
-                top: map.and_then(|map| ranking::top_of(&map)),
+                top: map.and_then(|map| maps::top_of(&map)),
                 path,
             });
         }
@@ -205,7 +151,7 @@ pub fn kept(state: &dyn State, options: &Options) -> Vec<String> {
         notes.push(format!("the pinned tables keep {} rows, not {}; {ANEW}", state.top(), options.top));
     }
     // Others than processes are what they are.
-    let may_be_threads = state.samples().iter().any(|sample| sample.threads);
+    let may_be_threads = state.samples().iter().any(|sample| sample.may_be_threads());
     if may_be_threads && state.threads() != options.threads {
         let (are, wanted) = if state.threads() { ("threads", "processes") } else { ("processes", "threads") };
         notes.push(format!("the pinned tables rank {are}, not {wanted}; {ANEW}"));

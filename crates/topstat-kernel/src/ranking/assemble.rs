@@ -2,21 +2,25 @@
 //! From what was read of a table to a snapshot of it. Whatever stands in the memory that was read, the result adds up,
 //! or is an error: others can write to what is pinned.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use topstat_engine::proof;
 use topstat_model::{CpuRow, CpuSection, Lost, Row as ModelRow, Settings, Snapshot, TableType, Unit};
 
-use super::abi::{Row, TS_SLIDES, ts_section, ts_tick};
+use topstat_engine::abi::{TS_SLIDES, ts_section, ts_tick};
+
 use super::merge::{Merged, merge};
-use super::{Ranked, parts};
-use crate::{Error, TableInfo, TableSettings};
+use super::rows::{Row, Rows};
+use crate::cgroup::Paths;
+use crate::family::{RowColumn, describe};
+use crate::{Error, SampleInfo, TableInfo, TableSettings};
 
 /// One CPU's part, as it was read.
-pub struct Section<R> {
+pub struct Section {
     pub cpu: u32,
     pub head: ts_section,
-    pub rows: Vec<R>,
+    pub rows: Rows,
     /// It could not be read on that CPU: rows are as old as their last push.
     pub stale: bool,
 }
@@ -24,23 +28,28 @@ pub struct Section<R> {
 /// The table to be read, where it is, and what it is set to.
 pub struct Table<'a> {
     pub info: &'a TableInfo,
+    /// Its sample.
+    pub of: Arc<SampleInfo>,
+    /// The number of its bank.
     pub sample: u32,
     pub number: u32,
     pub settings: TableSettings,
 }
 
 /// All that was read of a table.
-pub struct Read<'a, F: Ranked> {
+pub struct Read<'a> {
     pub table: &'a Table<'a>,
     pub time: SystemTime,
     /// One at least.
-    pub sections: &'a [Section<F::Row>],
+    pub sections: &'a [Section],
     /// Of each section's CPU.
     pub totals: Vec<u64>,
     /// What objects without a row may have been refused: see T6 in the engine's `table.h`.
     pub refused: u64,
-    /// See [`Ranked::unranked`].
-    pub unranked: Option<F::Row>,
+    /// See [`Ranked::unranked`](crate::family::Ranked::unranked): one row, or none.
+    pub unranked: Rows,
+    /// The names of what values are made of.
+    pub parts: &'a [String],
     /// Rows that the table keeps.
     pub top: u32,
     pub objects: u64,
@@ -52,17 +61,18 @@ pub struct Read<'a, F: Ranked> {
 }
 
 /// Puts it together. Also says whether rows are not proven that ordering all objects again would prove.
-pub fn assemble<F: Ranked>(read: Read<'_, F>, describer: &mut F::Describer) -> Result<(Snapshot, bool), Error> {
-    let Read { table, time, sections, mut totals, refused, unranked, top, objects, lost, lost_now, cpu_rows } = read;
+pub fn assemble(read: Read<'_>, paths: &mut Paths) -> Result<(Snapshot, bool), Error> {
+    let Read { table, time, sections, mut totals, refused, unranked, parts, top, objects, lost, lost_now, cpu_rows } =
+        read;
     let info = table.info;
     let tick = sections[0].head.tick;
     let scale = scale(info.unit);
     let since = (info.kind == TableType::Dynamic).then(|| period_began(&tick));
-    let merged = merge(sections.iter().map(|s| (s.cpu, s.rows.as_slice())), since, unranked.as_ref());
+    let merged = merge(sections.iter().map(|s| (s.cpu, &s.rows)), since, unranked.iter().next());
 
     // A push that was under way at a slide's boundary may be in one slide for its object and
     // in the next for the total; the larger of the two is what was pushed.
-    let shown = sum(merged.iter().take(top as usize).map(|m| m.row.head().value));
+    let shown = sum(merged.iter().take(top as usize).map(|m| m.row.head.value));
     let total = sum(totals.iter().copied());
     if let (Some(most), true) = (totals.iter_mut().max(), shown > total) {
         *most = most.saturating_add(shown - total);
@@ -74,7 +84,8 @@ pub fn assemble<F: Ranked>(read: Read<'_, F>, describer: &mut F::Describer) -> R
     // Nothing that was counted comes near it.
     let counted = sum(totals.iter().copied()).checked_mul(scale).filter(|counted| *counted < u64::MAX);
     let total = counted.ok_or_else(|| does_not_add_up(&"the totals of its CPUs are more than a number holds"))?;
-    let rows = rows::<F>(table.sample, &merged, top, scale, describer);
+    let shape = Shape { columns: &table.of.columns, parts: parts.len(), top: top as usize, scale };
+    let rows = shape.rows(&merged, paths);
     let missed = sections.iter().map(|s| s.head.missed).max().unwrap_or(0);
     let proven = |refused| match table.settings.order_ms() {
         0 => proven(&merged, rows.len(), missed, refused),
@@ -85,7 +96,7 @@ pub fn assemble<F: Ranked>(read: Read<'_, F>, describer: &mut F::Describer) -> R
     let proven = proven(refused);
     let mut cpus = Vec::with_capacity(sections.len());
     for (section, total) in sections.iter().zip(&totals) {
-        let rows = if cpu_rows { cpu_section_rows::<F>(table.sample, section, top, scale, describer) } else { vec![] };
+        let rows = if cpu_rows { shape.cpu_rows(section, paths) } else { vec![] };
         cpus.push(CpuSection { cpu: section.cpu, total: total.saturating_mul(scale), stale: section.stale, rows });
     }
     let mut snapshot = Snapshot {
@@ -106,8 +117,8 @@ pub fn assemble<F: Ranked>(read: Read<'_, F>, describer: &mut F::Describer) -> R
         lost_now,
         lost,
         settings: header(table),
-        columns: F::columns(table.sample),
-        parts: parts::<F>(),
+        columns: table.of.columns(),
+        parts: parts.iter().map(|part| part.clone().into()).collect(),
         rows,
         cpus,
     };
@@ -115,39 +126,42 @@ pub fn assemble<F: Ranked>(read: Read<'_, F>, describer: &mut F::Describer) -> R
     Ok((snapshot, unordered))
 }
 
-/// The shown rows of the merge.
-fn rows<F: Ranked>(
-    sample: u32,
-    merged: &[Merged<'_, F::Row>],
-    top: u32,
+/// What rows are shown as.
+struct Shape<'a> {
+    columns: &'a [RowColumn],
+    /// How many parts a value has.
+    parts: usize,
+    /// The most rows.
+    top: usize,
     scale: u64,
-    describer: &mut F::Describer,
-) -> Vec<ModelRow> {
-    let shown = merged.iter().take(top as usize).filter(|m| m.row.head().value > 0);
-    (1..)
-        .zip(shown)
-        .map(|(rank, m)| ModelRow {
-            rank,
-            value: m.row.head().value.saturating_mul(scale),
-            object: F::describe(sample, m.row, describer),
-            parts: m.row.head().part.iter().take(F::PARTS.len()).map(|p| p.saturating_mul(scale)).collect(),
-            cpus: m.cpus.clone(),
-        })
-        .collect()
 }
 
-fn cpu_section_rows<F: Ranked>(
-    sample: u32,
-    section: &Section<F::Row>,
-    top: u32,
-    scale: u64,
-    describer: &mut F::Describer,
-) -> Vec<CpuRow> {
-    let mut by_key: Vec<&F::Row> = section.rows.iter().filter(|r| r.head().key > 0).collect();
-    by_key.sort_unstable_by(|a, b| b.head().key.cmp(&a.head().key).then(a.head().id.cmp(&b.head().id)));
-    let row =
-        |r: &F::Row| CpuRow { value: r.head().key.saturating_mul(scale), object: F::describe(sample, r, describer) };
-    by_key.into_iter().take(top as usize).map(row).collect()
+impl Shape<'_> {
+    /// The shown rows of the merge.
+    fn rows(&self, merged: &[Merged<'_>], paths: &mut Paths) -> Vec<ModelRow> {
+        let shown = merged.iter().take(self.top).filter(|m| m.row.head.value > 0);
+        (1..)
+            .zip(shown)
+            .map(|(rank, m)| ModelRow {
+                rank,
+                value: m.row.head.value.saturating_mul(self.scale),
+                object: describe(self.columns, m.row.bytes, paths),
+                parts: m.row.head.part.iter().take(self.parts).map(|p| p.saturating_mul(self.scale)).collect(),
+                cpus: m.cpus.clone(),
+            })
+            .collect()
+    }
+
+    /// Those of a CPU, by the value that they were ordered by.
+    fn cpu_rows(&self, section: &Section, paths: &mut Paths) -> Vec<CpuRow> {
+        let mut by_key: Vec<Row<'_>> = section.rows.iter().filter(|r| r.head.key > 0).collect();
+        by_key.sort_unstable_by(|a, b| b.head.key.cmp(&a.head.key).then(a.head.id.cmp(&b.head.id)));
+        let row = |r: Row<'_>| CpuRow {
+            value: r.head.key.saturating_mul(self.scale),
+            object: describe(self.columns, r.bytes, paths),
+        };
+        by_key.into_iter().take(self.top).map(row).collect()
+    }
 }
 
 /// Of numbers that may be anything: the most there can be, rather than what is left of more.
@@ -176,9 +190,9 @@ pub fn header(table: &Table<'_>) -> Settings {
 
 /// How many of the shown rows are certain to be the true top: those that no object without a row can be larger than, since
 /// they are larger than anything that was ever turned away (T5 in the engine's `table.h`), by all that was refused (T6).
-fn proven<R: Row>(merged: &[Merged<'_, R>], shown: usize, missed: u64, refused: u64) -> u32 {
-    let hidden = merged.get(shown).map_or(0, |m| m.row.head().value);
+fn proven(merged: &[Merged<'_>], shown: usize, missed: u64, refused: u64) -> u32 {
+    let hidden = merged.get(shown).map_or(0, |m| m.row.head.value);
     let least = proof(missed, hidden, refused);
-    let certain = |m: &&Merged<'_, R>| m.row.head().value >= least && m.row.head().busy == 0;
+    let certain = |m: &&Merged<'_>| m.row.head.value >= least && m.row.head.busy == 0;
     u32::try_from(merged.iter().take(shown).take_while(certain).count()).unwrap_or(u32::MAX)
 }

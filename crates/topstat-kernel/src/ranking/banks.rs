@@ -7,9 +7,9 @@ use libbpf_rs::MapHandle;
 use topstat_engine::{window_most, window_value};
 use topstat_model::TableType;
 
-use super::abi::{TS_BANK_TABLES, TS_MARKS, ts_bank, ts_entry, ts_table, ts_tick, ts_window, ts_window_head};
 use crate::Error;
 use crate::bpf::Shared;
+use topstat_engine::abi::{TS_BANK_TABLES, TS_MARKS, ts_bank, ts_entry, ts_table, ts_tick, ts_window, ts_window_head};
 
 /// How often a total that is being written is read again.
 const BUSY_TRIES: u32 = 200;
@@ -96,51 +96,14 @@ impl Banks {
     /// is never less than they are. `None`: the table has gone on too far, begin anew.
     pub fn total(&self, cpu: u32, sample: u32, table: u32, kind: TableType, tick: &ts_tick) -> Option<u64> {
         let offset = table_offset(self.entries, table) + offset_of!(ts_table, total);
-        self.window(self.bank(cpu, sample), offset, kind, |window| window_value(window, tick).map(|v| v.value))
+        window(&self.memory, self.bank(cpu, sample), offset, kind, |window| window_value(window, tick).map(|v| v.value))
     }
 
     /// What of any object is not known, at most, for it was refused on this CPU (T6): to be read after the rows. `None`
     /// as for [`Banks::total`].
     pub fn refused(&self, cpu: u32, sample: u32, table: u32, kind: TableType, tick: &ts_tick) -> Option<u64> {
         let offset = table_offset(self.entries, table) + offset_of!(ts_table, refused);
-        self.window(self.bank(cpu, sample), offset, kind, |window| window_most(window, tick))
-    }
-
-    /// The sums of the window at this offset.
-    fn sums(&self, bank: usize, window: usize) -> [u64; 2] {
-        let sum = window + offset_of!(ts_window, sum);
-        [0, size_of::<u64>()].map(|part| self.memory.read(bank, sum + part))
-    }
-
-    /// A window of a table's own; in a static table its running total.
-    fn window(
-        &self,
-        bank: usize,
-        offset: usize,
-        kind: TableType,
-        value: impl Fn(&ts_window) -> Option<u64>,
-    ) -> Option<u64> {
-        for _ in 0..BUSY_TRIES {
-            // The head before and after the marks, and the sums last: W6 and W9 in the engine's window.h.
-            let head = || self.memory.read::<ts_window_head>(bank, offset + offset_of!(ts_window, slide));
-            let before = head();
-            let mut window: ts_window = self.memory.read(bank, offset);
-            let after = head();
-            window.sum = self.sums(bank, offset);
-            if kind == TableType::Static {
-                return Some(window.sum[0].wrapping_add(window.sum[1]));
-            }
-            if (before.slide, before.done, before.base) != (after.slide, after.done, after.base) {
-                continue;
-            }
-            if let Some(value) = value(&window) {
-                return Some(value);
-            }
-            if window.slide == window.done {
-                return None;
-            }
-        }
-        None
+        window(&self.memory, self.bank(cpu, sample), offset, kind, |window| window_most(window, tick))
     }
 
     /// What was turned away before does not count against the rows any more (T5): all objects are about to be
@@ -165,4 +128,42 @@ impl Banks {
             }
         }
     }
+}
+
+/// The sums of a window, at this offset of an entry.
+fn sums(memory: &Shared, entry: usize, window: usize) -> [u64; 2] {
+    let sum = window + offset_of!(ts_window, sum);
+    [0, size_of::<u64>()].map(|part| memory.read(entry, sum + part))
+}
+
+/// The value of a window that programs write, in memory shared with them; of a static table its running total. `None`: it
+/// has gone on too far, begin anew.
+pub fn window(
+    memory: &Shared,
+    entry: usize,
+    offset: usize,
+    kind: TableType,
+    value: impl Fn(&ts_window) -> Option<u64>,
+) -> Option<u64> {
+    for _ in 0..BUSY_TRIES {
+        // The head before and after the marks, and the sums last: W6 and W9 in the engine's window.h.
+        let head = || memory.read::<ts_window_head>(entry, offset + offset_of!(ts_window, slide));
+        let before = head();
+        let mut window: ts_window = memory.read(entry, offset);
+        let after = head();
+        window.sum = sums(memory, entry, offset);
+        if kind == TableType::Static {
+            return Some(window.sum[0].wrapping_add(window.sum[1]));
+        }
+        if (before.slide, before.done, before.base) != (after.slide, after.done, after.base) {
+            continue;
+        }
+        if let Some(value) = value(&window) {
+            return Some(value);
+        }
+        if window.slide == window.done {
+            return None;
+        }
+    }
+    None
 }

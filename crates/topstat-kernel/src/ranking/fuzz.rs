@@ -8,13 +8,16 @@ use std::time::SystemTime;
 
 use topstat_model::{Lost, Snapshot};
 
-use super::abi::{TS_BANK_TABLES, ts_section, ts_shape, ts_tick};
+use topstat_engine::abi::{TS_BANK_TABLES, ts_section, ts_shape, ts_tick};
+
+use super::RankedFamily;
 use super::assemble::{Read, Section, Table, assemble, sum};
-use super::{Banks, Ranked, Ranking, Settings, bank_size};
-use crate::Error;
-use crate::bpf::{Plain, Shared};
+use super::banks::{Banks, bank_size};
+use super::rows::Rows;
+use super::settings::Settings;
+use crate::bpf::{Pod, Shared};
 use crate::cgroup::Paths;
-use crate::families::{delays::Delays, inet::Inet, tasks::Tasks};
+use crate::{Error, catalogue, maps};
 
 /// CPUs of the machine whose memory it is.
 const CPUS: u32 = 2;
@@ -27,21 +30,18 @@ pub fn read(family: u8, banks: &[u8], settings: &[u8], sections: &[u8]) -> Vec<R
     static PATHS: Mutex<Option<Paths>> = Mutex::new(None);
     let mut paths = PATHS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let paths = paths.get_or_insert_with(Paths::new);
-    match family % 3 {
-        0 => family_of::<Inet>(banks, settings, sections, paths),
-        1 => family_of::<Tasks>(banks, settings, sections, paths),
-        _ => family_of::<Delays>(banks, settings, sections, paths),
-    }
+    let families: Vec<_> = catalogue::families().iter().filter_map(RankedFamily::of).collect();
+    family_of(&families[usize::from(family) % families.len()], banks, settings, sections, paths)
 }
 
 /// The rows that constants say a family has, where they can be used.
 pub fn top_of(constants: &[u8]) -> Option<u32> {
     let shape: ts_shape = plain(constants, 0);
-    super::rows_of(&shape).ok()
+    maps::rows_of(&shape).ok()
 }
 
 /// Bytes as a value, with zeroes behind them.
-fn plain<T: Plain>(bytes: &[u8], at: usize) -> T {
+fn plain<T: Pod>(bytes: &[u8], at: usize) -> T {
     let mut value = MaybeUninit::<T>::zeroed();
     let bytes = bytes.get(at..).unwrap_or_default();
     // SAFETY: no more than its size is written to it, and any bytes are a value of a plain type.
@@ -51,24 +51,31 @@ fn plain<T: Plain>(bytes: &[u8], at: usize) -> T {
     }
 }
 
-fn family_of<F: Ranked<Describer = Paths>>(
+fn family_of(
+    of: &RankedFamily,
     banks: &[u8],
     settings: &[u8],
     sections: &[u8],
     paths: &mut Paths,
 ) -> Vec<Result<Snapshot, Error>> {
     let entries = topstat_engine::entries_for(TOP).expect("few rows");
-    let per_cpu = u32::try_from(super::banks::<F>()).expect("few banks");
+    let per_cpu = u32::try_from(of.banks()).expect("few banks");
     let memory = Shared::of_bytes(bank_size(entries), (CPUS * per_cpu) as usize, banks);
     let banks = Banks::of(memory, per_cpu, entries);
     let memory = Shared::of_bytes(Settings::size(per_cpu as usize), 1, settings);
-    let settings = Settings::new(memory, F::samples(), F::SAMPLE_BANKS, None);
+    let settings = Settings::new(memory, of.numbers(), None);
     let mut read = Vec::new();
-    for info in F::samples().iter().flat_map(|sample| &sample.tables) {
-        let (sample, number) = Ranking::<F>::place(info).expect("a table of the family");
+    for info in &of.family.tables() {
+        let (sample, number) = of.place(info).expect("a table of the family");
         assert!(sample < per_cpu && number < TS_BANK_TABLES);
-        let table = Table { info, sample, number, settings: settings.get(sample, number) };
-        let taken: Vec<_> = (0..CPUS).map(|cpu| section::<F>(cpu, sections, entries)).collect();
+        let table = Table {
+            info,
+            of: of.sample(info).expect("its sample").clone(),
+            sample,
+            number,
+            settings: settings.get(sample, number),
+        };
+        let taken: Vec<_> = (0..CPUS).map(|cpu| section(of.ranked.row, cpu, sections, entries)).collect();
         let tick: ts_tick = taken[0].head.tick;
         banks.pushed(sample, number);
         // Where nothing can be summed the reader tries again, and then gives up.
@@ -81,14 +88,15 @@ fn family_of<F: Ranked<Describer = Paths>>(
             sections: &taken,
             totals,
             refused: sum((0..CPUS).filter_map(|cpu| banks.refused(cpu, sample, number, info.kind, &tick))),
-            unranked: taken[1].rows.last().copied(),
+            unranked: Rows::new(taken[1].rows.iter().next_back().map_or(vec![], |r| r.bytes.to_vec()), of.ranked.row),
+            parts: &of.ranked.parts,
             top: TOP,
             objects: 0,
             lost: Lost::default(),
             lost_now: Default::default(),
             cpu_rows: true,
         };
-        read.push(assemble::<F>(what, paths).map(|(snapshot, _)| snapshot));
+        read.push(assemble(what, paths).map(|(snapshot, _)| snapshot));
         // What is found there is set anew, or refused.
         let refilling = settings.lock().map(|locked| settings.refilling(&locked)).expect("nobody else's");
         if let Some((sample, number)) = refilling {
@@ -104,9 +112,10 @@ fn family_of<F: Ranked<Describer = Paths>>(
 }
 
 /// What the kernel's program may have written, where the memory that it reads is anything.
-fn section<F: Ranked>(cpu: u32, bytes: &[u8], entries: u32) -> Section<F::Row> {
+fn section(size: usize, cpu: u32, bytes: &[u8], entries: u32) -> Section {
     let at = cpu as usize * bytes.len() / CPUS as usize;
     let head: ts_section = plain(bytes, at);
-    let row = |index: usize| plain(bytes, at + size_of::<ts_section>() / 4 + index * size_of::<F::Row>());
-    Section { cpu, head, rows: (0..head.rows.min(entries) as usize).map(row).collect(), stale: cpu == 1 }
+    let length = head.rows.min(entries) as usize * size;
+    let rows = bytes.iter().skip(at + size_of::<ts_section>() / 4).copied().chain(std::iter::repeat(0));
+    Section { cpu, head, rows: Rows::new(rows.take(length).collect(), size), stale: cpu == 1 }
 }

@@ -4,23 +4,22 @@
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
-use libbpf_rs::{Link, Object};
+use libbpf_rs::{Link, Object, OpenObject};
 
-use super::{Banks, Maps, Ranked, Ranking, set_up};
-use crate::catalogue::names_of;
-use crate::hooks::{self, Hook, Observer};
-use crate::{Error, Options, TableInfo, bpf, cgroup, check};
+use super::{RankedFamily, Ranking};
+use crate::clock::possible_cpus;
+use crate::family::names_of;
+use crate::hooks::{self, Hook};
+use crate::maps::Maps;
+use crate::report::explain;
+use crate::{Error, Options, TableInfo, bpf, cgroup};
 
 /// Programs that are loaded, and the maps that they use; not attached yet.
 pub struct Loaded {
+    /// Whose they are.
+    pub of: RankedFamily,
     /// The programs.
     pub object: Object,
-    /// What the object was compiled to.
-    pub bytes: &'static [u8],
-    /// Where they belong.
-    pub hooks: &'static [Hook],
-    begin: fn(&Object) -> Result<(), Error>,
-    begin_before: Option<&'static str>,
     cgroup: OwnedFd,
     /// Whether its programs can be replaced: see [`hooks::without_gates`].
     gates: bool,
@@ -28,27 +27,31 @@ pub struct Loaded {
 
 impl Loaded {
     /// Loads them, onto whatever maps the object was given. With gates they can be replaced.
-    pub fn new<F: Ranked>(observer: Observer, gates: bool) -> Result<Self, Error> {
-        let Observer { bytes, mut object, hooks, begin, begin_before } = observer;
+    pub fn new(of: &RankedFamily, mut object: OpenObject, gates: bool) -> Result<Self, Error> {
+        let family = &of.family;
         if !gates {
-            hooks::without_gates(&mut object, hooks)?;
+            hooks::without_gates(&mut object, &of.build().hooks)?;
         }
         let cgroup = cgroup::root().map_err(|e| Error::Unsupported {
-            sample: F::NAME.to_owned(),
+            sample: family.name.clone(),
             reason: format!("no cgroup v2 hierarchy ({e})"),
-            advice: "mount one: mount -t cgroup2 none /sys/fs/cgroup/unified".to_owned(),
+            advice: cgroup::MOUNT_ONE.to_owned(),
         })?;
-        let object = bpf::load(F::NAME, object).map_err(|e| check::explain(e, &names_of(F::samples())))?;
-        Ok(Self { object, bytes, hooks, begin, begin_before, cgroup, gates })
+        let object = bpf::load(&family.name, object).map_err(|e| explain(e, &names_of(&family.samples)))?;
+        Ok(Self { of: of.clone(), object, cgroup, gates })
     }
 
     /// Loads them onto maps of their own, with the given tables on and all others off.
-    pub fn afresh<F: Ranked>(tables: &[Arc<TableInfo>], options: &Options, gates: bool) -> Result<(Self, Maps), Error> {
-        let loaded = Self::new::<F>(F::observer(options)?, gates)?;
-        let maps = Maps::of::<F>(&loaded.object)?;
-        Banks::new(&maps.banks, super::banks::<F>(), maps.shape()?.entries_mask + 1)?.init();
+    pub fn afresh(
+        of: &RankedFamily,
+        tables: &[Arc<TableInfo>],
+        options: &Options,
+        gates: bool,
+    ) -> Result<(Self, Maps), Error> {
+        let loaded = Self::new(of, of.open(options, possible_cpus()?)?, gates)?;
+        let maps = Maps::of(&loaded.object, &of.build().maps)?;
         // Set before anything is attached: no push finds tables without settings.
-        set_up::<F>(&maps, tables, options)?;
+        of.set_up(&maps, tables, options)?;
         Ok((loaded, maps))
     }
 
@@ -59,28 +62,29 @@ impl Loaded {
 
     /// Attaches all of them, each in the way given, and finds the objects that were there before.
     pub fn begin(&self, mut attach: impl FnMut(&Hook) -> Result<(), Error>) -> Result<(), Error> {
-        for hook in self.hooks {
-            if self.begin_before == Some(hook.program) {
-                (self.begin)(&self.object)?;
+        let build = self.of.build();
+        for hook in &build.hooks {
+            if build.adopt_before == Some(hook.program.as_str()) {
+                (build.adopt)(&self.object)?;
             }
             attach(hook)?;
         }
-        if self.begin_before.is_none() {
-            (self.begin)(&self.object)?;
+        if build.adopt_before.is_none() {
+            (build.adopt)(&self.object)?;
         }
         Ok(())
     }
 }
 
 /// Loads and attaches, with the given tables on and all others off. Dropping the state detaches.
-pub fn load<F: Ranked>(tables: &[Arc<TableInfo>], options: &Options) -> Result<Ranking<F>, Error> {
-    let (loaded, maps) = Loaded::afresh::<F>(tables, options, false)?;
+pub fn load(of: &RankedFamily, tables: &[Arc<TableInfo>], options: &Options) -> Result<Ranking, Error> {
+    let (loaded, maps) = Loaded::afresh(of, tables, options, false)?;
     let mut links = Vec::new();
     loaded.begin(|hook| {
         links.push(loaded.attach(hook)?);
         Ok(())
     })?;
-    let programs =
-        loaded.hooks.iter().map(|hook| hooks::describe(&loaded.object, hook)).collect::<Result<Vec<_>, _>>()?;
-    Ranking::new(maps, programs, None, (links, loaded))
+    let hooks = &of.build().hooks;
+    let programs = hooks.iter().map(|hook| hooks::describe(&loaded.object, hook)).collect::<Result<Vec<_>, _>>()?;
+    Ranking::new(of, maps, programs, None, (links, loaded))
 }

@@ -2,7 +2,6 @@
 //! The pinned state of a family of ranked tables: opened, adopted, or made. See [`crate::pinned`].
 
 use std::fs;
-use std::marker::PhantomData;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd as _};
 use std::path::Path;
@@ -11,30 +10,32 @@ use std::sync::Arc;
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{Link, Map, MapCore as _, MapFlags, MapHandle, MapType, Object, OpenObject};
 
-use super::abi::ts_shape;
-use super::{Loaded, Maps, Ranked, Ranking};
+use topstat_engine::abi::ts_shape;
+
+use super::load::Loaded;
+use super::{RankedFamily, Ranking};
+use crate::bpffs::{self, Adopted, BUILD, Dir, LINKS, Locked, MAPS, PROGRAMS, Pins, abi_name, abis, build, partial};
+use crate::clock::possible_cpus;
 use crate::hooks::{self, At, Hook};
-use crate::pinned::{
-    Adopted, BUILD, Dir, LINKS, Locked, MAPS, PROGRAMS, Pins, abi_name, abis, build, open_dir, partial,
-};
+use crate::maps::Maps;
 use crate::{Error, Options, Program, State, TableInfo, bpf};
 
 /// Opens what is pinned: see [`crate::pinned::open`].
-pub fn open<F: Ranked>(pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
-    let Some(dir) = open_dir(pins.dir())? else { return Ok(None) };
-    let found = match dir.dir(&abi_name(F::ABI))? {
-        Some(abi) => abi.find(F::NAME)?.map(|found| (abi, found)),
+pub fn open(of: &RankedFamily, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
+    let Some(dir) = bpffs::open(pins.dir())? else { return Ok(None) };
+    let found = match dir.dir(&abi_name(of.family.abi))? {
+        Some(abi) => abi.find(&of.family.name)?.map(|found| (abi, found)),
         None => None,
     };
     let Some((abi, found)) = found else {
-        return match others::<F>(&dir)?.into_iter().next() {
+        return match others(of, &dir)?.into_iter().next() {
             Some(other) => Err(other),
             None => Ok(None),
         };
     };
     let whole = || {
-        let Some(dir) = abi.dir(F::NAME)? else { return Err(unusable(found.path(), &"it is no directory")) };
-        let pinned = Pinned::<F>::new(dir);
+        let Some(dir) = abi.dir(&of.family.name)? else { return Err(unusable(found.path(), &"it is no directory")) };
+        let pinned = Pinned::new(of, dir);
         match pinned.fault()? {
             Some(fault) => Err(unusable(found.path(), &fault)),
             None => pinned.state(),
@@ -43,25 +44,26 @@ pub fn open<F: Ranked>(pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
     match whole() {
         Ok(state) => Ok(Some(Arc::new(state))),
         // Removed meanwhile.
-        Err(_) if abi.find(F::NAME)?.is_none() => Ok(None),
+        Err(_) if abi.find(&of.family.name)?.is_none() => Ok(None),
         Err(e) => Err(e),
     }
 }
 
 /// Adopts what is pinned: see [`crate::pinned::adopt`].
-pub fn adopt<F: Ranked>(
+pub fn adopt(
+    of: &RankedFamily,
     pins: &Pins,
     tables: &[Arc<TableInfo>],
     options: &Options,
 ) -> Result<(Arc<dyn State>, Adopted), Error> {
     let locked = Locked::make(pins.dir())?;
-    if let Some(other) = others::<F>(locked.dir())?.into_iter().next() {
+    if let Some(other) = others(of, locked.dir())?.into_iter().next() {
         return Err(other);
     }
-    let abi = locked.dir().make(&abi_name(F::ABI))?;
+    let abi = locked.dir().make(&abi_name(of.family.abi))?;
     // What somebody who was killed has left beside the state.
-    locked.remove_family(&abi, &partial(F::NAME), &mut Vec::new())?;
-    let found = abi.dir(F::NAME)?.map(Pinned::<F>::new);
+    locked.remove_family(&abi, &partial(&of.family.name), &mut Vec::new())?;
+    let found = abi.dir(&of.family.name)?.map(|dir| Pinned::new(of, dir));
     if let Some(found) = &found {
         found.remove_leftovers()?;
     }
@@ -70,7 +72,7 @@ pub fn adopt<F: Ranked>(
             let upgraded = found.upgrade(pins)?;
             (found, if upgraded { Adopted::Upgraded } else { Adopted::Found })
         }
-        _ => (Pinned::load(&locked, &abi, pins, tables, options)?, Adopted::Loaded),
+        _ => (Pinned::load(of, (&locked, &abi), pins, tables, options)?, Adopted::Loaded),
     };
     let state = pinned.state()?;
     if adopted != Adopted::Loaded {
@@ -80,11 +82,11 @@ pub fn adopt<F: Ranked>(
 }
 
 /// What is pinned of the family with other ABIs.
-fn others<F: Ranked>(dir: &Dir) -> Result<Vec<Error>, Error> {
+fn others(of: &RankedFamily, dir: &Dir) -> Result<Vec<Error>, Error> {
     let mut found = Vec::new();
-    for (abi, dir) in abis(dir)?.into_iter().filter(|(abi, _)| *abi != F::ABI) {
-        if let Some(entry) = dir.find(F::NAME)? {
-            found.push(Error::OtherAbi { path: entry.path().to_owned(), found: abi, own: F::ABI });
+    for (abi, dir) in abis(dir)?.into_iter().filter(|(abi, _)| *abi != of.family.abi) {
+        if let Some(entry) = dir.find(&of.family.name)? {
+            found.push(Error::OtherAbi { path: entry.path().to_owned(), found: abi, own: of.family.abi });
         }
     }
     Ok(found)
@@ -124,14 +126,14 @@ fn is_a(what: &str, fd: &impl AsFd) -> Result<bool, Error> {
 }
 
 /// The state of a family, in its directory.
-struct Pinned<F> {
+struct Pinned {
+    of: RankedFamily,
     dir: Dir,
-    family: PhantomData<F>,
 }
 
-impl<F: Ranked> Pinned<F> {
-    fn new(dir: Dir) -> Self {
-        Self { dir, family: PhantomData }
+impl Pinned {
+    fn new(of: &RankedFamily, dir: Dir) -> Self {
+        Self { of: of.clone(), dir }
     }
 
     /// A pinned map; `None`: it is not there, or it is something else.
@@ -144,7 +146,7 @@ impl<F: Ranked> Pinned<F> {
 
     /// The maps of the state.
     fn maps(&self) -> Result<Maps, Error> {
-        Maps::from::<F>(|name| {
+        Maps::from(&self.of.build().maps, |name| {
             let missing = || unusable(&self.dir.path_of(MAPS).join(file_of(name)), &"it is no map");
             self.map(name)?.ok_or_else(missing)
         })
@@ -152,7 +154,7 @@ impl<F: Ranked> Pinned<F> {
 
     /// What is wrong with the maps, if they can't be used. What keeps one from looking is an error.
     fn fault(&self) -> Result<Option<String>, Error> {
-        for name in Maps::names::<F>() {
+        for name in Maps::names(&self.of.build().maps) {
             if self.map(name)?.is_none() {
                 return Ok(Some(format!("the map {} is missing", file_of(name))));
             }
@@ -162,16 +164,16 @@ impl<F: Ranked> Pinned<F> {
             return Ok(Some("its constants are too short".to_owned()));
         }
         let shape = maps.shape()?;
-        Ok(match shape.abi == F::ABI {
-            true => maps.check::<F>(&shape).err().map(|e| e.to_string()),
-            false => Some(format!("its constants are of ABI {}, not {}", shape.abi, F::ABI)),
+        Ok(match shape.abi == self.of.family.abi {
+            true => self.of.check_maps(&maps, &shape).err().map(|e| e.to_string()),
+            false => Some(format!("its constants are of ABI {}, not {}", shape.abi, self.of.family.abi)),
         })
     }
 
     /// What is attached at a hook, if it is attached, and can be replaced.
     fn link(&self, hook: &Hook) -> Result<Option<(Link, u32)>, Error> {
         let Some(links) = self.dir.dir(LINKS)? else { return Ok(None) };
-        let Some(file) = links.pinned(hook.program)? else { return Ok(None) };
+        let Some(file) = links.pinned(&hook.program)? else { return Ok(None) };
         let link = Link::open(file.object()).map_err(|e| unusable(file.path(), &e))?;
         if !is_a("bpf-link", &link)? {
             return Ok(None);
@@ -194,17 +196,17 @@ impl<F: Ranked> Pinned<F> {
     }
 
     /// The state, for reading and setting.
-    fn state(&self) -> Result<Ranking<F>, Error> {
+    fn state(&self) -> Result<Ranking, Error> {
         let mut programs = Vec::new();
-        for hook in F::HOOKS {
-            let Some((link, id)) = self.link(hook)? else { continue };
+        for hook in self.of.ranked.builds.hooks() {
+            let Some((link, id)) = self.link(&hook)? else { continue };
             if hook.at == At::Gate {
                 let id = link.info().map_err(|e| unusable(self.dir.path(), &e))?.prog_id;
-                programs.push(Program { name: hook.enter(), id, hook: hook.name.to_owned() });
+                programs.push(Program { name: hook.enter(), id, hook: hook.name.clone() });
             }
-            programs.push(Program { name: hook.program.to_owned(), id, hook: hook.name.to_owned() });
+            programs.push(Program { name: hook.program, id, hook: hook.name });
         }
-        Ranking::new(self.maps()?, programs, Some(self.dir.again()?), ())
+        Ranking::new(&self.of, self.maps()?, programs, Some(self.dir.again()?), ())
     }
 
     /// Removes what somebody who was killed has left in the state.
@@ -220,55 +222,57 @@ impl<F: Ranked> Pinned<F> {
 
     /// Loads, attaches and pins. Until the very end it is in a directory that nobody takes for the state.
     fn load(
-        locked: &Locked,
-        abi: &Dir,
+        of: &RankedFamily,
+        (locked, abi): (&Locked, &Dir),
         pins: &Pins,
         tables: &[Arc<TableInfo>],
         options: &Options,
     ) -> Result<Self, Error> {
-        if abi.find(F::NAME)?.is_some() {
-            locked.remove_family(abi, F::NAME, &mut Vec::new())?;
+        let name = &of.family.name;
+        if abi.find(name)?.is_some() {
+            locked.remove_family(abi, name, &mut Vec::new())?;
         }
-        let (loaded, _) = Loaded::afresh::<F>(tables, options, true)?;
-        let made = Self::new(locked.make_partial(abi, F::NAME)?);
-        let named = || abi.rename(&partial(F::NAME), F::NAME).map_err(|e| cannot_pin(&abi.path_of(F::NAME), &e));
+        let (loaded, _) = Loaded::afresh(of, tables, options, true)?;
+        let made = Self::new(of, locked.make_partial(abi, name)?);
+        let named = || abi.rename(&partial(name), name).map_err(|e| cannot_pin(&abi.path_of(name), &e));
         if let Err(error) = made.fill(&loaded, pins).and_then(|()| named()) {
             // What went wrong says more than what goes wrong now.
-            let _ = abi.remove_tree(&partial(F::NAME), &mut Vec::new());
+            let _ = abi.remove_tree(&partial(name), &mut Vec::new());
             return Err(error);
         }
-        let named = abi.dir(F::NAME)?;
-        named.map(Self::new).ok_or_else(|| unusable(&abi.path_of(F::NAME), &"somebody has removed it"))
+        let named = abi.dir(name)?.map(|dir| Self::new(of, dir));
+        named.ok_or_else(|| unusable(&abi.path_of(name), &"somebody has removed it"))
     }
 
     fn fill(&self, loaded: &Loaded, pins: &Pins) -> Result<(), Error> {
         self.pin_maps(&loaded.object)?;
         loaded.begin(|hook| self.attach(loaded, hook))?;
-        self.set_build(&pins.build_of(loaded.bytes))
+        self.set_build(&pins.build_of(self.of.build().observer))
     }
 
     /// Replaces the programs if they are not of this build, or not all there. Says whether it did.
     fn upgrade(&self, pins: &Pins) -> Result<bool, Error> {
         let shape = self.maps()?.shape()?;
-        let mut observer = F::observer(&Options { top: shape.top, ..Options::default() })?;
-        let build_now = pins.build_of(observer.bytes);
-        let links = observer.hooks.iter().map(|hook| self.link(hook)).collect::<Result<Vec<_>, _>>()?;
-        let surplus = self.surplus(observer.hooks)?;
+        let made = self.of.build();
+        let mut object = self.of.open(&Options { top: shape.top, ..Options::default() }, possible_cpus()?)?;
+        let build_now = pins.build_of(made.observer);
+        let links = made.hooks.iter().map(|hook| self.link(hook)).collect::<Result<Vec<_>, _>>()?;
+        let surplus = self.surplus(&made.hooks)?;
         if build(&self.dir).is_some_and(|b| b == build_now) && links.iter().all(Option::is_some) && surplus.is_empty() {
             return Ok(false);
         }
-        self.share(&mut observer.object)?;
-        for (hook, link) in observer.hooks.iter().zip(&links) {
+        self.share(&mut object)?;
+        for (hook, link) in made.hooks.iter().zip(&links) {
             // What is attached already is not needed again.
             if hook.at == At::Gate && link.is_some() {
-                bpf::leave_out(&mut observer.object, &hook.enter())?;
+                bpf::leave_out(&mut object, &hook.enter())?;
             }
         }
-        let loaded = Loaded::new::<F>(observer, true)?;
+        let loaded = Loaded::new(&self.of, object, true)?;
         // From here on, until it is done, it is of no build: whoever finds it so does it again.
         self.dir.remove_tree(BUILD, &mut Vec::new())?;
         self.pin_maps(&loaded.object)?;
-        for (hook, link) in loaded.hooks.iter().zip(links) {
+        for (hook, link) in made.hooks.iter().zip(links) {
             match (hook.at, link) {
                 (_, None) => self.attach(&loaded, hook)?,
                 (At::Cgroup, Some((mut link, _))) => hooks::replace(&loaded.object, hook, &mut link)?,
@@ -291,7 +295,7 @@ impl<F: Ranked> Pinned<F> {
 
     /// Links of hooks that this build does not have.
     fn surplus(&self, hooks: &[Hook]) -> Result<Vec<String>, Error> {
-        let known = |name: &String| hooks.iter().any(|hook| hook.program == name);
+        let known = |name: &String| hooks.iter().any(|hook| hook.program == *name);
         let names = self.dir.make(LINKS)?.names()?;
         Ok(names.into_iter().filter(|name| !known(name)).collect())
     }
@@ -338,18 +342,18 @@ impl<F: Ranked> Pinned<F> {
     fn attach(&self, loaded: &Loaded, hook: &Hook) -> Result<(), Error> {
         let links = self.dir.make(LINKS)?;
         // Something that is no such link, or one whose gate is lost.
-        links.remove_tree(hook.program, &mut Vec::new())?;
+        links.remove_tree(&hook.program, &mut Vec::new())?;
         let link = loaded.attach(hook)?;
-        links.pin(link.as_fd(), hook.program).map_err(|e| cannot_pin(&links.path_of(hook.program), &e))?;
+        links.pin(link.as_fd(), &hook.program).map_err(|e| cannot_pin(&links.path_of(&hook.program), &e))?;
         self.pin_program(loaded, hook)
     }
 
     fn pin_program(&self, loaded: &Loaded, hook: &Hook) -> Result<(), Error> {
         let programs = self.dir.make(PROGRAMS)?;
         let new = format!("{}{NEW}", hook.program);
-        let program = bpf::program(&loaded.object, hook.program)?;
-        let pinned = programs.pin(program.as_fd(), &new).and_then(|()| programs.rename(&new, hook.program));
-        pinned.map_err(|e| cannot_pin(&programs.path_of(hook.program), &e))
+        let program = bpf::program(&loaded.object, &hook.program)?;
+        let pinned = programs.pin(program.as_fd(), &new).and_then(|()| programs.rename(&new, &hook.program));
+        pinned.map_err(|e| cannot_pin(&programs.path_of(&hook.program), &e))
     }
 
     fn set_build(&self, to: &str) -> Result<(), Error> {

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Takes snapshots of a family's tables.
 
-use std::mem::size_of;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use libbpf_rs::{Object, ProgramInput};
 use topstat_model::{Dump, DumpCpu, DumpSlot, Lost, Snapshot};
 
-use super::abi::{Row, ts_refill, ts_section};
+use topstat_engine::abi::{ts_refill, ts_section};
+
+use super::Ranking;
 use super::assemble::{Read, Section, Table, assemble, header, scale, sum};
-use super::{Ranked, Ranking};
+use super::rows::{Row, Rows};
 use crate::bpf::{self, Shared};
+use crate::cgroup::Paths;
+use crate::family::{Ranked, describe};
 use crate::{Error, Source, TableInfo};
 
 /// The program that takes a section.
@@ -24,12 +27,12 @@ const REFILL_TRIES: u32 = 3;
 const SNAPSHOT_TRIES: u32 = 5;
 
 /// Reads the tables of a family. It has programs and a section of its own, so readers don't know of each other.
-pub struct Reader<F: Ranked> {
-    state: Arc<Ranking<F>>,
+pub struct Reader {
+    state: Arc<Ranking>,
     object: Object,
     section: Shared,
     refill: Shared,
-    describer: F::Describer,
+    paths: Paths,
     /// Whether snapshots list the rows of every CPU, too.
     cpu_rows: bool,
     /// Whether somebody refilled while the latest snapshot was taken, so that nothing of it is proven.
@@ -42,13 +45,14 @@ pub struct Reader<F: Ranked> {
     turned_away: bool,
 }
 
-impl<F: Ranked> Reader<F> {
+impl Reader {
     /// Loads the programs that read, onto the state's maps.
-    pub fn new(state: Arc<Ranking<F>>, cpu_rows: bool) -> Result<Self, Error> {
-        let mut object = bpf::open("snapshot", F::snapshot_object())?;
-        let size = F::SECTION_HEAD + state.banks.entries() as usize * size_of::<F::Row>();
+    pub fn new(state: Arc<Ranking>, cpu_rows: bool) -> Result<Self, Error> {
+        let mut object = bpf::open("snapshot", state.of.build().snapshot)?;
+        let Ranked { section_head, row, .. } = *state.of.ranked;
+        let size = section_head + state.banks.entries() as usize * row;
         bpf::resize(&mut object, "section", size, 1)?;
-        state.maps().share(&mut object)?;
+        state.maps.share(&mut object)?;
         let object = bpf::load("snapshot", object)?;
         bpf::program(&object, SNAPSHOT)?;
         let section = Shared::new(&bpf::map(&object, "section")?)?;
@@ -58,7 +62,7 @@ impl<F: Ranked> Reader<F> {
             object,
             section,
             refill,
-            describer: F::describer(),
+            paths: Paths::new(),
             cpu_rows,
             disturbed: false,
             unordered: false,
@@ -67,13 +71,14 @@ impl<F: Ranked> Reader<F> {
     }
 
     fn table<'a>(&self, info: &'a TableInfo) -> Result<Table<'a>, Error> {
-        let (sample, number) = Ranking::<F>::place(info)?;
-        Ok(Table { info, sample, number, settings: self.state.settings.get(sample, number) })
+        let of = Arc::clone(self.state.of.sample(info)?);
+        let (sample, number) = self.state.of.place(info)?;
+        Ok(Table { info, of, sample, number, settings: self.state.settings.get(sample, number) })
     }
 
     /// Runs the snapshot program for one CPU's table: on that CPU or, to disturb nothing (`read_only`), on whatever CPU
     /// this runs. `now` 0: now.
-    fn section(&self, cpu: u32, table: &Table<'_>, now: u64, read_only: bool) -> Result<Section<F::Row>, Error> {
+    fn section(&self, cpu: u32, table: &Table<'_>, now: u64, read_only: bool) -> Result<Section, Error> {
         let failed = |why: &dyn std::fmt::Display| Error::Kernel {
             what: format!("read the tables of CPU {cpu}"),
             why: why.to_string(),
@@ -112,23 +117,23 @@ impl<F: Ranked> Reader<F> {
     }
 
     /// What the snapshot program has just written.
-    fn taken(&self, cpu: u32, stale: bool) -> Section<F::Row> {
+    fn taken(&self, cpu: u32, stale: bool) -> Section {
         let head: ts_section = self.section.read(0, 0);
-        let rows = (0..head.rows.min(self.state.banks.entries()) as usize)
-            .map(|i| self.section.read(0, F::SECTION_HEAD + i * size_of::<F::Row>()))
-            .collect();
-        Section { cpu, head, rows, stale }
+        let Ranked { section_head, row, .. } = *self.state.of.ranked;
+        let rows = head.rows.min(self.state.banks.entries()) as usize;
+        let bytes = self.section.bytes(0, section_head, rows * row);
+        Section { cpu, head, rows: Rows::new(bytes, row), stale }
     }
 
     /// The sections of the CPUs where anything was ever counted; of one, if there are none. At the first one's instant.
-    fn sections(&self, table: &Table<'_>, read_only: bool) -> Result<Vec<Section<F::Row>>, Error> {
+    fn sections(&self, table: &Table<'_>, read_only: bool) -> Result<Vec<Section>, Error> {
         let banks = &self.state.banks;
         let used = |cpu: &u32| banks.used(*cpu, table.sample, table.number);
         let mut cpus: Vec<u32> = (0..banks.cpus()).filter(used).collect();
         if cpus.is_empty() {
             cpus.push(0);
         }
-        let mut sections: Vec<Section<F::Row>> = Vec::with_capacity(cpus.len());
+        let mut sections: Vec<Section> = Vec::with_capacity(cpus.len());
         for cpu in cpus {
             let now = sections.first().map_or(0, |s| s.head.tick.now);
             sections.push(self.section(cpu, table, now, read_only)?);
@@ -184,40 +189,45 @@ impl<F: Ranked> Reader<F> {
         &mut self,
         table: &Table<'_>,
         time: SystemTime,
-        sections: &[Section<F::Row>],
+        sections: &[Section],
         totals: Vec<u64>,
         refused: u64,
     ) -> Result<Snapshot, Error> {
         let tick = sections[0].head.tick;
         let lost = self.lost(table, sections);
+        let ranked = &self.state.of.ranked;
+        let unranked = ranked.unranked.and_then(|row| row(&self.state.maps, table.sample, table.number, &tick));
         let read = Read {
             table,
             time,
             sections,
             totals,
             refused,
-            unranked: F::unranked(self.state.maps(), table.sample, table.number, &tick),
+            unranked: Rows::new(unranked.unwrap_or_default(), ranked.row),
+            parts: &ranked.parts,
             top: self.state.top,
             objects: self.state.census(table.sample),
             lost_now: self.state.lost_now(table.sample, table.number, &lost),
             lost,
             cpu_rows: self.cpu_rows,
         };
-        let (snapshot, unordered) = assemble::<F>(read, &mut self.describer)?;
+        let (snapshot, unordered) = assemble(read, &mut self.paths)?;
         self.unordered = unordered;
         Ok(snapshot)
     }
 
-    fn lost(&self, table: &Table<'_>, sections: &[Section<F::Row>]) -> Lost {
+    fn lost(&self, table: &Table<'_>, sections: &[Section]) -> Lost {
         let mut further = vec![
             ("crowded".into(), sum(sections.iter().map(|s| s.head.crowded))),
             ("skipped".into(), self.state.skipped.count()),
         ];
-        if F::OPAQUE {
+        let ranked = &self.state.of.ranked;
+        if ranked.opaque {
             further.push(("opaque".into(), sections.iter().map(|s| s.head.opaque).sum()));
         }
-        let own = F::lost(self.state.maps(), table.sample, table.number);
-        further.extend(own.into_iter().map(|(name, count)| (name.into(), count)));
+        for own in ranked.lost.iter().filter(|own| own.table == table.info.path()) {
+            further.push((own.name.clone().into(), self.state.maps.number(&own.map).unwrap_or(0)));
+        }
         Lost {
             contended: sum(sections.iter().map(|s| s.head.contended)),
             no_memory: sum(sections.iter().map(|s| s.head.no_memory)),
@@ -227,7 +237,8 @@ impl<F: Ranked> Reader<F> {
 
     /// Runs the iterators over all objects of a sample. Returns whether they found all.
     fn order_all(&self, sample: u32) -> Result<bool, Box<dyn std::error::Error>> {
-        let refill = F::refill(&self.object, self.state.maps(), sample)?;
+        let number = sample / self.state.of.ranked.sample_banks;
+        let refill = (self.state.of.build().refill)(&self.object, &self.state.maps, number)?;
         for iterator in &refill.iterators {
             bpf::read_out(iterator)?;
         }
@@ -235,7 +246,7 @@ impl<F: Ranked> Reader<F> {
     }
 }
 
-impl<F: Ranked> Source for Reader<F> {
+impl Source for Reader {
     fn peek(&mut self, info: &TableInfo) -> Result<Snapshot, Error> {
         let table = self.table(info)?;
         for _ in 0..SNAPSHOT_TRIES {
@@ -301,16 +312,13 @@ impl<F: Ranked> Source for Reader<F> {
         let scale = scale(info.unit);
         let sections = self.sections(&table, true)?;
         let tick = sections[0].head.tick;
-        let slots = |section: &Section<F::Row>, describer: &mut F::Describer| {
-            let slot = |row: &F::Row| {
-                let head = row.head();
-                DumpSlot {
-                    index: head.slot,
-                    value: head.key.saturating_mul(scale),
-                    time: head.pushed,
-                    count: head.count.into(),
-                    object: F::describe(table.sample, row, describer),
-                }
+        let slots = |section: &Section, paths: &mut Paths| {
+            let slot = |Row { head, bytes }: Row<'_>| DumpSlot {
+                index: head.slot,
+                value: head.key.saturating_mul(scale),
+                time: head.pushed,
+                count: head.count.into(),
+                object: describe(&table.of.columns, bytes, paths),
             };
             section.rows.iter().map(slot).collect()
         };
@@ -326,8 +334,8 @@ impl<F: Ranked> Source for Reader<F> {
             objects: self.state.census(table.sample),
             entries: self.state.banks.entries(),
             lost: self.lost(&table, &sections),
-            columns: F::columns(table.sample),
-            cpus: sections.iter().map(|s| DumpCpu { cpu: s.cpu, slots: slots(s, &mut self.describer) }).collect(),
+            columns: table.of.columns(),
+            cpus: sections.iter().map(|s| DumpCpu { cpu: s.cpu, slots: slots(s, &mut self.paths) }).collect(),
         })
     }
 }

@@ -3,19 +3,20 @@
 
 use std::mem::{offset_of, size_of};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use topstat_model::TableType;
 
-use super::abi::{
+use crate::bpf::Shared;
+use crate::bpffs::lock_file;
+use crate::clock;
+use crate::{Error, TableSettings};
+use topstat_engine::abi::{
     TS_BANK_TABLES, TS_DYNAMIC, TS_STATIC, TS_SWITCH_ALL, TS_SWITCH_ROOT, TS_SWITCH_SAMPLE, TS_SWITCH_SYNC,
     TS_SWITCH_TABLE, ts_config, ts_settings,
 };
-use crate::bpf::Shared;
-use crate::pinned::lock_file;
-use crate::{Error, SampleInfo, TableSettings};
 
 /// The longest to wait for others to have set or refilled: a table of a million objects takes a good part of a second.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -23,9 +24,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// The settings of a family.
 pub struct Settings {
     memory: Shared,
-    samples: &'static [Arc<SampleInfo>],
-    /// Of a sample: see [`Ranked::SAMPLE_BANKS`](super::Ranked::SAMPLE_BANKS). The number of one is "sample" below.
-    sample_banks: u32,
+    /// The numbers of the tables that there are in each bank, whose number is "sample" below.
+    banks: Vec<Vec<u32>>,
     /// Two that set at once would overwrite each other's.
     setting: Mutex<()>,
     /// Where settings are pinned: what other processes that set lock, too.
@@ -35,13 +35,8 @@ pub struct Settings {
 
 impl Settings {
     /// Those in this memory.
-    pub fn new(
-        memory: Shared,
-        samples: &'static [Arc<SampleInfo>],
-        sample_banks: u32,
-        shared: Option<OwnedFd>,
-    ) -> Self {
-        Self { memory, samples, sample_banks, setting: Mutex::new(()), shared, hz: hz() }
+    pub fn new(memory: Shared, banks: Vec<Vec<u32>>, shared: Option<OwnedFd>) -> Self {
+        Self { memory, banks, setting: Mutex::new(()), shared, hz: clock::hz() }
     }
 
     /// Bytes of the settings of so many banks.
@@ -193,17 +188,15 @@ impl Settings {
 
     /// Banks of a CPU.
     fn banks(&self) -> u32 {
-        u32::try_from(self.samples.len()).unwrap_or(0) * self.sample_banks
+        u32::try_from(self.banks.len()).unwrap_or(0)
     }
 
     /// Pushes may be summed alone where every table that is on has a delay.
     fn set_quiet(&self, sample: u32) {
-        let tables = &self.samples[(sample / self.sample_banks) as usize].tables;
-        let here = |number: &u32| number / TS_BANK_TABLES == sample % self.sample_banks;
-        let numbers = || tables.iter().map(|t| t.number).filter(here).map(|number| number % TS_BANK_TABLES);
-        let quiet = numbers().map(|t| self.config(sample, t)).all(|c| c.enabled == 0 || c.delay > 0);
-        for table in numbers() {
-            let offset = Self::offset(sample, table) + offset_of!(ts_config, quiet);
+        let tables = &self.banks[sample as usize];
+        let quiet = tables.iter().map(|t| self.config(sample, *t)).all(|c| c.enabled == 0 || c.delay > 0);
+        for table in tables {
+            let offset = Self::offset(sample, *table) + offset_of!(ts_config, quiet);
             self.memory.write::<u32>(0, offset, quiet.into());
         }
     }
@@ -225,18 +218,6 @@ impl Drop for Locked<'_> {
 /// 1 to 65535: 0 stands for no table.
 fn next_epoch(epoch: u32) -> u32 {
     epoch % u32::from(u16::MAX) + 1
-}
-
-/// How long a jiffy is: the grain of the coarse clock.
-pub fn jiffy_ns() -> u64 {
-    let grain = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
-    u64::try_from(grain.tv_nsec).unwrap_or(0) + u64::try_from(grain.tv_sec).unwrap_or(0) * 1_000_000_000
-}
-
-/// Jiffies in a second.
-fn hz() -> u32 {
-    let ns = jiffy_ns();
-    u32::try_from((1_000_000_000 + ns / 2) / ns.max(1)).unwrap_or(250)
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub fn run(
 ) -> Result<Exit, Error> {
     let samples = match &args.sample {
         Some(name) => resolve::samples(name)?,
-        None => topstat_kernel::samples().to_vec(),
+        None => topstat_kernel::samples(),
     };
     let states = Pinned::open(&args.pins.dir(), backend);
     let text = match args.output {
@@ -42,8 +42,8 @@ struct Pinned {
 impl Pinned {
     /// Whoever may not look at them gets the list without: what there is does not depend on a daemon.
     fn open(pins: &Path, backend: &mut dyn Backend) -> Self {
-        let families = topstat_kernel::families().iter();
-        Self { states: families.filter_map(|family| backend.open(pins, *family).ok().flatten()).collect() }
+        let families = topstat_kernel::families();
+        Self { states: families.iter().filter_map(|family| backend.open(pins, family).ok().flatten()).collect() }
     }
 
     /// How many rows a table keeps, and what it is set to.

@@ -9,7 +9,7 @@ mod ls;
 mod man;
 mod set;
 pub mod tasks;
-mod top;
+pub mod top;
 mod unload;
 
 use crate::args::{Args, Command, TopArgs};

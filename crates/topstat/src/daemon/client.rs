@@ -17,7 +17,7 @@ use crate::error::Error;
 
 /// All that there may be in a tree.
 pub fn catalogue() -> Tree {
-    Tree::new(topstat_kernel::samples())
+    Tree::new(&topstat_kernel::samples())
 }
 
 /// A path as it is below the root; it may have been given with the mount point before it, as a shell completes it.
@@ -53,7 +53,7 @@ impl Client {
         }
         let mut states = Vec::new();
         for family in topstat_kernel::families() {
-            states.extend(backend.open(pins, *family)?);
+            states.extend(backend.open(pins, &family)?);
         }
         if states.is_empty() {
             return Err(Error::Daemon(format!(

@@ -204,13 +204,13 @@ impl Config {
     fn read_samples<'t>(&mut self, mut samples: Section<'t>, found: &mut Document<'t>) {
         // What was written for another sample of the same family, and where: they keep the same number of rows.
         let mut tops: BTreeMap<usize, (&str, u32)> = BTreeMap::new();
-        for info in topstat_kernel::samples() {
+        for info in &topstat_kernel::samples() {
             let Some(mut section) = found.section(&mut samples, &info.name) else { continue };
             let place = section.place();
             let mut sample = SampleConfig {
                 enabled: found.take(&mut section, "enabled", |value| value.boolean()),
                 top: found.take(&mut section, "top", |value| value.integer(1..=MAX_TOP)),
-                threads: match info.threads {
+                threads: match info.may_be_threads() {
                     true => found.take(&mut section, THREADS_KEY, |value| value.boolean()),
                     false => None,
                 },
@@ -238,7 +238,7 @@ impl Config {
                 found.finish(section, |key| unknown("key of a table", key, TABLE_KEYS));
             }
             found.finish(section, |key| {
-                let threads = info.threads.then_some(THREADS_KEY);
+                let threads = info.may_be_threads().then_some(THREADS_KEY);
                 let names =
                     SAMPLE_KEYS.into_iter().chain(threads).chain(info.tables.iter().map(|table| table.name.as_str()));
                 unknown(&format!("key or table of sample {}", info.name), key, names)
@@ -289,14 +289,14 @@ impl Config {
         differs(self.pins != other.pins, "pins");
         differs(self.group != other.group, "group");
         differs(self.top != other.top, "top");
-        for info in topstat_kernel::samples() {
+        for info in &topstat_kernel::samples() {
             let top = |config: &Self| config.samples.get(&info.name).and_then(|sample| sample.top);
             differs(top(self) != top(other), &format!("samples.{}.top", info.name));
             let threads = |config: &Self| config.threads(std::slice::from_ref(info));
             differs(threads(self) != threads(other), &format!("samples.{}.{THREADS_KEY}", info.name));
         }
         for family in topstat_kernel::families() {
-            let samples = family.samples();
+            let samples = &family.samples;
             if self.wants(samples) != other.wants(samples) {
                 let names: Vec<_> = samples.iter().map(|info| info.name.as_str()).collect();
                 needs.push(format!("samples.{{{}}}.enabled", names.join(",")));
@@ -362,7 +362,7 @@ fn group(text: &str) -> Result<u32, String> {
 /// Which family a sample is of.
 fn family_number(info: &SampleInfo) -> usize {
     let of = |samples: &[Arc<SampleInfo>]| samples.iter().any(|one| one.name == info.name);
-    topstat_kernel::families().iter().position(|family| of(family.samples())).unwrap_or(usize::MAX)
+    topstat_kernel::families().iter().position(|family| of(&family.samples)).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -373,8 +373,8 @@ mod tests {
         Config::parse(Path::new("x.toml"), text).map_err(|error| error.to_string())
     }
 
-    fn inet() -> &'static [Arc<SampleInfo>] {
-        topstat_kernel::families().iter().find(|family| family.name() == "inet").unwrap().samples()
+    fn inet() -> Vec<Arc<SampleInfo>> {
+        topstat_kernel::families().iter().find(|family| family.name == "inet").unwrap().samples.clone()
     }
 
     fn wrong(text: &str) -> Vec<String> {
@@ -391,7 +391,7 @@ mod tests {
         let table = topstat_kernel::find("tcp_v4", "conns_pps").unwrap();
         assert_eq!(config.table(&table), TableConfig::default());
         let inet = inet();
-        assert_eq!((config.top(inet), config.wants(inet)), (DEFAULT_TOP, true));
+        assert_eq!((config.top(&inet), config.wants(&inet)), (DEFAULT_TOP, true));
     }
 
     #[test]
@@ -459,15 +459,15 @@ mod tests {
             ]
         );
         let config = parse("top = 5\n[samples.udp_v6]\ntop = 20\n").unwrap();
-        assert_eq!(config.top(inet()), 20);
+        assert_eq!(config.top(&inet()), 20);
     }
 
     #[test]
     fn threads_are_for_samples_of_processes() {
         let config = parse("[samples.tasks]\nthreads = true\n[samples.delays]\nthreads = false\n").unwrap();
         let threads = |family: &str| {
-            let family = topstat_kernel::families().iter().find(|one| one.name() == family).unwrap();
-            config.threads(family.samples())
+            let all = topstat_kernel::families();
+            config.threads(&all.iter().find(|one| one.name == family).unwrap().samples)
         };
         assert_eq!((threads("tasks"), threads("delays"), threads("inet")), (true, false, false));
         assert_eq!(Config::default().needs_restart(&config), ["samples.tasks.threads"]);

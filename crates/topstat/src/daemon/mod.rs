@@ -271,18 +271,18 @@ fn reload(origin: &Origin, config: &mut Config, states: &[Arc<dyn State>], cost:
 fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn State>>, Error> {
     let mut states = Vec::new();
     let mut failed = None;
-    for family in topstat_kernel::families() {
-        if !settings.config.wants(family.samples()) {
-            log::info!("{}: not loaded, for the configuration has all its samples off", family.name());
+    // What has no tables is loaded by whoever looks at it, and never pinned.
+    for family in topstat_kernel::families().iter().filter(|family| !family.samples.is_empty()) {
+        if !settings.config.wants(&family.samples) {
+            log::info!("{}: not loaded, for the configuration has all its samples off", family.name);
             continue;
         }
-        let tables: Vec<_> = family.samples().iter().flat_map(|sample| &sample.tables).cloned().collect();
-        let name = family.name();
+        let name = &family.name;
         if let Some(less) = family.less() {
             log::warn!("{name}: {less}");
         }
-        let options = apply::options(&settings.config, family.samples());
-        match backend.adopt(&settings.pins, *family, &tables, &options) {
+        let options = apply::options(&settings.config, &family.samples);
+        match backend.adopt(&settings.pins, family, &family.tables(), &options) {
             Ok((state, how)) => {
                 match how {
                     Adopted::Loaded => log::info!("{name}: loaded"),

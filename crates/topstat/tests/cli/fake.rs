@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use topstat::{Account, Backend};
-use topstat_kernel::account::AccountOptions;
+
 use topstat_kernel::pinned::{Adopted, Attached};
 use topstat_kernel::{
-    Check, Error, Family, Options, Outcome, Program, SampleInfo, Source, State, TableInfo, TableSettings,
+    AccountOptions, Check, Error, Family, Options, Outcome, Program, SampleInfo, Source, State, TableInfo,
+    TableSettings,
 };
 use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Field, Lost, Row, Settings, Snapshot};
 
@@ -40,7 +41,7 @@ pub struct Fake {
     /// What a check finds.
     pub checks: Vec<Check>,
     /// What a daemon has pinned, by family.
-    pub pinned: HashMap<&'static str, Arc<FakeState>>,
+    pub pinned: HashMap<String, Arc<FakeState>>,
     /// What is attached, wherever it is pinned.
     pub attached: Vec<Attached>,
     /// Why nobody may open what is pinned.
@@ -56,8 +57,10 @@ pub struct Fake {
 impl Fake {
     /// A daemon has pinned all families, with so many rows in each table.
     pub fn pinned(top: u32) -> Self {
-        let state = |family: &&dyn Family| (family.name(), Arc::new(FakeState::new(*family, top)));
-        Self { pinned: topstat_kernel::families().iter().map(state).collect(), ..Self::default() }
+        let state = |family: &Arc<Family>| (family.name.clone(), Arc::new(FakeState::new(family, top)));
+        let families = topstat_kernel::families();
+        let pinned = families.iter().filter(|family| !family.samples.is_empty());
+        Self { pinned: pinned.map(state).collect(), ..Self::default() }
     }
 
     /// What this table of the daemon's is set to.
@@ -81,13 +84,13 @@ pub struct FakeState {
 }
 
 impl FakeState {
-    fn new(family: &dyn Family, top: u32) -> Self {
-        let tables = family.samples().iter().flat_map(|sample| &sample.tables);
+    fn new(family: &Family, top: u32) -> Self {
+        let tables = family.tables();
         Self {
-            samples: family.samples().to_vec(),
+            samples: family.samples.clone(),
             top,
             threads: false,
-            settings: Mutex::new(tables.map(|table| (table.path(), TableSettings::default())).collect()),
+            settings: Mutex::new(tables.iter().map(|table| (table.path(), TableSettings::default())).collect()),
             stubborn: Mutex::default(),
             readers: Arc::default(),
         }
@@ -164,17 +167,17 @@ impl Backend for Fake {
         }))
     }
 
-    fn open(&mut self, pins: &Path, family: &dyn Family) -> Result<Option<Arc<dyn State>>, Error> {
+    fn open(&mut self, pins: &Path, family: &Arc<Family>) -> Result<Option<Arc<dyn State>>, Error> {
         if let Some(why) = self.unpinnable {
             return Err(Error::Kernel { what: format!("open {}", pins.display()), why: why.into() });
         }
-        Ok(self.pinned.get(family.name()).map(|state| Arc::clone(state) as Arc<dyn State>))
+        Ok(self.pinned.get(&family.name).map(|state| Arc::clone(state) as Arc<dyn State>))
     }
 
     fn adopt(
         &mut self,
         _: &Path,
-        _: &dyn Family,
+        _: &Arc<Family>,
         _: &[Arc<TableInfo>],
         _: &Options,
     ) -> Result<(Arc<dyn State>, Adopted), Error> {

@@ -104,7 +104,7 @@ struct Play<'a> {
 /// See the module.
 pub fn run(bytes: &[u8]) {
     let fake = Arc::new(Fake::default());
-    let tree = || Tree::new(samples());
+    let tree = || Tree::new(&samples());
     let wire = Wire::new(tree(), Arc::clone(&fake) as Arc<dyn Store>);
     let play =
         Play { bytes: Bytes::new(bytes), wire, tree: tree(), fake, open: BTreeMap::new(), values: HashMap::new() };

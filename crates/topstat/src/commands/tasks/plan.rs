@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `tasks` is to do: numbers in range, defaults decided.
 
-use topstat_kernel::account::AccountOptions;
+use topstat_kernel::AccountOptions;
 use topstat_model::interval::{self, By, Choice, Column, Each, Filter, Order, RowsOf};
 
 use super::args::{SortKey, TasksArgs};

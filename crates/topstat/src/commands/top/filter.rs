@@ -3,7 +3,7 @@
 
 use topstat_model::{Field, Snapshot};
 
-use crate::args::TopArgs;
+use super::choice::{Choice, RowOption, Wanted, filters};
 use crate::error::Error;
 
 /// The bytes of a process's name that the kernel keeps: TASK_COMM_LEN less the final zero.
@@ -16,43 +16,18 @@ pub struct Filters(Vec<Filter>);
 /// One option, with all values it was given. A row must match one of them.
 #[derive(Debug)]
 struct Filter {
-    option: &'static str,
-    columns: &'static [&'static str],
+    option: String,
+    columns: Vec<String>,
     wanted: Vec<Wanted>,
 }
 
-#[derive(Debug)]
-enum Wanted {
-    Number(u64),
-    Comm(String),
-    Cgroup(String),
-}
-
 impl Filters {
-    pub fn new(args: &TopArgs) -> Self {
-        let all = [
-            Filter {
-                option: "pid",
-                columns: &["pid"],
-                wanted: args.pid.iter().map(|&pid| Wanted::Number(pid.into())).collect(),
-            },
-            Filter {
-                option: "comm",
-                columns: &["comm"],
-                wanted: args.comm.iter().cloned().map(Wanted::Comm).collect(),
-            },
-            Filter {
-                option: "cgroup",
-                columns: &["cgroup"],
-                wanted: args.cgroup.iter().cloned().map(Wanted::Cgroup).collect(),
-            },
-            Filter {
-                option: "port",
-                columns: &["sport", "dport"],
-                wanted: args.port.iter().map(|&port| Wanted::Number(port.into())).collect(),
-            },
-        ];
-        Self(all.into_iter().filter(|filter| !filter.wanted.is_empty()).collect())
+    pub fn new(choice: &Choice) -> Self {
+        let given = |RowOption { filter, columns }: RowOption| {
+            let wanted = choice.wanted.get(&filter.option)?.clone();
+            Some(Filter { option: filter.option, columns, wanted })
+        };
+        Self(filters().into_iter().filter_map(given).collect())
     }
 
     /// Hides the rows that do not match.
@@ -107,7 +82,8 @@ impl Wanted {
                 let kept = wanted.as_bytes();
                 comm == wanted || comm.as_bytes() == &kept[..kept.len().min(COMM_BYTES)]
             }
-            (Self::Cgroup(wanted), Field::Text(path)) => in_cgroup(path, wanted),
+            (Self::Path(wanted), Field::Text(path)) => in_cgroup(path, wanted),
+            (Self::Text(wanted), Field::Text(text)) => wanted == text,
             _ => false,
         }
     }
@@ -115,7 +91,7 @@ impl Wanted {
     fn text(&self) -> String {
         match self {
             Self::Number(number) => number.to_string(),
-            Self::Comm(text) | Self::Cgroup(text) => text.clone(),
+            Self::Comm(text) | Self::Path(text) | Self::Text(text) => text.clone(),
         }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `topstat top`: the top of a table, again and again.
 
+pub mod choice;
 mod filter;
 mod plan;
 mod view;
@@ -8,7 +9,7 @@ mod view;
 use std::fs::File;
 use std::sync::Arc;
 
-use topstat_kernel::{Family, Source, State, TableInfo, TableSettings};
+use topstat_kernel::{Source, State, TableInfo, TableSettings};
 use topstat_model::human_ms;
 
 use crate::args::{ColorWhen, TopArgs};
@@ -58,9 +59,8 @@ pub fn run(
 fn shared(args: &TopArgs, plan: &Plan, backend: &mut dyn Backend) -> Result<Option<Arc<dyn State>>, Error> {
     // All tables of a plan are of one family, as loading them asks for, too.
     let Some(table) = plan.tables.first().filter(|_| !args.private) else { return Ok(None) };
-    let has = |family: &&&dyn Family| family.samples().iter().any(|sample| sample.name == table.sample);
-    let Some(family) = topstat_kernel::families().iter().find(has) else { return Ok(None) };
-    backend.open(&args.pins.dir(), *family).map_err(|error| {
+    let Some(family) = topstat_kernel::family_of(&table.sample) else { return Ok(None) };
+    backend.open(&args.pins.dir(), &family).map_err(|error| {
         // Who may not open what is pinned may be of the group that reads the tree.
         let json = args.mount.dir().join(table.path()).join("json");
         match File::open(&json) {

@@ -13,7 +13,7 @@ use crate::args::{ColorWhen, TopArgs};
 use crate::console::Facts;
 use crate::error::Error;
 use crate::output::Output;
-use crate::resolve::{self, Family};
+use crate::resolve;
 
 /// What is to be done.
 #[derive(Debug)]
@@ -33,13 +33,7 @@ pub struct Plan {
 impl Plan {
     /// Validates what was parsed, for this output.
     pub fn new(args: &TopArgs, color: ColorWhen, facts: Facts) -> Result<Self, Error> {
-        // Parsing has seen to it that they are not given both.
-        let family = match (args.ipv4, args.ipv6) {
-            (true, _) => Some(Family::V4),
-            (_, true) => Some(Family::V6),
-            _ => None,
-        };
-        let tables = resolve::tables(&args.table, family)?;
+        let tables = resolve::tables(&args.table, args.choice.only)?;
         if let Some(table) = tables.iter().find(|table| args.threads && !may_be_threads(table)) {
             return Err(Error::Usage(format!(
                 "--threads is for tables that rank processes, and {} does not: {} do",
@@ -64,7 +58,7 @@ impl Plan {
                 output.interval
             },
             style: Style { output, rows: args.rows },
-            filters: Filters::new(args),
+            filters: Filters::new(&args.choice),
             tables,
             options,
         })
@@ -109,12 +103,16 @@ impl Plan {
 
 /// Whether a table's objects can be threads.
 fn may_be_threads(table: &TableInfo) -> bool {
-    topstat_kernel::samples().iter().any(|sample| sample.name == table.sample && sample.threads)
+    topstat_kernel::samples().iter().any(|sample| sample.name == table.sample && sample.may_be_threads())
 }
 
 /// The samples whose objects can.
-fn of_processes() -> Vec<&'static str> {
-    topstat_kernel::samples().iter().filter(|sample| sample.threads).map(|sample| sample.name.as_str()).collect()
+fn of_processes() -> Vec<String> {
+    topstat_kernel::samples()
+        .iter()
+        .filter(|sample| sample.may_be_threads())
+        .map(|sample| sample.name.clone())
+        .collect()
 }
 
 /// How many rows the table keeps.

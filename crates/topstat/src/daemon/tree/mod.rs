@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     fn tree() -> Tree {
-        Tree::new(topstat_kernel::samples())
+        Tree::new(&topstat_kernel::samples())
     }
 
     #[test]

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The directory in a BPF file system: found, made, locked, and removed.
+//! The directory in a BPF file system where families are pinned: found, made, locked, and removed. What is in it,
+//! [`pinned`](crate::pinned) says.
+
+mod dir;
+mod pins;
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,7 +15,10 @@ use rustix::fs::{FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
-use super::dir::{Dir, FOR_ROOT_ALONE, PRIVATE, broken, check_above, check_private, failed, refused};
+pub use dir::{Dir, Entry};
+use dir::{FOR_ROOT_ALONE, PRIVATE, broken, check_above, check_private, failed, refused};
+pub use pins::{Adopted, DEFAULT_DIR, Pins};
+
 use crate::Error;
 
 /// In a family's directory.

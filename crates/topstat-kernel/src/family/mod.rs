@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a family is: data, and functions where something is its own and can't be said otherwise.
+//!
+//! Nothing in here knows which families there are ([`catalogue`](crate::catalogue)) or how one is read
+//! (`ranking`, `families/account`).
+
+mod build;
+pub mod columns;
+mod constants;
+mod row;
+mod sample;
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+
+use libbpf_rs::{Link, MapHandle, Object};
+use topstat_engine::ts_tick;
+use topstat_model::interval::{Each, Interval};
+
+pub use build::{Build, Builds, Entries, Feature, MapSize};
+pub use constants::{Constant, Constants};
+pub use row::{FieldAt, Filter, FilterBy, RowColumn, describe};
+pub use sample::{SampleInfo, TableInfo, Variant, names_of};
+
+use crate::bpf;
+use crate::error::Error;
+use crate::maps::Maps;
+use crate::report::Check;
+
+/// Samples that share their eBPF programs.
+#[derive(Clone)]
+pub struct Family {
+    /// Its folder: `inet`.
+    pub name: String,
+    /// The version of its structures: what is pinned of another one can't be used.
+    pub abi: u32,
+    /// Its samples; their order is that of the banks.
+    pub samples: Vec<Arc<SampleInfo>>,
+    /// What it is, which says how it is loaded and read.
+    pub kind: Kind,
+    /// Whether the kernel gives it anything to count just now. What is pinned stays of use all the same.
+    ///
+    /// # Errors
+    /// [`Error::SwitchedOff`] or [`Error::Unsupported`].
+    pub ready: fn() -> Result<(), Error>,
+    /// What the family needs or tells, beyond what all of its kind do.
+    pub check: fn() -> Vec<Check>,
+}
+
+impl Family {
+    /// The names of all programs that it may have attached, gates among them.
+    pub fn programs(&self) -> Vec<String> {
+        match &self.kind {
+            Kind::Ranked(ranked) => {
+                let hooks = ranked.builds.hooks();
+                hooks.into_iter().flat_map(|hook| [hook.enter(), hook.program]).collect()
+            }
+            Kind::Account(account) => (account.programs)(),
+        }
+    }
+
+    /// What is left out since this process lacks a privilege, and which; `None` where nothing is.
+    pub fn less(&self) -> Option<String> {
+        match &self.kind {
+            Kind::Ranked(ranked) => (ranked.builds.chosen().less)(),
+            Kind::Account(_) => None,
+        }
+    }
+
+    /// All its tables.
+    pub fn tables(&self) -> Vec<Arc<TableInfo>> {
+        self.samples.iter().flat_map(|sample| &sample.tables).cloned().collect()
+    }
+}
+
+/// The kinds of families.
+#[derive(Clone)]
+pub enum Kind {
+    /// Tables that rank objects in the kernel.
+    Ranked(Arc<Ranked>),
+    /// An account of which every interval adds up.
+    Account(Account),
+}
+
+/// What loading and reading ranked tables takes.
+pub struct Ranked {
+    /// Banks of a sample, a power of two. A bank has four tables; table `number` is in that of `number / 4`.
+    pub sample_banks: u32,
+    /// The programs, as they were compiled for kernels that have more or less.
+    pub builds: Builds,
+    /// What the programs are told before they are loaded.
+    pub constants: Constants,
+    /// Bytes of a section before its rows: a `ts_section`, and what the family has behind it.
+    pub section_head: usize,
+    /// Bytes of a row: a `ts_row`, and what describes the object.
+    pub row: usize,
+    /// Whether there are events of which its observer can't tell how much they are, so that they are not pushed.
+    pub opaque: bool,
+    /// What the names of its values' parts are: `rx`, `tx`.
+    pub parts: Vec<String>,
+    /// What of a table could not be counted for reasons of the family's own.
+    pub lost: Vec<OwnLost>,
+    /// A row that no CPU ranks.
+    pub unranked: Option<UnrankedRow>,
+}
+
+/// What an account is loaded by.
+#[derive(Clone)]
+pub struct Account {
+    /// The sample of the same objects: whoever asks whether that can be had wants to know of the account, too.
+    pub beside: &'static str,
+    /// The names of all programs that it may have attached.
+    pub programs: fn() -> Vec<String>,
+    /// Loads and attaches it, for as long as the reader lives; user and system of the processes in `exact` are told apart
+    /// by their system calls.
+    pub load: LoadAccount,
+}
+
+/// See [`Account::load`].
+pub type LoadAccount = fn(&AccountOptions, exact: &[u32]) -> Result<Box<dyn AccountReader>, Error>;
+
+/// What to account for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccountOptions {
+    /// Interrupts and softirqs are taken apart from the tasks that they interrupt. It costs two looks at the clock for
+    /// each of them.
+    pub interrupts: bool,
+}
+
+impl Default for AccountOptions {
+    fn default() -> Self {
+        Self { interrupts: true }
+    }
+}
+
+/// Reads an account.
+pub trait AccountReader: Send {
+    /// What was used since the previous call, or since the reader was made.
+    ///
+    /// # Errors
+    /// When the kernel does not run the programs that read, or something holds up all readers.
+    fn interval(&mut self, each: Each) -> Result<Interval, Error>;
+
+    /// Takes down who has ended. To be called every second or so where intervals are long: the kernel keeps only so many.
+    fn poll(&mut self);
+}
+
+/// A count of what is lost, in a map of one `u64`.
+pub struct OwnLost {
+    /// The table.
+    pub table: String,
+    /// Its name in outputs: `impossible`.
+    pub name: String,
+    /// What the map's name ends with. It must be one of [`Build::maps`].
+    pub map: String,
+}
+
+/// The bytes of a row of a bank's table that no CPU ranks, at the moment of a snapshot.
+pub type UnrankedRow = fn(&Maps, bank: u32, table: u32, tick: &ts_tick) -> Option<Vec<u8>>;
+
+/// What the objects of a sample are, by the kernel's storage that they live in.
+#[derive(Clone, Copy, Debug)]
+pub enum Objects {
+    /// Sockets.
+    Socket,
+    /// Processes, or threads where that is asked for.
+    Task,
+    /// Control groups.
+    Cgroup,
+    /// What a key of the family's own tells apart, in a bounded hash.
+    Keyed,
+}
+
+impl Objects {
+    /// Where they live, for people.
+    pub fn storage(self) -> &'static str {
+        match self {
+            Self::Socket => "socket storage",
+            Self::Task => "task storage",
+            Self::Cgroup => "cgroup storage",
+            Self::Keyed => "a hash",
+        }
+    }
+}
+
+/// How all objects of a sample are ordered again.
+pub struct Refill {
+    /// Iterators, to be read out one after the other.
+    pub iterators: Vec<Link>,
+    /// Whether they find all objects; where they don't, nothing is proven by them.
+    pub whole: bool,
+}
+
+impl Refill {
+    /// By a program that goes over all that is in a map: the storage, or the hash, of the objects.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn over_map(object: &Object, map: &MapHandle, program: &str) -> Result<Self, Error> {
+        Self::by(program, bpf::program(object, program)?.attach_iter(map.as_fd()))
+    }
+
+    /// By a program that goes over all tasks.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn over_tasks(object: &Object, program: &str) -> Result<Self, Error> {
+        Self::by(program, bpf::program(object, program)?.attach())
+    }
+
+    fn by(program: &str, attached: libbpf_rs::Result<Link>) -> Result<Self, Error> {
+        let failed = |e: libbpf_rs::Error| Error::Kernel { what: format!("attach {program}"), why: format!("{e:#}") };
+        Ok(Self { iterators: vec![attached.map_err(failed)?], whole: true })
+    }
+}

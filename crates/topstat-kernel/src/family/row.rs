@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From the bytes of a row to the fields that describe its object.
+
+use std::mem::offset_of;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use topstat_model::{Column, ColumnKind, Field};
+
+use crate::cgroup::Paths;
+use crate::container::container;
+use crate::process::{self, abi::process_who};
+
+/// A column, where its value is in a row, and whether rows can be chosen by it.
+#[derive(Clone, Debug)]
+pub struct RowColumn {
+    /// As it is shown.
+    pub column: Column,
+    /// Where it is.
+    pub from: FieldAt,
+    /// The option by which users choose rows. Columns may share one: a row is chosen if any of them has the value.
+    pub filter: Option<Filter>,
+}
+
+/// Where a field is: offsets in the row.
+#[derive(Clone, Copy, Debug)]
+pub enum FieldAt {
+    /// `u16`.
+    U16(usize),
+    /// `u32`.
+    U32(usize),
+    /// `u64`.
+    U64(usize),
+    /// `u32`, of which 0 says that it is not known.
+    KnownU32(usize),
+    /// An address of 16 bytes, of an IPv4 one the first four; and an `u32` that says of which family it is.
+    Address {
+        /// Where the bytes are.
+        at: usize,
+        /// Where the address family is.
+        family: usize,
+    },
+    /// A name as the kernel has it, up to the first zero, of so many bytes at most; an empty one is none.
+    Name(usize, usize),
+    /// The path of the control group of a `struct process_who`.
+    Cgroup(usize),
+    /// The container that the path names which an earlier column of the row has.
+    Container,
+}
+
+/// An option by which rows are chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// Its name: `port`.
+    pub option: String,
+    /// What stands for its value in help: `PORT`.
+    pub value: String,
+    /// What it does, for people.
+    pub about: String,
+    /// What is looked for.
+    pub by: FilterBy,
+}
+
+/// What an option looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilterBy {
+    /// A number, to this one at most.
+    Number(u64),
+    /// A name, exactly, as far as the kernel keeps names of processes.
+    Comm,
+    /// A path and all below it, or some text in it.
+    Path,
+    /// A text, exactly.
+    Text,
+}
+
+impl RowColumn {
+    /// A column that every object has.
+    pub fn new(name: &'static str, kind: ColumnKind, from: FieldAt) -> Self {
+        Self { column: Column::new(name, kind), from, filter: None }
+    }
+
+    /// A column that only some objects have.
+    pub fn optional(name: &'static str, kind: ColumnKind, from: FieldAt) -> Self {
+        Self { column: Column::optional(name, kind), from, filter: None }
+    }
+
+    /// The same, by which rows can be chosen.
+    #[must_use]
+    pub fn by(self, option: &str, value: &str, about: &str, by: FilterBy) -> Self {
+        let [option, value, about] = [option, value, about].map(str::to_owned);
+        Self { filter: Some(Filter { option, value, about, by }), ..self }
+    }
+}
+
+/// The fields of a row. What is not in it is not known.
+pub fn describe(columns: &[RowColumn], row: &[u8], paths: &mut Paths) -> Vec<Field> {
+    let mut path = None;
+    columns.iter().map(|column| field(column.from, row, paths, &mut path).unwrap_or(Field::None)).collect()
+}
+
+fn field(from: FieldAt, row: &[u8], paths: &mut Paths, path: &mut Option<String>) -> Option<Field> {
+    Some(match from {
+        FieldAt::U16(at) => Field::U64(u16::from_ne_bytes(chunk(row, at)?).into()),
+        FieldAt::U32(at) => Field::U64(u32::from_ne_bytes(chunk(row, at)?).into()),
+        FieldAt::U64(at) => Field::U64(u64::from_ne_bytes(chunk(row, at)?)),
+        FieldAt::KnownU32(at) => Field::U64(Some(u32::from_ne_bytes(chunk(row, at)?)).filter(|n| *n != 0)?.into()),
+        FieldAt::Address { at, family } => Field::Ip(address(u32::from_ne_bytes(chunk(row, family)?), chunk(row, at)?)),
+        FieldAt::Name(at, size) => process::text(row.get(at..)?.get(..size)?).into(),
+        FieldAt::Cgroup(at) => {
+            let id = |offset: usize| chunk(row, at + offset).map(u64::from_ne_bytes);
+            let ids = (id(offset_of!(process_who, cgroup))?, id(offset_of!(process_who, cgroup_v1))?);
+            *path = paths.of(ids.0, ids.1);
+            path.clone().into()
+        }
+        FieldAt::Container => path.as_deref().and_then(container).map(str::to_owned).into(),
+    })
+}
+
+fn chunk<const N: usize>(row: &[u8], at: usize) -> Option<[u8; N]> {
+    row.get(at..)?.first_chunk().copied()
+}
+
+/// An address; an IPv4 address mapped into IPv6 is shown as what it is.
+fn address(family: u32, bytes: [u8; 16]) -> IpAddr {
+    const AF_INET6: u32 = libc::AF_INET6 as u32;
+    let [a, b, c, d, ..] = bytes;
+    if family == AF_INET6 {
+        let v6 = Ipv6Addr::from(bytes);
+        v6.to_ipv4_mapped().map_or(IpAddr::V6(v6), IpAddr::V4)
+    } else {
+        IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_where_columns_say() {
+        let mut row = vec![0_u8; 64];
+        row[0..2].copy_from_slice(&443_u16.to_ne_bytes());
+        row[4..8].copy_from_slice(&7_u32.to_ne_bytes());
+        row[16..22].copy_from_slice(b"nginx\0");
+        row[32..36].copy_from_slice(&[10, 0, 0, 1]);
+        let column = |from| RowColumn::new("x", ColumnKind::Id, from);
+        let columns = [
+            column(FieldAt::U16(0)),
+            column(FieldAt::KnownU32(4)),
+            column(FieldAt::KnownU32(8)),
+            column(FieldAt::Name(16, 16)),
+            column(FieldAt::Name(48, 16)),
+            column(FieldAt::Address { at: 32, family: 12 }),
+            column(FieldAt::U64(60)), // not all of it is in the row
+        ];
+        let fields = describe(&columns, &row, &mut Paths::new());
+        let ip = Field::Ip(Ipv4Addr::new(10, 0, 0, 1).into());
+        let found = [Field::U64(443), Field::U64(7), Field::None, "nginx".into(), Field::None, ip, Field::None];
+        assert_eq!(fields, found);
+    }
+
+    #[test]
+    fn a_mapped_address_is_an_ipv4_one() {
+        let mut bytes = [0; 16];
+        bytes[10..].copy_from_slice(&[0xff, 0xff, 10, 1, 2, 3]);
+        assert_eq!(address(libc::AF_INET6 as u32, bytes), IpAddr::from([10, 1, 2, 3]));
+        assert_eq!(address(libc::AF_INET as u32, [10; 16]), IpAddr::from([10; 4]));
+    }
+}

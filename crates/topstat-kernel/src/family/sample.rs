@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Samples and their tables.
+
+use std::sync::Arc;
+
+use topstat_model::{Column, TableType, Unit};
+
+use super::{Objects, RowColumn};
+
+/// One sample: tables about one kind of object.
+#[derive(Clone, Debug)]
+pub struct SampleInfo {
+    /// Its directory: `tcp_v4`.
+    pub name: String,
+    /// What its objects are, for people.
+    pub about: String,
+    /// Its tables.
+    pub tables: Vec<Arc<TableInfo>>,
+    /// What its objects are, for the kernel.
+    pub objects: Objects,
+    /// What describes an object.
+    pub columns: Vec<RowColumn>,
+    /// Which of those it is that one name means, where one name means several.
+    pub variant: Option<Variant>,
+}
+
+/// One of several samples of the same kind: `tcp` means `tcp_v4` and `tcp_v6`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// The name that means all of them: `tcp`.
+    pub of: String,
+    /// The option that chooses this one: `-4`.
+    pub option: char,
+    /// The same, in full: `--ipv4`.
+    pub long: String,
+    /// What the option does, for people.
+    pub about: String,
+}
+
+/// One table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableInfo {
+    /// The sample it belongs to.
+    pub sample: String,
+    /// Its directory: `conns_pps`.
+    pub name: String,
+    /// Its number in the sample.
+    pub number: u32,
+    /// How it values pushes.
+    pub kind: TableType,
+    /// What its values count.
+    pub unit: Unit,
+    /// The title of its value column: `pps`.
+    pub value_name: String,
+    /// What it ranks by, for people.
+    pub about: String,
+}
+
+impl SampleInfo {
+    /// A sample of these tables.
+    pub fn new(
+        name: &str,
+        about: &str,
+        objects: Objects,
+        columns: Vec<RowColumn>,
+        tables: impl IntoIterator<Item = TableInfo>,
+    ) -> Self {
+        let of = |table: TableInfo| Arc::new(TableInfo { sample: name.to_owned(), ..table });
+        let tables = tables.into_iter().map(of).collect();
+        Self { name: name.to_owned(), about: about.to_owned(), tables, objects, columns, variant: None }
+    }
+
+    /// Whether its objects are processes, or threads where that is asked for
+    /// ([`Options::threads`](crate::Options::threads)).
+    pub fn may_be_threads(&self) -> bool {
+        matches!(self.objects, Objects::Task)
+    }
+
+    /// What describes an object, as outputs have it.
+    pub fn columns(&self) -> Vec<Column> {
+        self.columns.iter().map(|column| column.column.clone()).collect()
+    }
+}
+
+impl TableInfo {
+    /// A table of what was pushed in the last period, of no sample yet.
+    pub fn dynamic(number: u32, name: &str, unit: Unit, value_name: &str, about: &str) -> Self {
+        let [name, value_name, about] = [name, value_name, about].map(str::to_owned);
+        Self { sample: String::new(), name, number, kind: TableType::Dynamic, unit, value_name, about }
+    }
+
+    /// A table of all that was ever pushed, of no sample yet.
+    pub fn running_total(number: u32, name: &str, unit: Unit, value_name: &str, about: &str) -> Self {
+        Self { kind: TableType::Static, ..Self::dynamic(number, name, unit, value_name, about) }
+    }
+
+    /// Its path: `tcp_v4/conns_pps`.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.sample, self.name)
+    }
+}
+
+/// The names of samples, for people.
+pub fn names_of(samples: &[Arc<SampleInfo>]) -> String {
+    samples.iter().map(|sample| sample.name.as_str()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The maps that hold a family's state: whoever has them can read it, and set it.
+
+use std::mem::size_of;
+
+use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object, OpenObject};
+use topstat_engine::abi::ts_shape;
+
+use crate::{Error, bpf};
+
+/// See the module.
+pub struct Maps {
+    /// The banks, by CPU and sample.
+    pub banks: MapHandle,
+    /// `ts_settings` and the configurations.
+    pub settings: MapHandle,
+    /// How many objects there are.
+    pub census: MapHandle,
+    /// The constants, which begin with `ts_shape`.
+    pub constants: MapHandle,
+    /// The objects' storage.
+    pub objects: MapHandle,
+    /// See [`Build::maps`](crate::family::Build::maps).
+    further: Vec<(String, MapHandle)>,
+}
+
+impl Maps {
+    /// By what their names end with, in eBPF objects, and of what they are.
+    const NAMES: [&'static str; 5] = ["banks", ".data.settings", ".data.census", ".rodata.constants", "objects"];
+
+    /// The names of all that a family has, with these of its own.
+    pub fn names<'a>(further: &'a [&str]) -> impl Iterator<Item = &'a str> {
+        Self::NAMES.into_iter().chain(further.iter().copied())
+    }
+
+    /// Those of a loaded object.
+    pub fn of(object: &Object, further: &[&str]) -> Result<Self, Error> {
+        Self::from(further, |name| bpf::map(object, name))
+    }
+
+    /// Each by its name.
+    pub fn from(further: &[&str], mut get: impl FnMut(&str) -> Result<MapHandle, Error>) -> Result<Self, Error> {
+        let [banks, settings, census, constants, objects] = Self::NAMES;
+        Ok(Self {
+            banks: get(banks)?,
+            settings: get(settings)?,
+            census: get(census)?,
+            constants: get(constants)?,
+            objects: get(objects)?,
+            further: further.iter().map(|name| Ok(((*name).to_owned(), get(name)?))).collect::<Result<_, Error>>()?,
+        })
+    }
+
+    /// One of the family's own.
+    pub fn get(&self, name: &str) -> Option<&MapHandle> {
+        self.further.iter().find(|(own, _)| own == name).map(|(_, map)| map)
+    }
+
+    /// Has programs that are about to be loaded use these maps. Those that they don't have are left out.
+    pub fn share(&self, object: &mut OpenObject) -> Result<(), Error> {
+        let common = [&self.banks, &self.settings, &self.census, &self.constants, &self.objects];
+        let further = self.further.iter().map(|(name, map)| (name.as_str(), map));
+        for (name, map) in Self::NAMES.into_iter().zip(common).chain(further) {
+            if object.maps().any(|m| m.name().to_string_lossy().ends_with(name)) {
+                bpf::reuse(object, name, map)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of the constants; empty if they can't be had.
+    pub fn constants(&self) -> Vec<u8> {
+        first(&self.constants).unwrap_or_default()
+    }
+
+    /// What the tables were made for.
+    pub fn shape(&self) -> Result<ts_shape, Error> {
+        shape_in(&self.constants)
+    }
+
+    /// The number that a map of the family's own holds.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        first(self.get(name)?)?.first_chunk().copied().map(u64::from_ne_bytes)
+    }
+}
+
+fn first(map: &MapHandle) -> Option<Vec<u8>> {
+    map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten()
+}
+
+/// What these constants begin with.
+fn shape_in(constants: &MapHandle) -> Result<ts_shape, Error> {
+    let failed = |why: &dyn std::fmt::Display| Error::Kernel {
+        what: "read the constants of the loaded programs".to_owned(),
+        why: why.to_string(),
+    };
+    let bytes = constants
+        .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(|e| failed(&e))?
+        .filter(|bytes| bytes.len() >= size_of::<ts_shape>())
+        .ok_or_else(|| failed(&"they are too short"))?;
+    Ok(bpf::from_bytes(&bytes))
+}
+
+/// The rows that tables keep with these constants, if the entries are as many as that takes: whoever can write to what
+/// is pinned can write anything there.
+pub fn rows_of(shape: &ts_shape) -> Result<u32, String> {
+    let made = topstat_engine::entries_for(shape.top).map_err(|e| e.to_string())?;
+    let entries = shape.entries_mask.wrapping_add(1);
+    if entries == made { Ok(shape.top) } else { Err(format!("{entries} entries are not what {} rows take", shape.top)) }
+}
+
+/// How many rows the tables keep that have these constants.
+pub fn top_of(constants: &MapHandle) -> Option<u32> {
+    shape_in(constants).ok().map(|shape| shape.top)
+}

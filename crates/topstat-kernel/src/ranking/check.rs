@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What this kernel allows a family of ranked tables.
+
+use std::os::fd::AsFd as _;
+
+use libbpf_rs::Object;
+
+use super::RankedFamily;
+use crate::family::names_of;
+use crate::hooks::{self, At, Hook};
+use crate::report::{Check, Outcome, loads};
+use crate::{Error, Options, bpf, cgroup};
+
+/// Looks at what the family needs beyond what all need: loads its programs once, and attaches none.
+pub fn check(of: &RankedFamily) -> Vec<Check> {
+    // What the kernel was built without is said by the family itself.
+    if matches!((of.family.ready)(), Err(Error::Unsupported { .. })) {
+        return Vec::new();
+    }
+    let in_cgroups = of.build().hooks.iter().any(|hook| hook.at == At::Cgroup);
+    in_cgroups.then(cgroups).into_iter().chain([programs(of)]).collect()
+}
+
+fn cgroups() -> Check {
+    match cgroup::root() {
+        Ok(_) => Check::ok("cgroup v2", cgroup::describe()),
+        Err(e) => Check::missing("cgroup v2", e.to_string(), cgroup::MOUNT_ONE),
+    }
+}
+
+/// Whether the kernel takes the programs: which, and what is otherwise than elsewhere.
+fn programs(of: &RankedFamily) -> Check {
+    let family = &of.family;
+    let samples = names_of(&family.samples);
+    let name = format!("{} {samples}", if family.samples.len() == 1 { "sample" } else { "samples" });
+    let loaded = of.open(&Options::default(), 1).and_then(|object| bpf::load(&samples, object));
+    if let Some((hook, why)) = loaded.as_ref().ok().and_then(|object| in_the_way(of, object)) {
+        return Check::missing(&name, format!("can't be attached at {}: {why}", hook.name), "see there");
+    }
+    let hooks: Vec<_> = of.build().hooks.iter().map(|hook| hook.name.as_str()).collect();
+    let storage = family.samples.first().map_or("", |sample| sample.objects.storage());
+    let check = loads(&name, &samples, loaded.map(drop), format!("hooks: {}; {storage}", hooks.join(", ")));
+    let builds = &of.ranked.builds;
+    let mut lacks: Vec<_> = builds.lacking().iter().map(|f| format!("without {}: {}", f.name, f.without)).collect();
+    lacks.extend(family.less());
+    if check.outcome != Outcome::Ok || lacks.is_empty() {
+        return check;
+    }
+    let found = format!("{}; {}", check.found, lacks.join("; "));
+    Check { outcome: Outcome::Degraded, found, advice: builds.advice(), ..check }
+}
+
+/// What keeps a hook from being attached.
+fn in_the_way<'a>(of: &'a RankedFamily, object: &Object) -> Option<(&'a Hook, String)> {
+    let root = cgroup::root().ok()?;
+    of.build().hooks.iter().find_map(|hook| Some((hook, hooks::exclusive(object, hook, root.as_fd())?)))
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a family's data says of its maps, programs and tables.
+
+use std::mem::size_of;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use libbpf_rs::{MapCore as _, OpenObject};
+use topstat_engine::abi::{TS_BANK_TABLES, ts_census, ts_shape};
+
+use super::banks::{Banks, bank_size};
+use super::settings::Settings;
+use crate::bpf::{self, Shared};
+use crate::family::{Build, Constant, Family, Kind, Ranked, SampleInfo};
+use crate::maps::{Maps, rows_of};
+use crate::{Error, Options, TableInfo, TableSettings};
+
+/// A family of ranked tables.
+#[derive(Clone)]
+pub struct RankedFamily {
+    pub family: Arc<Family>,
+    pub ranked: Arc<Ranked>,
+}
+
+impl RankedFamily {
+    /// A family, if it is one of ranked tables.
+    pub fn of(family: &Arc<Family>) -> Option<Self> {
+        match &family.kind {
+            Kind::Ranked(ranked) => Some(Self { family: Arc::clone(family), ranked: Arc::clone(ranked) }),
+            Kind::Account(_) => None,
+        }
+    }
+
+    /// Its programs, as this kernel takes them.
+    pub fn build(&self) -> &Build {
+        self.ranked.builds.chosen()
+    }
+
+    /// Banks of a CPU.
+    pub fn banks(&self) -> usize {
+        self.family.samples.len() * self.ranked.sample_banks as usize
+    }
+
+    /// The number of a sample.
+    pub fn number_of(&self, sample: &str) -> Option<u32> {
+        let number = self.family.samples.iter().position(|s| s.name == sample)?;
+        u32::try_from(number).ok()
+    }
+
+    /// Where the programs keep a table: the bank's number ("sample", where a sample has one bank), and the table's in it.
+    pub fn place(&self, table: &TableInfo) -> Result<(u32, u32), Error> {
+        let sample = self.number_of(&table.sample).ok_or_else(|| Error::NotLoaded(table.path()))?;
+        Ok((sample * self.ranked.sample_banks + table.number / TS_BANK_TABLES, table.number % TS_BANK_TABLES))
+    }
+
+    /// The sample of a table.
+    pub fn sample(&self, table: &TableInfo) -> Result<&Arc<SampleInfo>, Error> {
+        let found = self.family.samples.iter().find(|sample| sample.name == table.sample);
+        found.ok_or_else(|| Error::NotLoaded(table.path()))
+    }
+
+    /// What users set, in these maps: see [`Settings::new`].
+    pub fn settings(&self, maps: &Maps, shared: Option<OwnedFd>) -> Result<Settings, Error> {
+        Ok(Settings::new(Shared::new(&maps.settings)?, self.numbers(), shared))
+    }
+
+    /// The numbers of the tables in each bank.
+    pub fn numbers(&self) -> Vec<Vec<u32>> {
+        let mut banks = vec![Vec::new(); self.banks()];
+        for (bank, number) in self.family.tables().iter().filter_map(|table| self.place(table).ok()) {
+            if let Some(numbers) = banks.get_mut(bank as usize) {
+                numbers.push(number);
+            }
+        }
+        banks
+    }
+
+    /// The programs that push, for so many CPUs, ready to be loaded. Programs of a pinned state get the constants that it
+    /// was loaded with.
+    ///
+    /// # Errors
+    /// When so many rows can't be kept.
+    pub fn open(&self, options: &Options, cpus: u32) -> Result<OpenObject, Error> {
+        let mut object = bpf::open(&self.family.name, self.build().observer)?;
+        let shape = self.shape(options.top)?;
+        bpf::set_constants(&mut object, ".rodata.constants", &self.ranked.constants.bytes(&shape, options)?)?;
+        let banks = u32::try_from(self.banks()).unwrap_or(u32::MAX);
+        bpf::resize(&mut object, "banks", bank_size(shape.entries_mask + 1), cpus.saturating_mul(banks))?;
+        self.build().resize(&mut object, options, cpus)?;
+        Ok(object)
+    }
+
+    /// What the constants begin with, for tables of so many rows.
+    fn shape(&self, top: u32) -> Result<ts_shape, Error> {
+        let entries = topstat_engine::entries_for(top).map_err(|e| Error::Option(e.to_string()))?;
+        let table_stride = u32::try_from(topstat_engine::table_size(entries)).unwrap_or(u32::MAX);
+        Ok(ts_shape { abi: self.family.abi, top, entries_mask: entries - 1, table_stride })
+    }
+
+    /// Whether objects are threads, where they would be processes.
+    pub fn threads(&self, maps: &Maps) -> bool {
+        self.ranked.constants.read(Constant::ByThread, &maps.constants()).is_some_and(|by_thread| by_thread != 0)
+    }
+
+    /// Whether maps are as large as what is read from them.
+    pub fn check_maps(&self, maps: &Maps, shape: &ts_shape) -> Result<(), Error> {
+        let name = &self.family.name;
+        let unusable = |why: String| Error::Kernel { what: format!("use the constants of {name}"), why };
+        rows_of(shape).map_err(unusable)?;
+        let banks = self.banks();
+        let bank = bank_size(shape.entries_mask.wrapping_add(1));
+        let needed = [
+            ("banks", &maps.banks, bank, bank),
+            (".data.settings", &maps.settings, Settings::size(banks), usize::MAX),
+            (".data.census", &maps.census, self.family.samples.len() * size_of::<ts_census>(), usize::MAX),
+        ];
+        for (map_name, map, least, most) in needed {
+            let size = map.value_size() as usize;
+            let uneven = map_name == "banks" && !(map.max_entries() as usize).is_multiple_of(banks);
+            if size < least || size > most || uneven {
+                return Err(Error::Kernel {
+                    what: format!("use the map {map_name} of {name}"),
+                    why: format!("{} values of {size} bytes are not what it should hold", map.max_entries()),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the tables of maps that were just loaded: empty, with those named on and the others off.
+    pub fn set_up(&self, maps: &Maps, tables: &[Arc<TableInfo>], options: &Options) -> Result<(), Error> {
+        Banks::new(&maps.banks, self.banks(), maps.shape()?.entries_mask + 1)?.init();
+        let settings = self.settings(maps, None)?;
+        for table in &self.family.tables() {
+            let (sample, number) = self.place(table)?;
+            let (period_ms, delay_ms) = (options.period_ms, options.delay_ms);
+            let to = TableSettings { enabled: tables.contains(table), period_ms, delay_ms, ..TableSettings::default() };
+            settings.set(sample, number, table.kind, &to)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether the kernel keeps the accounts that the programs read.
+
+use crate::{Check, Error, Outcome};
+
+/// The kernel's switch of delay accounting (since 5.14). It is there where the kernel was built with it.
+const SWITCH_FILE: &str = "/proc/sys/kernel/task_delayacct";
+/// What to do where it is off.
+const SWITCH_ON: &str = "switch it on with 'sysctl -w kernel.task_delayacct=1', or 'delayacct' on the kernel's \
+                         command line, and begin anew (a daemon: restart it); tasks that were started before have \
+                         no account";
+/// What to do where it is missing.
+const ANOTHER_KERNEL: &str = "use a kernel that was built with CONFIG_TASK_DELAY_ACCT=y";
+
+/// Whether the kernel keeps accounts of what tasks wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Accounting {
+    /// It does.
+    On,
+    /// It could, but is told not to.
+    Off,
+    /// It was built without.
+    Missing,
+}
+
+/// How it is on this kernel.
+fn accounting() -> Accounting {
+    match std::fs::read_to_string(SWITCH_FILE) {
+        Ok(text) if text.trim() == "0" => Accounting::Off,
+        Ok(_) => Accounting::On,
+        Err(_) => Accounting::Missing,
+    }
+}
+
+/// Whether there is anything to count.
+pub fn ready() -> Result<(), Error> {
+    let sample = "delays".to_owned();
+    match accounting() {
+        Accounting::On => Ok(()),
+        Accounting::Off => Err(Error::SwitchedOff {
+            sample,
+            reason: "the kernel's delay accounting is off".to_owned(),
+            advice: SWITCH_ON.to_owned(),
+        }),
+        Accounting::Missing => Err(Error::Unsupported {
+            sample,
+            reason: "the kernel has no delay accounting".to_owned(),
+            advice: ANOTHER_KERNEL.to_owned(),
+        }),
+    }
+}
+
+/// What `topstat check` says of it.
+pub fn check() -> Vec<Check> {
+    let (outcome, found, advice) = match accounting() {
+        Accounting::On => (
+            Outcome::Ok,
+            "on (kernel.task_delayacct=1): exact; tasks that were started while it was off have no account",
+            "",
+        ),
+        Accounting::Off => (Outcome::Degraded, "off (kernel.task_delayacct=0): no sample delays", SWITCH_ON),
+        Accounting::Missing => (Outcome::Degraded, "not in this kernel: no sample delays", ANOTHER_KERNEL),
+    };
+    let [name, found, advice] = ["delay accounting", found, advice].map(str::to_owned);
+    vec![Check { name, outcome, found, advice }]
+}
