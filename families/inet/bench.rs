@@ -10,7 +10,7 @@ use libbpf_rs::{Object, ProgramInput};
 use super::abi;
 use crate::bpf::{self, Shared, program};
 use crate::ranking::{RankedFamily, Ranking, bank_size, load};
-use crate::{Error, Options, State as _, TableInfo, TableSettings, catalogue};
+use crate::{Error, Options, State as _, TableInfo, catalogue};
 
 /// Ports that flows have on each address; `BENCH_PORTS` in `bench.bpf.c`.
 const PORTS: u32 = 16384;
@@ -77,8 +77,10 @@ impl Bench {
     /// When the delay is out of its range.
     pub fn set(&mut self, tables: &[Arc<TableInfo>], delay_ms: u32) -> Result<(), Error> {
         for table in self.observer.samples().iter().flat_map(|s| &s.tables) {
-            let before = self.observer.settings(table)?;
-            self.observer.set(table, &TableSettings { enabled: tables.contains(table), delay_ms, ..before })?;
+            crate::update(&self.observer, table, |settings| {
+                settings.enabled = tables.contains(table);
+                settings.delay_ms = delay_ms;
+            })?;
         }
         Ok(())
     }

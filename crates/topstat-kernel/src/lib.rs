@@ -45,7 +45,7 @@ pub use path_cache::{MOST_BYTES as MOST_PATH_BYTES, Remembered};
 #[doc(hidden)]
 pub use ranking::fuzz;
 pub use report::{Check, Outcome};
-pub use state::{Program, Source, State, TableSettings};
+pub use state::{Program, Setter, Source, State, TableSettings, update, update_all};
 
 use std::sync::Arc;
 

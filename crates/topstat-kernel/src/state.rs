@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A family's observers, loaded and attached: what they are set to, and who reads them.
+//!
+//! Settings change by [`update`] and [`update_all`] alone. Both hold the family's lock from the reading of the old settings
+//! to the writing of the new ones, so that of two who change a table at once neither undoes what the other has changed.
 
 use std::sync::Arc;
 
@@ -23,7 +26,8 @@ pub struct TableSettings {
     pub period_ms: u32,
     /// An object is ordered at most once per delay, 0 to 3,600,000 ms.
     pub delay_ms: u32,
-    /// The delay that a budget asks for ([`State::raise`]); 0: none. [`State::set`] leaves it as it is.
+    /// The delay that a budget asks for; 0: none. It stands beside the user's, which is never lost by it: the longer one
+    /// counts.
     pub raised_ms: u32,
 }
 
@@ -70,18 +74,12 @@ pub trait State: Send + Sync {
     /// When the table is not one of the family.
     fn settings(&self, table: &TableInfo) -> Result<TableSettings, Error>;
 
-    /// Sets a table, from the next push on.
+    /// Waits until nobody else changes settings of the family, in this process or in another one that has opened the same
+    /// pins, and keeps them waiting until what it gives is dropped. Not to be called again by a thread that has it.
     ///
     /// # Errors
-    /// When a setting is out of its range; nothing has changed then.
-    fn set(&self, table: &TableInfo, settings: &TableSettings) -> Result<(), Error>;
-
-    /// Has a table order its objects less often than its user asks for, without losing what that was: the longer delay
-    /// holds. 0 gives the user's delay back.
-    ///
-    /// # Errors
-    /// As [`State::set`].
-    fn raise(&self, table: &TableInfo, delay_ms: u32) -> Result<(), Error>;
+    /// When another process has held the lock for seconds.
+    fn lock(&self) -> Result<Box<dyn Setter + '_>, Error>;
 
     /// A reader of its own: readers don't disturb each other. Its snapshots list the rows of every CPU, too.
     ///
@@ -101,6 +99,62 @@ pub trait State: Send + Sync {
 
     /// The programs that are attached.
     fn programs(&self) -> Vec<Program>;
+}
+
+/// The settings of a family while nobody else changes them.
+pub trait Setter {
+    /// Sets a table, from the next push on.
+    ///
+    /// # Errors
+    /// When a setting is out of its range, or the table is not one of the family; nothing has changed then.
+    fn set(&self, table: &TableInfo, to: &TableSettings) -> Result<(), Error>;
+}
+
+/// Changes the settings of a table.
+///
+/// # Errors
+/// As [`State::lock`] and [`Setter::set`]; nothing has changed then.
+pub fn update(state: &dyn State, table: &TableInfo, change: impl FnOnce(&mut TableSettings)) -> Result<(), Error> {
+    let setter = state.lock()?;
+    let before = state.settings(table)?;
+    let mut after = before;
+    change(&mut after);
+    if after == before { Ok(()) } else { setter.set(table, &after) }
+}
+
+/// Changes the settings of all tables of these states, or of none: `change` is called for each, and leaves as they are
+/// those that it does not mean. All the states are locked meanwhile, so a switch of several tables never mixes with
+/// another one's. The states are in the order of the catalogue: two who locked them in different orders would wait for
+/// each other. Returns how many tables have changed.
+///
+/// # Errors
+/// As [`update`]; what was changed before is set back then.
+pub fn update_all(
+    states: &[Arc<dyn State>],
+    mut change: impl FnMut(&TableInfo, &mut TableSettings),
+) -> Result<usize, Error> {
+    let setters = states.iter().map(|state| state.lock()).collect::<Result<Vec<_>, _>>()?;
+    let mut changed = Vec::new();
+    for (state, setter) in states.iter().zip(&setters) {
+        for table in state.samples().iter().flat_map(|sample| &sample.tables) {
+            let before = state.settings(table)?;
+            let mut after = before;
+            change(table, &mut after);
+            if after == before {
+                continue;
+            }
+            if let Err(error) = setter.set(table, &after) {
+                for (setter, table, before) in changed {
+                    let setter: &dyn Setter = setter;
+                    // What was so a moment ago is in range.
+                    let _ = setter.set(table, &before);
+                }
+                return Err(error);
+            }
+            changed.push((&**setter, table, before));
+        }
+    }
+    Ok(changed.len())
 }
 
 /// A source of snapshots: observers that are loaded and attached. Dropping it detaches and

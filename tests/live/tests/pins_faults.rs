@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle};
 use topstat_kernel::pinned::{self, Adopted, Pins};
-use topstat_kernel::{Error, Options, State, TableSettings};
+use topstat_kernel::{Error, Options, State, TableSettings, update};
 use topstat_live::nest::{self, inet};
 use topstat_live::tally::{TABLES, Tally};
 use topstat_live::watch::{everything, table};
@@ -57,8 +57,8 @@ fn settings_and_rows_stay() {
     let (state, _) = nest.adopt(&TABLES, &Options { top: 10, ..Options::default() });
     let info = table(TABLES[0]);
     let set = TableSettings { period_ms: 7000, delay_ms: 30, sync: false, ..state.settings(&info).unwrap() };
-    state.set(&info, &set).unwrap();
-    assert!(state.set(&info, &TableSettings { period_ms: 0, ..set }).is_err());
+    update(&*state, &info, |settings| *settings = set).unwrap();
+    assert!(update(&*state, &info, |settings| settings.period_ms = 0).is_err());
     drop(state);
     for build in ["", "other"] {
         let options = Options { top: 20, period_ms: 100, ..Options::default() };
@@ -73,7 +73,7 @@ fn settings_and_rows_stay() {
     }
     // Two processes that set see each other's.
     let (mine, other) = (nest.adopt(&TABLES, &everything()).0, pinned::open(&nest.pins, inet()).unwrap().unwrap());
-    mine.set(&info, &TableSettings { delay_ms: 5, ..set }).unwrap();
+    update(&*mine, &info, |settings| settings.delay_ms = 5).unwrap();
     assert_eq!(other.settings(&info).unwrap().delay_ms, 5);
 }
 
@@ -355,7 +355,7 @@ fn removed_under_load() {
     let first = watch.snapshot(TABLES[0]).snapshot.total;
     tally.during(|| std::thread::sleep(Duration::from_millis(50)));
     assert_eq!(watch.snapshot(TABLES[0]).snapshot.total, first);
-    state.set(&table(TABLES[0]), &state.settings(&table(TABLES[0])).unwrap()).unwrap();
+    update(&*state, &table(TABLES[0]), |settings| settings.delay_ms += 1).unwrap();
     assert_eq!(adopt(&nest.pins).unwrap().1, Adopted::Loaded);
     assert_counting(&nest, &mut Tally::new(), "again");
 }

@@ -238,6 +238,15 @@ impl Shared {
         Self { memory: memory.into(), stride, entries }
     }
 
+    /// The same in a file, which others may map, too.
+    #[cfg(test)]
+    pub fn of_file(file: &std::fs::File, stride: usize, entries: usize) -> Self {
+        let stride = stride.next_multiple_of(8);
+        file.set_len((stride * entries) as u64).expect("room");
+        let memory = MmapOptions::new().len(stride * entries).map_raw(file).expect("memory");
+        Self { memory, stride, entries }
+    }
+
     /// How many values the map has.
     pub fn entries(&self) -> usize {
         self.entries

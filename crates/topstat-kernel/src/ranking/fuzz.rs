@@ -98,12 +98,12 @@ fn family_of(
         };
         read.push(assemble(what, paths).map(|(snapshot, _)| snapshot));
         // What is found there is set anew, or refused.
-        let refilling = settings.lock().map(|locked| settings.refilling(&locked)).expect("nobody else's");
-        if let Some((sample, number)) = refilling {
+        let locked = settings.lock().expect("nobody else's");
+        if let Some((sample, number)) = settings.refilling(&locked) {
             banks.distrust(sample, number);
         }
         let found = table.settings;
-        if settings.set(sample, number, info.kind, &found).is_ok() {
+        if settings.set(&locked, sample, number, info.kind, &found).is_ok() {
             assert_eq!(settings.get(sample, number), found, "what was set");
         }
     }

@@ -36,9 +36,9 @@ pub use tables::RankedFamily;
 use crate::bpf::Shared;
 use crate::cost::Skipped;
 use crate::maps::Maps;
-use crate::{Error, Program, SampleInfo, Source, State, TableInfo, TableSettings};
+use crate::{Error, Program, SampleInfo, Setter, Source, State, TableInfo, TableSettings};
 use banks::Banks;
-use settings::Settings;
+use settings::{Locked, Settings};
 
 /// What snapshots have told to be lost, by sample and number of the table.
 struct Told {
@@ -127,7 +127,7 @@ impl Ranking {
     }
 
     /// While there was a delay, objects may have grown unseen.
-    fn changed(&self, sample: u32, number: u32, (before, after): (TableSettings, TableSettings)) {
+    fn changed(&self, sample: u32, number: u32, before: &TableSettings, after: &TableSettings) {
         if before.order_ms() > 0 && after.order_ms() == 0 {
             self.banks.distrust(sample, number);
         }
@@ -163,18 +163,8 @@ impl State for Ranking {
         Ok(self.settings.get(sample, number))
     }
 
-    fn set(&self, table: &TableInfo, settings: &TableSettings) -> Result<(), Error> {
-        let (sample, number) = self.of.place(table)?;
-        let change = self.settings.set(sample, number, table.kind, settings)?;
-        self.changed(sample, number, change);
-        Ok(())
-    }
-
-    fn raise(&self, table: &TableInfo, delay_ms: u32) -> Result<(), Error> {
-        let (sample, number) = self.of.place(table)?;
-        let change = self.settings.raise(sample, number, table.kind, delay_ms)?;
-        self.changed(sample, number, change);
-        Ok(())
+    fn lock(&self) -> Result<Box<dyn Setter + '_>, Error> {
+        Ok(Box::new(Setting { state: self, locked: self.settings.lock()? }))
     }
 
     fn pushed(&self, table: &TableInfo) -> Result<u64, Error> {
@@ -192,5 +182,19 @@ impl State for Ranking {
 
     fn programs(&self) -> Vec<Program> {
         self.programs.clone()
+    }
+}
+/// A family whose settings are locked.
+struct Setting<'a> {
+    state: &'a Ranking,
+    locked: Locked<'a>,
+}
+
+impl Setter for Setting<'_> {
+    fn set(&self, table: &TableInfo, to: &TableSettings) -> Result<(), Error> {
+        let (sample, number) = self.state.of.place(table)?;
+        let before = self.state.settings.set(&self.locked, sample, number, table.kind, to)?;
+        self.state.changed(sample, number, &before, to);
+        Ok(())
     }
 }

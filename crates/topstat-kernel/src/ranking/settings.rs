@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What users set of the tables: in memory shared with the programs, which read it on every push.
+//!
+//! Whoever changes settings has locked them from the reading of the old ones to the writing of the new ones. Within a
+//! process that lock is a mutex. Between processes it is flock(2) on the family's directory of pins, which all have open
+//! who use the same pinned state. The kernel gives that lock back when its holder is killed, which a lock word in the
+//! shared memory could not promise. A compare-and-swap of the generation could not replace it either: it would tell who was
+//! first only after both had written their words.
 
 use std::mem::{offset_of, size_of};
 use std::os::fd::OwnedFd;
@@ -26,9 +32,10 @@ pub struct Settings {
     memory: Shared,
     /// The numbers of the tables that there are in each bank, whose number is "sample" below.
     banks: Vec<Vec<u32>>,
-    /// Two that set at once would overwrite each other's.
+    /// Of this process, only the thread that has this locked changes settings.
     setting: Mutex<()>,
-    /// Where settings are pinned: what other processes that set lock, too.
+    /// The directory of pins, where the state is pinned. Of all processes, only the one that has it locked changes
+    /// settings.
     shared: Option<OwnedFd>,
     hz: u32,
 }
@@ -44,7 +51,8 @@ impl Settings {
         size_of::<ts_settings>() + banks * TS_BANK_TABLES as usize * size_of::<ts_config>()
     }
 
-    /// Keeps out all others who set, or have a table ordered again, until it is dropped.
+    /// Waits until nobody else changes settings or has a table ordered again, and keeps all others waiting until what it
+    /// gives is dropped.
     pub fn lock(&self) -> Result<Locked<'_>, Error> {
         let alone = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = &self.shared {
@@ -54,7 +62,7 @@ impl Settings {
         Ok(Locked { _alone: alone, shared: self.shared.as_ref() })
     }
 
-    /// The same, if nobody is there to be waited for.
+    /// The same, if nobody has to be waited for.
     pub fn try_lock(&self) -> Option<Locked<'_>> {
         let alone = match self.setting.try_lock() {
             Ok(alone) => alone,
@@ -130,39 +138,17 @@ impl Settings {
         }
     }
 
-    /// Sets a table, from the next push on, all but what a budget asks for. Returns what it was set to before, and is now.
+    /// Sets a table, from the next push on. Windows of another period start afresh; the generation, written last, tells
+    /// the programs. Says what the table was set to before.
     pub fn set(
         &self,
+        locked: &Locked<'_>,
         sample: u32,
         table: u32,
         kind: TableType,
         to: &TableSettings,
-    ) -> Result<(TableSettings, TableSettings), Error> {
-        self.change(sample, table, kind, |before| TableSettings { raised_ms: before.raised_ms, ..*to })
-    }
-
-    /// Sets what a budget asks for, and nothing else. Returns as [`Settings::set`].
-    pub fn raise(
-        &self,
-        sample: u32,
-        table: u32,
-        kind: TableType,
-        raised_ms: u32,
-    ) -> Result<(TableSettings, TableSettings), Error> {
-        self.change(sample, table, kind, |before| TableSettings { raised_ms, ..before })
-    }
-
-    /// Windows of another period start afresh; the generation, written last, tells the programs.
-    fn change(
-        &self,
-        sample: u32,
-        table: u32,
-        kind: TableType,
-        change: impl FnOnce(TableSettings) -> TableSettings,
-    ) -> Result<(TableSettings, TableSettings), Error> {
-        let locked = self.lock()?;
+    ) -> Result<TableSettings, Error> {
         let before = self.get(sample, table);
-        let to = change(before);
         let old = self.config(sample, table);
         let epoch = if to.period_ms == old.period_ms && old.epoch != 0 { old.epoch } else { next_epoch(old.epoch) };
         let kind = match kind {
@@ -182,8 +168,8 @@ impl Settings {
         let config = ts_config { switches, delay_ms: to.delay_ms, raised_ms: to.raised_ms, ..config };
         self.memory.write(0, Self::offset(sample, table), config);
         self.set_quiet(sample);
-        self.tell(&locked);
-        Ok((before, to))
+        self.tell(locked);
+        Ok(before)
     }
 
     /// Banks of a CPU.
@@ -202,7 +188,7 @@ impl Settings {
     }
 }
 
-/// Whoever has it is the only one who sets, of all processes.
+/// Of all threads of all processes, the one that has this is the only one that changes settings.
 pub struct Locked<'a> {
     _alone: MutexGuard<'a, ()>,
     shared: Option<&'a OwnedFd>,
@@ -222,7 +208,53 @@ fn next_epoch(epoch: u32) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::next_epoch;
+    use std::fs::File;
+
+    use super::*;
+
+    /// The settings of a family, as one more process has them that has opened their memory and its directory of pins.
+    fn opened(memory: &File, pins: &std::path::Path) -> Settings {
+        let banks = vec![vec![0, 1, 2, 3]];
+        let pins = File::open(pins).unwrap().into();
+        Settings::new(Shared::of_file(memory, Settings::size(banks.len()), 1), banks, Some(pins))
+    }
+
+    /// Two processes change different settings of the same table, each by reading all of them, changing one and writing all
+    /// of them. Both pause in between, as the scheduler may have them.
+    #[test]
+    fn of_two_processes_that_change_a_table_neither_undoes_what_the_other_has_changed() {
+        const CHANGES: u32 = 40;
+        const FIRST: u32 = 1000;
+        let pause = || std::thread::sleep(Duration::from_micros(300));
+        let memory: File = rustix::fs::memfd_create("settings", rustix::fs::MemfdFlags::CLOEXEC).unwrap().into();
+        let pins = std::env::temp_dir().join(format!("topstat-settings-{}", std::process::id()));
+        std::fs::create_dir_all(&pins).unwrap();
+        let first = TableSettings { period_ms: FIRST, delay_ms: FIRST, ..TableSettings::default() };
+        let settings = opened(&memory, &pins);
+        settings.set(&settings.lock().unwrap(), 0, 0, TableType::Dynamic, &first).unwrap();
+        let start = std::sync::Barrier::new(2);
+        let change_often = |of: fn(&mut TableSettings) -> &mut u32| {
+            let settings = opened(&memory, &pins);
+            start.wait();
+            for number in 1..=CHANGES {
+                let locked = settings.lock().unwrap();
+                let mut to = settings.get(0, 0);
+                assert_eq!(*of(&mut to), FIRST + number - 1, "what this one has set is undone");
+                *of(&mut to) = FIRST + number;
+                pause();
+                settings.set(&locked, 0, 0, TableType::Dynamic, &to).unwrap();
+                drop(locked);
+                pause();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| change_often(|settings| &mut settings.period_ms));
+            scope.spawn(|| change_often(|settings| &mut settings.delay_ms));
+        });
+        std::fs::remove_dir(&pins).unwrap();
+        let last = settings.get(0, 0);
+        assert_eq!((last.period_ms, last.delay_ms), (FIRST + CHANGES, FIRST + CHANGES));
+    }
 
     #[test]
     fn epochs_go_round_and_are_never_zero() {

@@ -131,11 +131,12 @@ impl RankedFamily {
     pub fn set_up(&self, maps: &Maps, tables: &[Arc<TableInfo>], options: &Options) -> Result<(), Error> {
         Banks::new(&maps.banks, self.banks(), maps.shape()?.entries_mask + 1)?.init();
         let settings = self.settings(maps, None)?;
+        let locked = settings.lock()?;
         for table in &self.family.tables() {
             let (sample, number) = self.place(table)?;
             let (period_ms, delay_ms) = (options.period_ms, options.delay_ms);
             let to = TableSettings { enabled: tables.contains(table), period_ms, delay_ms, ..TableSettings::default() };
-            settings.set(sample, number, table.kind, &to)?;
+            settings.set(&locked, sample, number, table.kind, &to)?;
         }
         Ok(())
     }

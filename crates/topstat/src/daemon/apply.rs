@@ -3,29 +3,18 @@
 
 use std::sync::Arc;
 
-use topstat_kernel::{Error, Options, State, TableInfo, TableSettings};
+use topstat_kernel::{Error, Options, State, TableInfo, TableSettings, update_all};
 
 use super::config::Config;
 
-/// Sets all tables of these states: what the configuration names, and what the one before has named and it does not, to
-/// its default. Everything else stays as it is. Returns how many tables have changed.
+/// Sets all tables of these states to what the configuration names. What it does not name, but the configuration before
+/// has named, gets its default. Everything else stays as it is. Returns how many tables have changed.
 ///
 /// # Errors
 ///
-/// When a table can't be set. Those before it are.
+/// When a table can't be set. Then none is.
 pub fn apply(config: &Config, before: &Config, states: &[Arc<dyn State>]) -> Result<usize, Error> {
-    let mut changed = 0;
-    for state in states {
-        for table in state.samples().iter().flat_map(|sample| &sample.tables) {
-            let old = state.settings(table)?;
-            let new = wanted(config, before, table, old);
-            if new != old {
-                state.set(table, &new)?;
-                changed += 1;
-            }
-        }
-    }
-    Ok(changed)
+    update_all(states, |table, settings| *settings = wanted(config, before, table, *settings))
 }
 
 fn wanted(config: &Config, before: &Config, table: &TableInfo, old: TableSettings) -> TableSettings {

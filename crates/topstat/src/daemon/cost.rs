@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use topstat_kernel::cost::{Meter, Runs};
-use topstat_kernel::{Program, State, TableInfo};
+use topstat_kernel::{Program, State, TableInfo, TableSettings, update};
 
 use super::budget::{Controller, Level, Measured, Share};
 use super::caps;
@@ -371,11 +371,12 @@ impl Cost {
     /// Raises delays to a level, where they are not.
     fn apply(&self, level: Level) {
         for (state, table) in self.tables() {
-            let Ok(settings) = state.settings(table) else { continue };
-            let raised_ms = level.delay_ms(settings.period_ms, 0);
-            if settings.raised_ms != raised_ms
-                && let Err(error) = state.raise(table, raised_ms)
-            {
+            let raised = |settings: &TableSettings| level.delay_ms(settings.period_ms, 0);
+            // Mostly there is nothing to be changed, and nobody has to be waited for.
+            if state.settings(table).is_ok_and(|settings| settings.raised_ms == raised(&settings)) {
+                continue;
+            }
+            if let Err(error) = update(&**state, table, |settings| settings.raised_ms = raised(settings)) {
                 log::warn!("cannot raise the delay of {}/{}: {error}", table.sample, table.name);
             }
         }

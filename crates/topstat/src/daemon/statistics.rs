@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
-use topstat_kernel::{Error, SampleInfo, Source, State, TableInfo, TableSettings};
+use topstat_kernel::{Error, SampleInfo, Source, State, TableInfo, TableSettings, update_all};
 use topstat_model::{dump, json, stat};
 
 use super::Text;
@@ -20,8 +20,6 @@ pub struct Statistics {
     family_of: HashMap<String, usize>,
     /// What `self` says.
     own: Text,
-    /// A switch of a sample or of the root is one of each of its tables: two that set such at once must not mix.
-    setting: Mutex<()>,
 }
 
 /// A family: its state, and who reads it.
@@ -39,7 +37,7 @@ impl Statistics {
             serving.state.samples().iter().map(move |s| (s.name.clone(), index)).collect::<Vec<_>>()
         };
         let family_of = families.iter().enumerate().flat_map(named).collect();
-        Self { families, family_of, own, setting: Mutex::new(()) }
+        Self { families, family_of, own }
     }
 
     /// The samples, in the order of the catalogue.
@@ -91,6 +89,17 @@ impl Statistics {
         }
     }
 
+    /// The states of those tables.
+    fn states(&self, place: &Place) -> Result<Vec<Arc<dyn State>>, Error> {
+        let sample = match place {
+            Place::Table(table) => &table.sample,
+            Place::Sample(sample) => &sample.name,
+            Place::Root => return Ok(self.families.iter().map(|serving| Arc::clone(&serving.state)).collect()),
+        };
+        let index = self.family_of.get(sample).ok_or_else(|| Error::NotLoaded(place.path()))?;
+        Ok(vec![Arc::clone(&self.families[*index].state)])
+    }
+
     /// What this setting is. A switch that is not the same in all tables, as it can be only where somebody has changed
     /// them from outside, is off.
     fn get(&self, place: &Place, setting: Setting) -> Result<u32, Error> {
@@ -116,32 +125,20 @@ impl Statistics {
     ///
     /// When it is out of range.
     pub fn set(&self, place: &Place, setting: Setting, value: u32) -> Result<(), Error> {
-        let _alone = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut before: Vec<(Arc<TableInfo>, TableSettings)> = Vec::new();
-        for table in self.tables(place) {
-            let serving = self.serving(&table)?;
-            let old = serving.state.settings(&table)?;
-            let mut new = old;
+        let concerned = self.tables(place);
+        update_all(&self.states(place)?, |table, settings| {
+            if !concerned.iter().any(|one| **one == *table) {
+                return;
+            }
             match (setting, place) {
-                (Setting::Enabled, Place::Root) => new.root_enabled = value != 0,
-                (Setting::Enabled, Place::Sample(_)) => new.sample_enabled = value != 0,
-                (Setting::Enabled, Place::Table(_)) => new.enabled = value != 0,
-                (Setting::Sync, _) => new.sync = value != 0,
-                (Setting::Period, _) => new.period_ms = value,
-                (Setting::Delay, _) => new.delay_ms = value,
+                (Setting::Enabled, Place::Root) => settings.root_enabled = value != 0,
+                (Setting::Enabled, Place::Sample(_)) => settings.sample_enabled = value != 0,
+                (Setting::Enabled, Place::Table(_)) => settings.enabled = value != 0,
+                (Setting::Sync, _) => settings.sync = value != 0,
+                (Setting::Period, _) => settings.period_ms = value,
+                (Setting::Delay, _) => settings.delay_ms = value,
             }
-            if new == old {
-                continue;
-            }
-            if let Err(error) = serving.state.set(&table, &new) {
-                for (table, old) in before {
-                    // What was so a moment ago is in range.
-                    let _ = self.serving(&table)?.state.set(&table, &old);
-                }
-                return Err(error);
-            }
-            before.push((table, old));
-        }
+        })?;
         Ok(())
     }
 

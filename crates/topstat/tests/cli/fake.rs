@@ -5,14 +5,14 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 
 use topstat::{Account, Backend};
 
 use topstat_kernel::pinned::{Adopted, Attached};
 use topstat_kernel::{
-    AccountOptions, Check, Error, Family, Options, Outcome, Program, SampleInfo, Source, State, TableInfo,
+    AccountOptions, Check, Error, Family, Options, Outcome, Program, SampleInfo, Setter, Source, State, TableInfo,
     TableSettings,
 };
 use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Field, Lost, Row, Settings, Snapshot};
@@ -77,6 +77,8 @@ pub struct FakeState {
     /// It ranks threads.
     pub threads: bool,
     settings: Mutex<HashMap<String, TableSettings>>,
+    /// Held by the one that changes settings.
+    setting: Mutex<()>,
     /// The table that can't be set.
     pub stubborn: Mutex<Option<&'static str>>,
     /// How many readers are alive.
@@ -90,6 +92,7 @@ impl FakeState {
             samples: family.samples.clone(),
             top,
             threads: false,
+            setting: Mutex::default(),
             settings: Mutex::new(tables.iter().map(|table| (table.path(), TableSettings::default())).collect()),
             stubborn: Mutex::default(),
             readers: Arc::default(),
@@ -115,18 +118,8 @@ impl State for FakeState {
         settings.get(&table.path()).copied().ok_or_else(|| Error::NotLoaded(table.path()))
     }
 
-    fn set(&self, table: &TableInfo, settings: &TableSettings) -> Result<(), Error> {
-        if *self.stubborn.lock().unwrap() == Some(table.path().as_str()) {
-            return Err(Error::Kernel { what: format!("set {}", table.path()), why: "it is stubborn".into() });
-        }
-        self.settings.lock().unwrap().insert(table.path(), *settings);
-        Ok(())
-    }
-
-    fn raise(&self, table: &TableInfo, delay_ms: u32) -> Result<(), Error> {
-        let raised = TableSettings { raised_ms: delay_ms, ..self.settings(table)? };
-        self.settings.lock().unwrap().insert(table.path(), raised);
-        Ok(())
+    fn lock(&self) -> Result<Box<dyn Setter + '_>, Error> {
+        Ok(Box::new(FakeSetter { state: self, _alone: self.setting.lock().unwrap() }))
     }
 
     fn pushed(&self, table: &TableInfo) -> Result<u64, Error> {
@@ -145,6 +138,23 @@ impl State for FakeState {
 
     fn programs(&self) -> Vec<Program> {
         vec![]
+    }
+}
+
+struct FakeSetter<'a> {
+    state: &'a FakeState,
+    _alone: MutexGuard<'a, ()>,
+}
+
+impl Setter for FakeSetter<'_> {
+    fn set(&self, table: &TableInfo, to: &TableSettings) -> Result<(), Error> {
+        if *self.state.stubborn.lock().unwrap() == Some(table.path().as_str()) {
+            return Err(Error::Kernel { what: format!("set {}", table.path()), why: "it is stubborn".into() });
+        }
+        // Others who read before and write after this are those that must not be there.
+        std::thread::yield_now();
+        self.state.settings.lock().unwrap().insert(table.path(), *to);
+        Ok(())
     }
 }
 

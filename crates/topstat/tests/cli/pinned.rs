@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Commands on what a daemon has pinned: `get`, `set`, `top` and `ls`, where no tree is mounted.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use topstat::Exit;
@@ -50,6 +50,28 @@ fn what_is_set_is_there_for_all() {
     let changed = fake.set("tcp_v4/conns_pps");
     assert_eq!((changed.period_ms, changed.delay_ms, changed.sync, changed.enabled), (5000, 100, false, false));
     assert_eq!(fake.set("tcp_v4/conns_bps"), TableSettings::default(), "no other table");
+}
+
+/// Two commands at once, each of which reads what is set, changes one thing and writes it back.
+#[test]
+fn of_two_who_set_at_once_neither_undoes_what_the_other_has_set() {
+    const TIMES: u32 = 300;
+    let (fake, start) = (Fake::pinned(128), Barrier::new(2));
+    let set_often = |name: &str| {
+        let mut beside = Fake { pinned: fake.pinned.clone(), ..Fake::default() };
+        start.wait();
+        for value in 1..=TIMES {
+            let path = format!("tcp_v4/conns_pps/{name}");
+            assert_eq!(set(&format!("{path} {value}"), &mut beside), done());
+            assert_eq!(get(&path, &mut beside), format!("{value}\n"), "{name} was undone");
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| set_often("period"));
+        scope.spawn(|| set_often("delay"));
+    });
+    let last = fake.set("tcp_v4/conns_pps");
+    assert_eq!((last.period_ms, last.delay_ms), (TIMES, TIMES));
 }
 
 #[test]
