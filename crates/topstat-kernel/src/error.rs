@@ -55,6 +55,14 @@ pub enum Error {
         /// What to do.
         advice: String,
     },
+    /// This user may not look at what is pinned there.
+    #[error("cannot use {} for pinned state: {why}; run as root", path.display())]
+    Denied {
+        /// Where.
+        path: PathBuf,
+        /// The system's answer.
+        why: String,
+    },
     /// What is pinned is of a topstat whose structures are not this one's.
     #[error(
         "cannot use what is pinned in {}: it is of ABI {found}, this topstat is of ABI {own}; use the version \

@@ -36,7 +36,7 @@ pub const FOR_ROOT_ALONE: &str = "mount the BPF file system for root alone: moun
 /// An error of what is pinned, by the system's answer.
 pub fn failed(path: &Path, why: &io::Error, advice: &str) -> Error {
     let (why, advice) = match why.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => (why.to_string(), "run as root"),
+        Some(libc::EACCES | libc::EPERM) => return Error::Denied { path: path.to_owned(), why: why.to_string() },
         Some(libc::EROFS) => (why.to_string(), "mount the BPF file system writable: mount -o remount,rw /sys/fs/bpf"),
         Some(libc::ELOOP) => {
             ("it is a symbolic link, and none is followed".to_owned(), "name the directory itself, or remove the link")

@@ -31,19 +31,33 @@ pub fn run(
         ListFormat::Json => json(&samples, &states),
     };
     console.write(text.as_bytes()).map_err(Error::Output)?;
-    Ok(Exit::Done)
+    for error in &states.failed {
+        console.note(&format!("topstat: {error}"));
+    }
+    Ok(if states.failed.is_empty() { Exit::Done } else { Exit::Failed })
 }
 
 /// The daemon's tables.
 struct Pinned {
     states: Vec<Arc<dyn State>>,
+    /// Why those of some families can't be seen, each reason once.
+    failed: Vec<String>,
 }
 
 impl Pinned {
-    /// Whoever may not look at them gets the list without: what there is does not depend on a daemon.
+    /// A user who may not look at them gets the list without, and that is no failure: which tables there are does not
+    /// depend on a daemon.
     fn open(pins: &Path, backend: &mut dyn Backend) -> Self {
-        let families = topstat_kernel::families();
-        Self { states: families.iter().filter_map(|family| backend.open(pins, family).ok().flatten()).collect() }
+        let mut pinned = Self { states: Vec::new(), failed: Vec::new() };
+        for family in topstat_kernel::families().iter() {
+            match backend.open(pins, family) {
+                Ok(state) => pinned.states.extend(state),
+                Err(topstat_kernel::Error::Denied { .. }) => {}
+                Err(error) => pinned.failed.push(error.to_string()),
+            }
+        }
+        pinned.failed.dedup();
+        pinned
     }
 
     /// How many rows a table keeps, and what it is set to.

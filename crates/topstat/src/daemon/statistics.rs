@@ -196,7 +196,7 @@ fn failure(error: Error) -> Failure {
         Error::Option(_) => libc::EINVAL,
         Error::NotLoaded(_) => libc::ENODATA,
         Error::Unsupported { .. } | Error::Lacking { .. } | Error::SwitchedOff { .. } => libc::EOPNOTSUPP,
-        Error::Kernel { .. } | Error::Pins { .. } | Error::OtherAbi { .. } => libc::EIO,
+        Error::Kernel { .. } | Error::Pins { .. } | Error::Denied { .. } | Error::OtherAbi { .. } => libc::EIO,
     };
     Failure { errno, why: error.to_string() }
 }

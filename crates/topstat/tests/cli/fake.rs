@@ -46,6 +46,8 @@ pub struct Fake {
     pub attached: Vec<Attached>,
     /// Why nobody may open what is pinned.
     pub unpinnable: Option<&'static str>,
+    /// The family whose pinned state can't be opened now.
+    pub broken: Option<&'static str>,
     /// How the account of tasks was loaded.
     pub account_options: Option<AccountOptions>,
     /// What it was asked for.
@@ -179,7 +181,11 @@ impl Backend for Fake {
 
     fn open(&mut self, pins: &Path, family: &Arc<Family>) -> Result<Option<Arc<dyn State>>, Error> {
         if let Some(why) = self.unpinnable {
-            return Err(Error::Kernel { what: format!("open {}", pins.display()), why: why.into() });
+            return Err(Error::Denied { path: pins.to_owned(), why: why.into() });
+        }
+        if self.broken == Some(family.name()) {
+            let (path, why) = (pins.join(family.name()), "Too many open files (os error 24)".to_owned());
+            return Err(Error::Pins { path, why, advice: "look at what is there, or remove it".to_owned() });
         }
         Ok(self.pinned.get(&family.name).map(|state| Arc::clone(state) as Arc<dyn State>))
     }

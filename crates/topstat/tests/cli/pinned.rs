@@ -170,7 +170,7 @@ fn without_a_daemon_there_is_nothing_to_get_or_set() {
     let mut console = FakeConsole::pipe();
     let mut refusing = Fake { unpinnable: Some("Permission denied"), ..Fake::default() };
     assert_eq!(console.run(&format!("get enabled {NO_TREE} --pins /pins"), &mut refusing), Exit::Failed);
-    assert_eq!(console.notes, "topstat: cannot open /pins: Permission denied\n");
+    assert_eq!(console.notes, "topstat: cannot use /pins for pinned state: Permission denied; run as root\n");
 }
 
 #[test]
@@ -239,7 +239,21 @@ fn ls_says_how_the_daemons_tables_are_set() {
     let (mut refused, mut plain) = (FakeConsole::pipe(), FakeConsole::pipe());
     let mut refusing = Fake { unpinnable: Some("Permission denied"), ..Fake::default() };
     assert_eq!((refused.run("ls", &mut refusing), plain.run("ls", &mut Fake::default())), (Exit::Done, Exit::Done));
-    assert_eq!(refused.written(), plain.written());
+    assert_eq!((refused.written(), refused.notes.as_str()), (plain.written(), ""));
+}
+
+#[test]
+fn ls_fails_where_it_could_not_see_how_tables_are_set_and_lists_the_others() {
+    let (mut console, mut whole) = (FakeConsole::pipe(), FakeConsole::pipe());
+    let mut broken = Fake { broken: Some("delays"), ..Fake::pinned(128) };
+    assert_eq!(console.run("ls -o json --pins /pins", &mut broken), Exit::Failed);
+    let why = "cannot use /pins/delays for pinned state: Too many open files (os error 24)";
+    assert_eq!(console.notes, format!("topstat: {why}; look at what is there, or remove it\n"));
+    assert_eq!(whole.run("ls -o json", &mut Fake::pinned(128)), Exit::Done);
+    let (listed, all) = (console.written(), whole.written());
+    assert_eq!(listed.lines().count(), all.lines().count());
+    let differ: Vec<_> = listed.lines().zip(all.lines()).filter(|(one, other)| one != other).collect();
+    assert!(matches!(&differ[..], [(line, _)] if line.contains(r#""sample":"delays""#)), "{differ:?}");
 }
 
 #[test]
