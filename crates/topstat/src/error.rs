@@ -5,9 +5,8 @@ use std::error::Error as _;
 use std::io;
 use std::process::ExitCode;
 
+use crate::config;
 use crate::console::Console;
-use crate::daemon::config;
-use crate::daemon::mount::NoTree;
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,12 +55,6 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
-}
-
-impl From<NoTree> for Error {
-    fn from(error: NoTree) -> Self {
-        Self::Daemon(error.to_string())
-    }
 }
 
 impl Error {

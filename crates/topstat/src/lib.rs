@@ -13,6 +13,7 @@
 mod args;
 mod backend;
 mod commands;
+mod config;
 mod console;
 mod daemon;
 mod error;
@@ -28,7 +29,7 @@ mod time;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz {
-    pub use crate::daemon::config::{Config, Error as ConfigError, TableConfig};
+    pub use crate::config::{Config, Error as ConfigError, TableConfig};
     pub use crate::daemon::pulse::Pulse;
     pub use crate::daemon::tree;
     pub use crate::daemon::workers::Workers;

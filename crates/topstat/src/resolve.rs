@@ -9,6 +9,9 @@ use topstat_model::typeset::escape;
 use crate::error::Error;
 use crate::suggest::{did_you_mean, either, near};
 
+/// What a `topstat` without a command shows.
+pub const DEFAULT_TABLE: &str = "tcp_v4/conns_pps";
+
 const LIST: &str = "(topstat ls lists all)";
 
 /// The samples of this name: `tcp_v4`, or `tcp` for all of which that is the common name.
@@ -122,7 +125,7 @@ fn no_table(name: &str) -> Error {
     if (1..=4).contains(&meant.len()) {
         return Error::Usage(format!("{} names no sample: did you mean {}? {LIST}", escape(name), either(&meant)));
     }
-    Error::Usage(format!("{} is not SAMPLE/TABLE, such as {} {LIST}", escape(name), crate::args::DEFAULT_TABLE))
+    Error::Usage(format!("{} is not SAMPLE/TABLE, such as {} {LIST}", escape(name), DEFAULT_TABLE))
 }
 
 fn usage<T>(text: String) -> Result<T, Error> {

@@ -3,8 +3,8 @@
 
 use crate::args::DaemonArgs;
 use crate::backend::Backend;
+use crate::config::{self, Origin};
 use crate::console::Console;
-use crate::daemon::config::Origin;
 use crate::daemon::{self, Settings, logging};
 use crate::error::{Error, Exit};
 
@@ -20,7 +20,7 @@ pub fn run(args: &DaemonArgs, backend: &mut dyn Backend, console: &mut dyn Conso
     if args.check_config {
         let checked = match file {
             Some(file) => format!("{}: nothing is wrong\n", file.display()),
-            None => format!("{} is not there: everything is as by default\n", daemon::config::DEFAULT_FILE),
+            None => format!("{} is not there: everything is as by default\n", config::DEFAULT_FILE),
         };
         console.write(checked.as_bytes()).map_err(Error::Output)?;
         return Ok(Exit::Done);

@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn the_configurations_page_has_every_key() {
         let text = page("topstat.toml.5");
-        for key in crate::daemon::config::keys() {
+        for key in crate::config::keys() {
             assert!(
                 text.lines().any(|line| line.starts_with(".B") && line.split([' ', '"', ',']).any(|word| word == key)),
                 "{key}"

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use topstat_kernel::{Error, Options, State, TableInfo, TableSettings, update_all};
 
-use super::config::Config;
+use crate::config::Config;
 
 /// Sets all tables of these states to what the configuration names. What it does not name, but the configuration before
 /// has named, gets its default. Everything else stays as it is. Returns how many tables have changed.

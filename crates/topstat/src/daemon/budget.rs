@@ -12,48 +12,9 @@
 //!   level that was left because it cost too much is not gone back to: no oscillation.
 //! - B3: a lowering that had to be taken back makes the next one wait twice as long, for loads whose cost is not steady.
 
-use std::fmt;
 use std::time::Duration;
 
-/// A share of one CPU's time, per CPU, in millionths.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Share(u32);
-
-/// Below 0.01% the measurement itself would cost more.
-const LEAST: Share = Share(100);
-/// Above 50% it is not a budget any more.
-const MOST: Share = Share(500_000);
-
-impl Share {
-    /// A budget as it is written: `1%`, `0.25%`; `off` is none.
-    pub fn budget(text: &str) -> Result<Option<Self>, String> {
-        if text == "off" {
-            return Ok(None);
-        }
-        let percent = text.strip_suffix('%').and_then(|number| number.trim_end().parse::<f64>().ok());
-        let share = percent.filter(|percent| percent.is_finite()).map(Self::from_percent);
-        let range = LEAST..=MOST;
-        share.filter(|share| range.contains(share)).map(Some).ok_or_else(|| {
-            format!("allowed are \"off\" and a share of each CPU from {LEAST} to {MOST}, such as \"1%\"")
-        })
-    }
-
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it saturates, and a budget is then refused
-    fn from_percent(percent: f64) -> Self {
-        Self((percent * 10_000.0).round() as u32)
-    }
-
-    /// As a fraction of 1.
-    pub fn fraction(self) -> f64 {
-        f64::from(self.0) / 1e6
-    }
-}
-
-impl fmt::Display for Share {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}%", f64::from(self.0) / 10_000.0)
-    }
-}
+use crate::config::Share;
 
 /// The delays that are tried, in thousandths of a table's period: coarse steps, since each should be felt. With a delay
 /// of a whole period an object is ordered about once before it would leave; longer ones would lose rows.
@@ -277,7 +238,7 @@ mod tests {
     }
 
     fn budgets() -> impl Strategy<Value = Share> {
-        (LEAST.0..=MOST.0).prop_map(Share)
+        (100..=500_000_u32).prop_map(Share::millionths)
     }
 
     /// Runs so many steps, and returns the level after each.
@@ -384,7 +345,7 @@ mod tests {
     #[test]
     fn that_nothing_is_enough_is_said_once() {
         let host = Host { run_ns: [100.0; LADDER.len()], runs_per_s: 1e7 };
-        let mut controller = Controller::new(Share(10_000), Level(0));
+        let mut controller = Controller::new(Share::millionths(10_000), Level(0));
         let mut said = 0;
         for _ in 0..100 {
             said += u32::from(controller.step(&host.measure(controller.level(), 1.0)).exhausted);
@@ -404,7 +365,7 @@ mod tests {
     #[test]
     fn a_lowering_that_fails_makes_the_next_one_wait() {
         // What a run costs changes with the level in a way that no ratio can foresee: always twice the last.
-        let mut controller = Controller::new(Share(10_000), Level(1));
+        let mut controller = Controller::new(Share::millionths(10_000), Level(1));
         let (cheap, dear) = (0.3, 1.2);
         let mut waits = Vec::new();
         let mut since = 0;
@@ -420,21 +381,5 @@ mod tests {
             }
         }
         assert!(waits.len() >= 4 && waits.windows(2).all(|pair| pair[1] > pair[0]), "{waits:?}");
-    }
-
-    #[test]
-    fn budgets_are_shares() {
-        for (text, share) in [("1%", 10_000), ("0.25%", 2500), ("0.01%", 100), ("50%", 500_000), ("2 %", 20_000)] {
-            assert_eq!(Share::budget(text), Ok(Some(Share(share))), "{text}");
-        }
-        assert_eq!(Share::budget("off"), Ok(None));
-        for text in ["", "1", "%", "0%", "-1%", "51%", "0.001%", "NaN%", "inf%", "1e300%", "one%", "OFF"] {
-            let error = Share::budget(text).unwrap_err();
-            assert_eq!(
-                error, "allowed are \"off\" and a share of each CPU from 0.01% to 50%, such as \"1%\"",
-                "{text}"
-            );
-        }
-        assert_eq!(Share(12_300).to_string(), "1.23%");
     }
 }

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant, SystemTime};
 use topstat_kernel::cost::{Meter, Runs};
 use topstat_kernel::{Program, State, TableInfo, TableSettings, update};
 
-use super::budget::{Controller, Level, Measured, Share};
+use super::budget::{Controller, Level, Measured};
 use super::caps;
+use crate::config::Share;
 
 /// How long runs are counted: long enough for a share of a hundredth of a percent, short enough not to be felt.
 const WINDOW: Duration = Duration::from_secs(1);

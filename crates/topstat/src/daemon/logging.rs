@@ -5,63 +5,13 @@
 
 use std::fmt;
 use std::io::Write as _;
-use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use log::{LevelFilter, Log, Metadata, Record};
+use log::{Log, Metadata, Record};
 use topstat_model::typeset::escape;
 
-use crate::suggest::did_you_mean;
-
-/// What is logged: this and what is worse.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Level {
-    /// What failed
-    Error,
-    /// What is not as it should be
-    Warn,
-    /// What was loaded, set, and changed
-    #[default]
-    Info,
-    /// Everything
-    Debug,
-}
-
-impl Level {
-    const NAMES: [(&'static str, Self); 4] =
-        [("error", Self::Error), ("warn", Self::Warn), ("info", Self::Info), ("debug", Self::Debug)];
-}
-
-impl FromStr for Level {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let names = || Self::NAMES.iter().map(|(name, _)| *name);
-        let found = Self::NAMES.iter().find(|(name, _)| *name == text);
-        found.map(|(_, level)| *level).ok_or_else(|| {
-            let allowed = "allowed are \"error\", \"warn\", \"info\" and \"debug\"";
-            format!("{allowed}{}", did_you_mean(text, names()))
-        })
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(Self::NAMES.iter().find(|(_, level)| level == self).map_or("", |(name, _)| name))
-    }
-}
-
-impl From<Level> for LevelFilter {
-    fn from(level: Level) -> Self {
-        match level {
-            Level::Error => Self::Error,
-            Level::Warn => Self::Warn,
-            Level::Info => Self::Info,
-            Level::Debug => Self::Debug,
-        }
-    }
-}
+use crate::config::Level;
 
 /// Begins to log. Once begun, only the level changes.
 pub fn begin(level: Level) {
@@ -192,14 +142,5 @@ mod tests {
         assert_eq!([at(0), at(1), at(2), at(59)], [Some(0), Some(0), None, None]);
         assert_eq!([at(60), at(61), at(62)], [Some(2), Some(0), None]);
         assert_eq!(at(1000), Some(1));
-    }
-
-    #[test]
-    fn levels_have_names() {
-        for (name, level) in Level::NAMES {
-            assert_eq!((name.parse(), level.to_string()), (Ok(level), name.to_owned()));
-        }
-        let error = "inof".parse::<Level>().unwrap_err();
-        assert_eq!(error, "allowed are \"error\", \"warn\", \"info\" and \"debug\": did you mean info?");
     }
 }

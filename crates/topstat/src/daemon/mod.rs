@@ -6,9 +6,7 @@ mod apply;
 pub mod budget;
 pub mod caps;
 pub mod client;
-pub mod config;
 pub mod cost;
-mod document;
 mod events;
 mod handshake;
 mod lock;
@@ -31,9 +29,9 @@ use topstat_kernel::{SampleInfo, State};
 
 use crate::args::ListFormat;
 use crate::backend::Backend;
+use crate::config::{self, Config, Origin};
 use crate::error::Error;
 use apply::apply;
-use config::{Config, Origin};
 use cost::Cost;
 use events::{Event, Events};
 use lock::{Lock, NoLock};
@@ -46,13 +44,6 @@ use tree::Tree;
 use tree::fuse::{Service, TreeFs};
 use tree::shares::Shares;
 use workers::Workers;
-
-/// Where the tree is mounted.
-pub const DEFAULT_MOUNT: &str = "/run/topstat";
-/// Where state is pinned.
-pub const DEFAULT_PINS: &str = "/sys/fs/bpf/topstat";
-/// What keeps a second daemon away. It stands beside the mount point, since what is below that is the tree's.
-pub const DEFAULT_PID_FILE: &str = "/run/topstat.pid";
 
 /// At most so many snapshots are taken at once, however many CPUs there are: each is on all of them for a moment.
 const MOST_READERS: usize = 8;
@@ -79,9 +70,9 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            mount: DEFAULT_MOUNT.into(),
-            pins: DEFAULT_PINS.into(),
-            pid_file: DEFAULT_PID_FILE.into(),
+            mount: config::DEFAULT_MOUNT.into(),
+            pins: config::DEFAULT_PINS.into(),
+            pid_file: config::DEFAULT_PID_FILE.into(),
             group: None,
             unload: false,
             config: Config::default(),

@@ -22,6 +22,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use super::probe::{self, Answer};
 use super::tree::fuse::TreeFs;
 use super::{caps, handshake};
+use crate::error::Error;
 
 /// What mountinfo calls the tree.
 const FS_TYPE: &str = "fuse.topstat";
@@ -55,6 +56,12 @@ pub enum NoTree {
         /// What is wrong with it.
         why: String,
     },
+}
+
+impl From<NoTree> for Error {
+    fn from(error: NoTree) -> Self {
+        Self::Daemon(error.to_string())
+    }
 }
 
 /// The tree, mounted. Dropping it unmounts.

@@ -378,7 +378,7 @@ fn rfc3339(time: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::budget::Share;
+    use crate::config::Share;
     use crate::daemon::cost;
     use std::time::{Duration, UNIX_EPOCH};
 

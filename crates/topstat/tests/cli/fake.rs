@@ -183,8 +183,8 @@ impl Backend for Fake {
         if let Some(why) = self.unpinnable {
             return Err(Error::Denied { path: pins.to_owned(), why: why.into() });
         }
-        if self.broken == Some(family.name()) {
-            let (path, why) = (pins.join(family.name()), "Too many open files (os error 24)".to_owned());
+        if self.broken == Some(family.name.as_str()) {
+            let (path, why) = (pins.join(family.name.as_str()), "Too many open files (os error 24)".to_owned());
             return Err(Error::Pins { path, why, advice: "look at what is there, or remove it".to_owned() });
         }
         Ok(self.pinned.get(&family.name).map(|state| Arc::clone(state) as Arc<dyn State>))

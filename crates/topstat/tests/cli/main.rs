@@ -7,6 +7,7 @@ mod fake;
 mod golden;
 mod pinned;
 mod program;
+mod rooms;
 mod service;
 mod tasks;
 mod terminal;

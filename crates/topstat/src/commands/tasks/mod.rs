@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `topstat tasks`: the CPU time of all tasks, which adds up to 100% of each CPU, again and again.
 
-pub mod args;
 mod plan;
 mod shot;
 mod view;
@@ -9,10 +8,10 @@ mod view;
 use std::time::Duration;
 
 use crate::args::ColorWhen;
+use crate::args::tasks::TasksArgs;
 use crate::backend::{Account, Backend};
 use crate::console::{Console, Schedule, Wake};
 use crate::error::{Error, Exit};
-use args::TasksArgs;
 use plan::Plan;
 use shot::Shot;
 use view::View;

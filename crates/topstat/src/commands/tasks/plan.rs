@@ -4,7 +4,7 @@
 use topstat_kernel::AccountOptions;
 use topstat_model::interval::{self, By, Choice, Column, Each, Filter, Order, RowsOf};
 
-use super::args::{SortKey, TasksArgs};
+use crate::args::tasks::{SortKey, TasksArgs};
 use crate::args::{ColorWhen, TopFormat};
 use crate::console::Facts;
 use crate::error::Error;

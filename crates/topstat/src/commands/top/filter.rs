@@ -3,7 +3,7 @@
 
 use topstat_model::{Field, Snapshot};
 
-use super::choice::{Choice, RowOption, Wanted, filters};
+use crate::args::choice::{Choice, RowOption, Wanted, filters};
 use crate::error::Error;
 
 /// The bytes of a process's name that the kernel keeps: TASK_COMM_LEN less the final zero.

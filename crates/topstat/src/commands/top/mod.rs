@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `topstat top`: the top of a table, again and again.
 
-pub mod choice;
 mod filter;
 mod plan;
 mod view;

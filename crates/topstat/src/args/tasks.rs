@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::args::{TopFormat, count};
+use super::{TopFormat, count};
 use crate::time;
 
 /// Show the CPU time of all tasks, which adds up to exactly 100% of each CPU.

@@ -7,7 +7,7 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use topstat_kernel::{Filter, FilterBy, Variant};
 
-use crate::args::FILTERS;
+use super::FILTERS;
 
 /// What was chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

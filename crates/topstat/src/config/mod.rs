@@ -5,24 +5,35 @@
 //! What the file names is the administrator's word: it is set when the daemon starts, on state that it adopts too, and
 //! on SIGHUP. What it does not name stays as it was set by `topstat set` or through the tree.
 
+mod document;
+mod level;
+mod read;
+mod share;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nix::unistd::Group;
-use topstat_kernel::{DEFAULT_TOP, MAX_TOP, SampleInfo, TableInfo};
+use topstat_kernel::{DEFAULT_TOP, SampleInfo, TableInfo};
 use topstat_model::typeset::escape;
 
-use super::budget::Share;
-use super::document::{Document, Problem, Section};
-use super::logging::Level;
-use crate::suggest::did_you_mean;
-use crate::time;
+use document::Problem;
+pub use level::Level;
+#[cfg(test)]
+pub use read::keys;
+pub use share::Share;
 
 /// Where the configuration is, unless the command line says otherwise. It need not be there.
 pub const DEFAULT_FILE: &str = "/etc/topstat/topstat.toml";
+/// Where the tree is mounted.
+pub const DEFAULT_MOUNT: &str = "/run/topstat";
+/// Where state is pinned.
+pub const DEFAULT_PINS: &str = "/sys/fs/bpf/topstat";
+/// The file whose lock keeps a second daemon away. It stands beside the mount point, since what is below that is the
+/// tree's.
+pub const DEFAULT_PID_FILE: &str = "/run/topstat.pid";
 
 /// What a configuration says. What it leaves open is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -139,20 +150,6 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The keys of the file as a whole, of a sample, of a table; and those that `[samples.…]` inherits.
-const KEYS: [&str; 10] =
-    ["mount", "pins", "group", "log_level", "overhead_budget", "top", "period", "delay", "sync", "samples"];
-const SAMPLE_KEYS: [&str; 5] = ["enabled", "top", "period", "delay", "sync"];
-/// Of samples of processes only.
-const THREADS_KEY: &str = "threads";
-const TABLE_KEYS: [&str; 4] = ["enabled", "period", "delay", "sync"];
-
-/// All keys, for the test that the manual has them.
-#[cfg(test)]
-pub fn keys() -> impl Iterator<Item = &'static str> {
-    KEYS.into_iter().chain(SAMPLE_KEYS).chain([THREADS_KEY]).chain(TABLE_KEYS)
-}
-
 impl Config {
     /// Reads the file that was named; or where none was, the default one if it is there. Returns which file it was.
     ///
@@ -174,79 +171,7 @@ impl Config {
     ///
     /// All that is wrong with it.
     pub fn parse(file: &Path, text: &str) -> Result<Self, Error> {
-        let mut found = Document::new(text);
-        let mut config = Self::default();
-        if let Some(root) = found.root() {
-            config.read_root(root, &mut found);
-        }
-        let problems = found.problems();
-        if problems.is_empty() { Ok(config) } else { Err(Error::Wrong { file: file.to_owned(), problems }) }
-    }
-
-    fn read_root<'t>(&mut self, mut root: Section<'t>, found: &mut Document<'t>) {
-        self.mount = found.take(&mut root, "mount", |value| value.string().and_then(absolute));
-        self.pins = found.take(&mut root, "pins", |value| value.string().and_then(absolute));
-        self.group = found.take(&mut root, "group", |value| value.string().and_then(group));
-        self.log_level = found.take(&mut root, "log_level", |value| value.string()?.parse());
-        let budget = found.take(&mut root, "overhead_budget", |value| {
-            let text = value.string().map_err(|allowed| format!("{allowed}, such as \"1%\" or \"off\""))?;
-            Share::budget(text)
-        });
-        self.overhead_budget = budget.flatten();
-        self.top = found.take(&mut root, "top", |value| value.integer(1..=MAX_TOP));
-        self.tables = table_keys(&mut root, found);
-        if let Some(samples) = found.section(&mut root, "samples") {
-            self.read_samples(samples, found);
-        }
-        found.finish(root, |key| unknown("key", key, KEYS));
-    }
-
-    fn read_samples<'t>(&mut self, mut samples: Section<'t>, found: &mut Document<'t>) {
-        // What was written for another sample of the same family, and where: they keep the same number of rows.
-        let mut tops: BTreeMap<usize, (&str, u32)> = BTreeMap::new();
-        for info in &topstat_kernel::samples() {
-            let Some(mut section) = found.section(&mut samples, &info.name) else { continue };
-            let place = section.place();
-            let mut sample = SampleConfig {
-                enabled: found.take(&mut section, "enabled", |value| value.boolean()),
-                top: found.take(&mut section, "top", |value| value.integer(1..=MAX_TOP)),
-                threads: match info.may_be_threads() {
-                    true => found.take(&mut section, THREADS_KEY, |value| value.boolean()),
-                    false => None,
-                },
-                all: table_keys(&mut section, found),
-                tables: BTreeMap::new(),
-            };
-            if let Some(top) = sample.top {
-                let (first, agreed) = *tops.entry(family_number(info)).or_insert((&info.name, top));
-                if agreed != top {
-                    found.problem(
-                        place,
-                        format!(
-                            "samples {first} and {} share their programs and keep the same number of rows: top is \
-                             {agreed} for the one and {top} for the other",
-                            info.name
-                        ),
-                    );
-                }
-            }
-            for table in &info.tables {
-                let Some(mut section) = found.section(&mut section, &table.name) else { continue };
-                let enabled = found.take(&mut section, "enabled", |value| value.boolean());
-                let keys = TableConfig { enabled, ..table_keys(&mut section, found) };
-                sample.tables.insert(table.name.clone(), keys);
-                found.finish(section, |key| unknown("key of a table", key, TABLE_KEYS));
-            }
-            found.finish(section, |key| {
-                let threads = info.may_be_threads().then_some(THREADS_KEY);
-                let names =
-                    SAMPLE_KEYS.into_iter().chain(threads).chain(info.tables.iter().map(|table| table.name.as_str()));
-                unknown(&format!("key or table of sample {}", info.name), key, names)
-            });
-            self.samples.insert(info.name.clone(), sample);
-        }
-        found
-            .finish(samples, |name| unknown("sample", name, topstat_kernel::samples().iter().map(|s| s.name.as_str())));
+        read::config(text).map_err(|problems| Error::Wrong { file: file.to_owned(), problems })
     }
 
     /// How many rows the tables of a family of samples keep.
@@ -293,7 +218,7 @@ impl Config {
             let top = |config: &Self| config.samples.get(&info.name).and_then(|sample| sample.top);
             differs(top(self) != top(other), &format!("samples.{}.top", info.name));
             let threads = |config: &Self| config.threads(std::slice::from_ref(info));
-            differs(threads(self) != threads(other), &format!("samples.{}.{THREADS_KEY}", info.name));
+            differs(threads(self) != threads(other), &format!("samples.{}.threads", info.name));
         }
         for family in topstat_kernel::families() {
             let samples = &family.samples;
@@ -316,53 +241,6 @@ impl TableConfig {
             delay_ms: self.delay_ms.or(other.delay_ms),
         }
     }
-}
-
-/// What may be said of one table, of all of a sample, or of all.
-fn table_keys<'t>(section: &mut Section<'t>, found: &mut Document<'t>) -> TableConfig {
-    TableConfig {
-        enabled: None,
-        sync: found.take(section, "sync", |value| value.boolean()),
-        period_ms: found.take(section, "period", |value| value.milliseconds(time::period)),
-        delay_ms: found.take(section, "delay", |value| value.milliseconds(time::delay)),
-    }
-}
-
-fn unknown<'a>(what: &str, written: &str, names: impl IntoIterator<Item = &'a str>) -> String {
-    let names: Vec<_> = names.into_iter().collect();
-    let meant = match did_you_mean(written, names.iter().copied()) {
-        meant if meant.is_empty() => format!(": there are {}", names.join(", ")),
-        meant => meant,
-    };
-    format!("unknown {what} {}{meant}", escape(written))
-}
-
-fn absolute(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
-    // A control character would spoil the mount table's and the log's lines.
-    let clean = !text.chars().any(char::is_control);
-    if path.is_absolute() && path.parent().is_some() && clean {
-        Ok(path)
-    } else {
-        Err("allowed is an absolute path other than /".to_owned())
-    }
-}
-
-fn group(text: &str) -> Result<u32, String> {
-    if let Ok(id) = text.parse() {
-        return Ok(id);
-    }
-    match Group::from_name(text) {
-        Ok(Some(group)) => Ok(group.gid.as_raw()),
-        Ok(None) => Err("there is no such group on this host".to_owned()),
-        Err(error) => Err(format!("the group cannot be looked up: {error}")),
-    }
-}
-
-/// Which family a sample is of.
-fn family_number(info: &SampleInfo) -> usize {
-    let of = |samples: &[Arc<SampleInfo>]| samples.iter().any(|one| one.name == info.name);
-    topstat_kernel::families().iter().position(|family| of(&family.samples)).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]
@@ -438,6 +316,16 @@ mod tests {
             "x.toml:13:1: unknown key or table of sample tcp_v4 conn_pps: did you mean conns_pps?",
             "x.toml:14:10: unknown sample tcpv4: did you mean tcp_v4?",
             "x.toml:16:1: unknown key of a table top: there are enabled, period, delay, sync",
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn what_should_be_a_table_and_is_none_is_said_with_its_line() {
+        let lines = wrong("[samples]\n  tcp_v4 = 7\nudp_v4.conns_pps = []\n");
+        let expected = [
+            "x.toml:2:3: tcp_v4 = 7: allowed is a table with keys of its own",
+            "x.toml:3:8: conns_pps = […]: allowed is a table with keys of its own",
         ];
         assert_eq!(lines, expected);
     }

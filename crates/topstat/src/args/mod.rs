@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line as it is parsed: syntax only. What it means is validated by the plan of each command.
 
+pub mod choice;
+pub mod tasks;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,14 +14,11 @@ use clap_complete::Shell;
 use topstat_kernel::{DEFAULT_TOP, MAX_TOP};
 use topstat_model::typeset::escape;
 
-use crate::commands::tasks::args::TasksArgs;
-use crate::commands::top::choice::Choice;
-use crate::daemon::{self, config::Config};
+use crate::config::{self, Config};
 use crate::error::Error;
 use crate::{resolve, time};
-
-/// What a `topstat` without a command shows.
-pub const DEFAULT_TABLE: &str = "tcp_v4/conns_pps";
+use choice::Choice;
+use tasks::TasksArgs;
 
 /// What is at the top right now: which connections use the most packets, bytes or retransmits.
 ///
@@ -147,7 +147,7 @@ impl Pins {
     /// The directory. A configuration that is wrong is the daemon's to complain about.
     pub fn dir(&self) -> PathBuf {
         let configured = || Config::find(None).ok()?.0.pins;
-        self.dir.clone().or_else(configured).unwrap_or_else(|| daemon::DEFAULT_PINS.into())
+        self.dir.clone().or_else(configured).unwrap_or_else(|| config::DEFAULT_PINS.into())
     }
 }
 
@@ -163,7 +163,7 @@ impl Mount {
     /// The directory, as [`Pins::dir`].
     pub fn dir(&self) -> PathBuf {
         let configured = || Config::find(None).ok()?.0.mount;
-        self.dir.clone().or_else(configured).unwrap_or_else(|| daemon::DEFAULT_MOUNT.into())
+        self.dir.clone().or_else(configured).unwrap_or_else(|| config::DEFAULT_MOUNT.into())
     }
 }
 
@@ -305,15 +305,15 @@ pub struct DaemonArgs {
     pub pins: Option<PathBuf>,
 
     /// Raise delays while the programs take more of each CPU than this: a share such as 1%, or off [default: off]
-    #[arg(long, value_name = "SHARE", value_parser = daemon::budget::Share::budget)]
+    #[arg(long, value_name = "SHARE", value_parser = config::Share::budget)]
     pub overhead_budget: Option<Budget>,
 
     /// What is logged: this and what is worse [default: info]
     #[arg(long, value_enum, value_name = "LEVEL")]
-    pub log_level: Option<daemon::logging::Level>,
+    pub log_level: Option<config::Level>,
 
     /// What keeps a second daemon away
-    #[arg(long, value_name = "FILE", default_value = daemon::DEFAULT_PID_FILE)]
+    #[arg(long, value_name = "FILE", default_value = config::DEFAULT_PID_FILE)]
     pub pid_file: PathBuf,
 
     /// Remove all that is pinned at the end: counting ends with the daemon
@@ -330,7 +330,7 @@ pub struct UnloadArgs {
     pub pins: Pins,
 
     /// What a daemon that runs has locked
-    #[arg(long, value_name = "FILE", default_value = daemon::DEFAULT_PID_FILE, help_heading = DAEMON)]
+    #[arg(long, value_name = "FILE", default_value = config::DEFAULT_PID_FILE, help_heading = DAEMON)]
     pub pid_file: PathBuf,
 }
 
@@ -368,7 +368,7 @@ pub struct ManArgs {
 }
 
 /// A budget of the daemon's, or that there is none.
-pub type Budget = Option<daemon::budget::Share>;
+pub type Budget = Option<config::Share>;
 
 /// How `top` writes snapshots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -427,7 +427,7 @@ impl TopArgs {
     /// What is shown without a command.
     pub fn default_view() -> Self {
         Self {
-            table: DEFAULT_TABLE.to_owned(),
+            table: resolve::DEFAULT_TABLE.to_owned(),
             interval: None,
             count: None,
             rows: None,
@@ -460,8 +460,8 @@ pub fn count(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::choice::Wanted;
     use super::*;
-    use crate::commands::top::choice::Wanted;
     use clap::CommandFactory;
 
     fn top(line: &str) -> Result<TopArgs, Error> {
@@ -479,7 +479,7 @@ mod tests {
 
     #[test]
     fn the_default_view_has_the_defaults_of_top() {
-        let line = format!("topstat top {DEFAULT_TABLE}");
+        let line = format!("topstat top {}", resolve::DEFAULT_TABLE);
         let (parsed, made) = (top(&line).unwrap(), TopArgs::default_view());
         assert_eq!(format!("{parsed:?}"), format!("{made:?}"));
     }

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The rooms of the program, that is the modules of `lib.rs`: none depends on one that depends on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// All source files below a directory.
+fn sources(dir: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
+}
+
+/// Which rooms the files of each room name by `crate::ROOM`.
+fn uses() -> BTreeMap<String, BTreeSet<String>> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in sources(&src) {
+        let below = file.strip_prefix(&src).unwrap();
+        let room = below.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs").to_owned();
+        let text = fs::read_to_string(&file).unwrap();
+        let named = text.split("crate::").skip(1);
+        let named = named.filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next());
+        uses.entry(room.clone()).or_default().extend(named.filter(|name| *name != room).map(str::to_owned));
+    }
+    // They show what is in the rooms, and are none.
+    uses.remove("lib");
+    uses.remove("main");
+    let rooms: BTreeSet<String> = uses.keys().cloned().collect();
+    uses.values_mut().for_each(|used| used.retain(|name| rooms.contains(name)));
+    uses
+}
+
+#[test]
+fn no_room_depends_on_one_that_depends_on_it() {
+    let mut left = uses();
+    assert!(left["commands"].contains("daemon") && left["args"].contains("config"), "it finds who uses whom: {left:?}");
+    // Rooms that use none of those left are taken out, again and again: what stays are cycles, and what uses them.
+    while let Some(free) = left.iter().find(|(_, used)| used.is_empty()).map(|(room, _)| room.clone()) {
+        left.remove(&free);
+        left.values_mut().for_each(|used| {
+            used.remove(&free);
+        });
+    }
+    assert!(left.is_empty(), "these rooms depend on each other, or on such: {left:?}");
+}
