@@ -68,10 +68,15 @@ impl Measured {
         if time > 0.0 { self.cost_ns as f64 / time } else { 0.0 }
     }
 
-    /// The time of one run, where there were enough of them to tell.
+    /// The time of one run on average, where there were any.
     #[allow(clippy::cast_precision_loss)]
+    pub fn ns_per_run(&self) -> Option<f64> {
+        (self.runs > 0).then(|| self.cost_ns as f64 / self.runs as f64)
+    }
+
+    /// The same, where there were enough of them to tell.
     fn per_run(&self) -> Option<f64> {
-        (self.runs >= RUNS_ENOUGH && self.cost_ns > 0).then(|| self.cost_ns as f64 / self.runs as f64)
+        self.ns_per_run().filter(|_| self.runs >= RUNS_ENOUGH && self.cost_ns > 0)
     }
 }
 

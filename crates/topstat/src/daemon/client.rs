@@ -5,13 +5,12 @@
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
+use super::mount;
 use super::probe::{self, Answer};
 use super::statistics::Statistics;
 use super::tree::value::Setting;
 use super::tree::{File, Kind, Tree};
-use super::{Text, mount};
 use crate::backend::Backend;
 use crate::error::Error;
 
@@ -62,8 +61,7 @@ impl Client {
                 pins.display()
             )));
         }
-        let own: Text = Arc::new(|_| String::new());
-        Ok(Self::Pinned(Statistics::new(states, 1, own)))
+        Ok(Self::Pinned(Statistics::new(states, 1, None)))
     }
 
     /// The text of a file.

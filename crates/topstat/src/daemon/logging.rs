@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -119,8 +120,11 @@ impl Limit {
     }
 }
 
-/// Of what the tree refuses: anyone who may open it can cause as many as he likes.
-pub static REFUSALS: Limit = Limit::new(10, Duration::from_secs(60));
+/// Logs why somebody got an error from the tree, at most ten times a minute: whoever may open it can cause as many.
+pub fn refused(what: &str, file: &str, why: &str) {
+    static REFUSALS: Limit = Limit::new(10, Duration::from_secs(60));
+    REFUSALS.warn(format_args!("cannot {what} {}: {why}", Path::new("/").join(file).display()));
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `<root>/self` says, as text and as JSON: names and figures with their units, nothing that has to be asked for
-//! twice.
+//! What `<root>/self` says: one report, [`Own`], which is serialised as JSON and written as text.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Display;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use serde::Serialize;
-
-use topstat_kernel::{MOST_PATH_BYTES, Remembered};
+use topstat_kernel::{MOST_PATH_BYTES, Remembered, State, TableInfo};
+use topstat_model::typeset::escape;
 
 use super::budget::Level;
-use super::cost::Report;
+use super::cost::{Change, Report, Shown};
+use super::measure::{Measurement, Program};
 use super::tree::shares::{Pool, Shares};
 use super::workers::Workers;
 
@@ -37,6 +38,11 @@ impl Process {
         let fds = std::fs::read_dir("/proc/self/fd").map_or(0, |fds| fds.count().saturating_sub(1));
         Self { pid: std::process::id(), cpu_ns, rss_bytes, fds }
     }
+
+    #[allow(clippy::cast_precision_loss)] // a figure for people
+    fn cpu_ms(self) -> f64 {
+        self.cpu_ns as f64 / 1e6
+    }
 }
 
 /// Who uses the tree, and how much of it.
@@ -58,6 +64,12 @@ struct Used {
     root_most: usize,
     users: usize,
     users_most: usize,
+}
+
+impl Used {
+    fn all(self) -> usize {
+        self.root + self.users
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -123,7 +135,7 @@ pub struct Own {
     tree: Tree,
     paths: Paths,
     samples: Vec<Sample>,
-    measured: Option<Measured>,
+    measured: Option<Measurement>,
     error: Option<String>,
     budget: Option<Budget>,
 }
@@ -145,123 +157,40 @@ struct Table {
 }
 
 #[derive(Debug, Serialize)]
-struct Measured {
-    time: String,
-    seconds: f64,
-    cpus: u32,
-    runs: u64,
-    ns_per_run: Option<f64>,
-    /// What counting has added to each run; it is taken off already.
-    empty_run_ns: f64,
-    /// Of each CPU, on average.
-    share: f64,
-    programs: Vec<Program>,
-}
-
-#[derive(Debug, Serialize)]
-struct Program {
-    name: String,
-    id: u32,
-    hook: String,
-    runs: u64,
-    ns_per_run: Option<f64>,
-    share: f64,
-}
-
-#[derive(Debug, Serialize)]
 struct Budget {
     share: f64,
     level: usize,
     levels: usize,
     exhausted: bool,
-    changes: Vec<Change>,
-}
-
-#[derive(Debug, Serialize)]
-struct Change {
-    time: String,
-    from: usize,
-    to: usize,
-    share: f64,
+    changes: VecDeque<Change>,
 }
 
 impl Own {
-    /// All of it, of a process.
-    #[allow(clippy::cast_precision_loss)] // figures for people
+    /// All of it, at this moment.
     pub fn new(report: &Report<'_>, process: Process, tree: Tree, paths: Remembered) -> Self {
+        let Shown { measured, failed, budget, level, exhausted, changes } = report.shown.clone();
         let uptime_s = report.uptime.as_secs_f64();
-        let per_run = |cost_ns: u64, runs: u64| (runs > 0).then(|| cost_ns as f64 / runs as f64);
-        let measured = report.measured.as_ref().map(|window| {
-            let time = window.elapsed.as_nanos() as f64 * f64::from(window.cpus);
-            let programs = window.programs.iter().map(|(program, runs)| {
-                let cost_ns = window.cost_ns(runs);
-                Program {
-                    name: program.name.clone(),
-                    id: program.id,
-                    hook: program.hook.clone(),
-                    runs: runs.count,
-                    ns_per_run: per_run(cost_ns, runs.count),
-                    share: cost_ns as f64 / time,
-                }
-            });
-            let all = window.measured();
-            Measured {
-                time: rfc3339(window.at),
-                seconds: window.elapsed.as_secs_f64(),
-                cpus: window.cpus,
-                runs: all.runs,
-                ns_per_run: per_run(all.cost_ns, all.runs),
-                empty_run_ns: window.empty_run_ns,
-                share: all.share(),
-                programs: programs.collect(),
-            }
-        });
-        let samples = report.states.iter().flat_map(|state| {
-            state.samples().iter().map(|sample| {
-                let tables = sample.tables.iter().map(|table| {
-                    let settings = state.settings(table).ok();
-                    Table {
-                        table: table.name.clone(),
-                        unit: table.unit.name(),
-                        pushed: state.pushed(table).ok(),
-                        delay_ms: settings.map(|settings| settings.delay_ms),
-                        raised_ms: settings.map(|settings| settings.raised_ms),
-                    }
-                });
-                Sample { sample: sample.name.clone(), objects: state.objects(sample), tables: tables.collect() }
-            })
-        });
-        let budget = report.budget.map(|budget| Budget {
-            share: budget.fraction(),
-            level: report.level.number(),
-            levels: Level::LAST.number(),
-            exhausted: report.exhausted,
-            changes: report
-                .changes
-                .iter()
-                .map(|change| Change {
-                    time: rfc3339(change.at),
-                    from: change.from.number(),
-                    to: change.to.number(),
-                    share: change.share,
-                })
-                .collect(),
-        });
         Self {
             time: rfc3339(SystemTime::now()),
             version: env!("CARGO_PKG_VERSION"),
             process,
             since: rfc3339(report.since),
             uptime_s,
-            cpu_share: if uptime_s > 0.0 { process.cpu_ns as f64 / 1e9 / uptime_s } else { 0.0 },
-            map_bytes: report.measured.as_ref().map(|window| window.map_bytes),
-            object_bytes: report.measured.as_ref().map(|window| window.storage_bytes),
+            cpu_share: if uptime_s > 0.0 { process.cpu_ms() / 1e3 / uptime_s } else { 0.0 },
+            map_bytes: measured.as_ref().map(|measured| measured.map_bytes),
+            object_bytes: measured.as_ref().map(|measured| measured.object_bytes),
             tree,
             paths: Paths { entries: paths.entries, bytes: paths.bytes, most_bytes: MOST_PATH_BYTES },
-            samples: samples.collect(),
+            samples: report.states.iter().flat_map(|state| samples(&**state)).collect(),
             measured,
-            error: report.failed.clone(),
-            budget,
+            error: failed,
+            budget: budget.map(|budget| Budget {
+                share: budget.fraction(),
+                level: level.number(),
+                levels: Level::LAST.number(),
+                exhausted,
+                changes,
+            }),
         }
     }
 
@@ -273,105 +202,113 @@ impl Own {
     /// For eyes, and for awk: a name, a tab, a value; then lists, each with its columns' names.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let mut line = |name: &str, value: &dyn std::fmt::Display| {
-            // Writing to a text does not fail.
-            let _ = writeln!(text, "{name}\t{value}");
-        };
+        let mut line = |name: &str, value: &dyn Display| text += &format!("{name}\t{value}\n");
         line("time", &self.time);
         line("version", &self.version);
         line("pid", &self.process.pid);
         line("since", &self.since);
         line("uptime_s", &format_args!("{:.1}", self.uptime_s));
-        line("cpu_ms", &format_args!("{:.1}", Self::ms(self.process.cpu_ns)));
-        line("cpu_percent", &format_args!("{:.4}", self.cpu_share * 100.0));
+        line("cpu_ms", &format_args!("{:.1}", self.process.cpu_ms()));
+        line("cpu_percent", &percent(self.cpu_share));
         line("rss_bytes", &self.process.rss_bytes);
         line("fds", &self.process.fds);
-        line("map_bytes", &optional(self.map_bytes.as_ref()));
-        line("object_bytes", &optional(self.object_bytes.as_ref()));
-        let Tree { handles, text_bytes, waiting, working, .. } = &self.tree;
-        line("handles", &(handles.root + handles.users));
-        line("text_bytes", &(text_bytes.root + text_bytes.users));
-        line("reads_waiting", waiting);
-        line("reads_working", working);
+        line("map_bytes", &optional(self.map_bytes));
+        line("object_bytes", &optional(self.object_bytes));
+        line("handles", &self.tree.handles.all());
+        line("text_bytes", &self.tree.text_bytes.all());
+        line("reads_waiting", &self.tree.waiting);
+        line("reads_working", &self.tree.working);
         line("paths", &self.paths.entries);
         line("path_bytes", &self.paths.bytes);
         if let Some(error) = &self.error {
-            line("error", &topstat_model::typeset::escape(error));
+            line("error", &escape(error));
         }
-        match &self.measured {
-            None => line("measured", &"not yet: a second after the daemon began"),
-            Some(measured) => {
-                line("measured", &measured.time);
-                line("measured_s", &format_args!("{:.3}", measured.seconds));
-                line("measured_cpus", &measured.cpus);
-                line("runs", &measured.runs);
-                line("run_ns", &tenths(measured.ns_per_run));
-                line("share_percent", &format_args!("{:.4}", measured.share * 100.0));
-            }
+        if let Some(measured) = &self.measured {
+            line("measured", &measured.time);
+            line("measured_s", &format_args!("{:.3}", measured.seconds));
+            line("measured_cpus", &measured.cpus);
+            line("runs", &measured.runs);
+            line("run_ns", &tenths(measured.ns_per_run));
+            line("share_percent", &percent(measured.share));
+        } else {
+            line("measured", &"not yet: a second after the daemon began");
         }
-        match &self.budget {
-            None => line("budget", &"off"),
-            Some(budget) => {
-                line("budget_percent", &(budget.share * 100.0));
-                line("budget_level", &format_args!("{} of {}", budget.level, budget.levels));
-                line("budget_enough", &u8::from(!budget.exhausted));
-            }
+        if let Some(budget) = &self.budget {
+            line("budget_percent", &(budget.share * 100.0));
+            line("budget_level", &format_args!("{} of {}", budget.level, budget.levels));
+            line("budget_enough", &u8::from(!budget.exhausted));
+        } else {
+            line("budget", &"off");
         }
         self.lists(&mut text);
         text
     }
 
     fn lists(&self, text: &mut String) {
-        text.push_str("\nuid\thandles\ttext_bytes\tself_bytes\twaiting\tworking\n");
-        for User { uid, handles, text_bytes, self_bytes, waiting, working } in &self.tree.users {
-            let _ = writeln!(text, "{uid}\t{handles}\t{text_bytes}\t{self_bytes}\t{waiting}\t{working}");
-        }
-        text.push_str("\ntable\tobjects\tpushed\tunit\tdelay_ms\traised_ms\n");
-        for sample in &self.samples {
-            for table in &sample.tables {
-                let _ = writeln!(
-                    text,
-                    "{}/{}\t{}\t{}\t{}\t{}\t{}",
-                    sample.sample,
-                    table.table,
-                    sample.objects,
-                    optional(table.pushed.as_ref()),
-                    table.unit,
-                    optional(table.delay_ms.as_ref()),
-                    optional(table.raised_ms.as_ref()),
-                );
-            }
-        }
+        let mut list = |columns: &str, rows: &mut dyn Iterator<Item = String>| {
+            *text += &format!("\n{columns}\n");
+            rows.for_each(|row| *text += &format!("{row}\n"));
+        };
+        let user = |User { uid, handles, text_bytes, self_bytes, waiting, working }: &User| {
+            format!("{uid}\t{handles}\t{text_bytes}\t{self_bytes}\t{waiting}\t{working}")
+        };
+        list("uid\thandles\ttext_bytes\tself_bytes\twaiting\tworking", &mut self.tree.users.iter().map(user));
+        let table = |sample: &Sample, table: &Table| {
+            let [pushed, delay, raised] =
+                [table.pushed, table.delay_ms.map(u64::from), table.raised_ms.map(u64::from)].map(optional);
+            format!(
+                "{}/{}\t{}\t{pushed}\t{}\t{delay}\t{raised}",
+                sample.sample, table.table, sample.objects, table.unit
+            )
+        };
+        let tables = self.samples.iter().flat_map(|sample| sample.tables.iter().map(move |of| table(sample, of)));
+        list("table\tobjects\tpushed\tunit\tdelay_ms\traised_ms", &mut { tables });
         if let Some(measured) = &self.measured {
-            text.push_str("\nprogram\tid\thook\truns\trun_ns\tshare_percent\n");
-            for program in &measured.programs {
-                let Program { name, id, hook, runs, ns_per_run, share } = program;
-                let _ = writeln!(text, "{name}\t{id}\t{hook}\t{runs}\t{}\t{:.4}", tenths(*ns_per_run), share * 100.0);
-            }
+            let program = |Program { name, id, hook, runs, ns_per_run, share }: &Program| {
+                format!("{name}\t{id}\t{hook}\t{runs}\t{}\t{}", tenths(*ns_per_run), percent(*share))
+            };
+            list("program\tid\thook\truns\trun_ns\tshare_percent", &mut measured.programs.iter().map(program));
         }
         if let Some(budget) = self.budget.as_ref().filter(|budget| !budget.changes.is_empty()) {
-            text.push_str("\nchanged\tfrom_level\tto_level\tshare_percent\n");
-            for Change { time, from, to, share } in &budget.changes {
-                let _ = writeln!(text, "{time}\t{from}\t{to}\t{:.4}", share * 100.0);
-            }
+            let change =
+                |Change { time, from, to, share }: &Change| format!("{time}\t{from}\t{to}\t{}", percent(*share));
+            list("changed\tfrom_level\tto_level\tshare_percent", &mut budget.changes.iter().map(change));
         }
-    }
-
-    #[allow(clippy::cast_precision_loss)]
-    fn ms(ns: u64) -> f64 {
-        ns as f64 / 1e6
     }
 }
 
-fn optional(value: Option<&impl ToString>) -> String {
-    value.map_or_else(|| "-".to_owned(), ToString::to_string)
+/// What `self` says of the samples of a state.
+fn samples(state: &dyn State) -> impl Iterator<Item = Sample> {
+    state.samples().iter().map(move |sample| {
+        let table = |table: &Arc<TableInfo>| {
+            let settings = state.settings(table).ok();
+            Table {
+                table: table.name.clone(),
+                unit: table.unit.name(),
+                pushed: state.pushed(table).ok(),
+                delay_ms: settings.map(|settings| settings.delay_ms),
+                raised_ms: settings.map(|settings| settings.raised_ms),
+            }
+        };
+        let tables = sample.tables.iter().map(table).collect();
+        Sample { sample: sample.name.clone(), objects: state.objects(sample), tables }
+    })
+}
+
+fn optional(value: Option<u64>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 fn tenths(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"))
 }
 
-fn rfc3339(time: SystemTime) -> String {
+fn percent(share: f64) -> String {
+    format!("{:.4}", share * 100.0)
+}
+
+/// A time as the documents have it.
+pub fn rfc3339(time: SystemTime) -> String {
     humantime::format_rfc3339_millis(time).to_string()
 }
 
@@ -379,7 +316,7 @@ fn rfc3339(time: SystemTime) -> String {
 mod tests {
     use super::*;
     use crate::config::Share;
-    use crate::daemon::cost;
+    use crate::daemon::measure::tests::second;
     use std::time::{Duration, UNIX_EPOCH};
 
     const PROCESS: Process = Process { pid: 42, cpu_ns: 12_500_000, rss_bytes: 7_000_000, fds: 62 };
@@ -390,17 +327,16 @@ mod tests {
 
     fn own(measured: bool, budget: Option<&str>) -> Own {
         let level = Level::of_delay(20, 1000);
-        let report = Report {
-            states: &[],
-            since: at(0),
-            uptime: Duration::from_secs(100),
-            measured: measured.then(|| cost::tests::window(at(60))),
+        let change = Change { time: rfc3339(at(61)), from: 1, to: level.number(), share: 0.0123 };
+        let shown = Shown {
+            measured: measured.then(|| second(at(60))),
             failed: None,
             budget: budget.and_then(|text| Share::budget(text).unwrap()),
             level,
             exhausted: false,
-            changes: vec![cost::Change { at: at(61), from: Level::of_delay(10, 1000), to: level, share: 0.0123 }],
+            changes: [change].into(),
         };
+        let report = Report { states: &[], since: at(0), uptime: Duration::from_secs(100), shown };
         let user = User { uid: 1000, handles: 3, text_bytes: 50_000, self_bytes: 0, waiting: 2, working: 1 };
         let tree = Tree {
             handles: Used { root: 1, root_most: 10, users: 3, users_most: 20 },

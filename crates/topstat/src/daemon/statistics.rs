@@ -7,19 +7,19 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use topstat_kernel::{Error, SampleInfo, Source, State, TableInfo, TableSettings, update_all};
 use topstat_model::{dump, json, stat};
 
-use super::Text;
+use super::logging;
+use super::own::Own;
 use super::tree::fuse::{Failure, Store};
 use super::tree::value::Setting;
 use super::tree::{File, Kind, Place};
-use crate::args::ListFormat;
 
 /// The states of all families that are loaded.
 pub struct Statistics {
     families: Vec<Serving>,
     /// Which family a sample is of.
     family_of: HashMap<String, usize>,
-    /// What `self` says.
-    own: Text,
+    /// What makes the report of `self`, in a daemon.
+    own: Option<OwnReport>,
 }
 
 /// A family: its state, and who reads it.
@@ -30,7 +30,7 @@ struct Serving {
 
 impl Statistics {
     /// Those of these states, which at most so many read at once.
-    pub fn new(states: Vec<Arc<dyn State>>, readers: usize, own: Text) -> Self {
+    pub fn new(states: Vec<Arc<dyn State>>, readers: usize, own: Option<OwnReport>) -> Self {
         let serving = |state| Serving { state, readers: Readers::new(readers) };
         let families: Vec<_> = states.into_iter().map(serving).collect();
         let named = |(index, serving): (usize, &Serving)| {
@@ -142,6 +142,10 @@ impl Statistics {
         Ok(())
     }
 
+    fn own(&self, file: &File) -> Result<Own, Error> {
+        self.own.as_ref().map(|own| own()).ok_or_else(|| Error::NotLoaded(file.path()))
+    }
+
     /// The text of a file, as of now.
     ///
     /// # Errors
@@ -169,13 +173,16 @@ impl Statistics {
                 let found = self.serving(table)?.with_reader(|source| source.dump(table))?;
                 Ok(written(&mut |text| dump::write(&found, text)))
             }
-            (Kind::Own, _) => Ok((self.own)(ListFormat::Text).into_bytes()),
-            (Kind::OwnJson, _) => Ok((self.own)(ListFormat::Json).into_bytes()),
+            (Kind::Own, _) => Ok(self.own(file)?.text().into_bytes()),
+            (Kind::OwnJson, _) => Ok(self.own(file)?.json().into_bytes()),
             // The tree has these below tables only.
             (Kind::Type | Kind::Stat | Kind::Json | Kind::Dump, _) => Err(Error::NotLoaded(file.path())),
         }
     }
 }
+
+/// What makes the report that `self` is. It takes a millisecond or so.
+pub type OwnReport = Arc<dyn Fn() -> Own + Send + Sync>;
 
 impl Store for Statistics {
     fn read(&self, file: &File) -> Result<Vec<u8>, Failure> {
@@ -187,7 +194,7 @@ impl Store for Statistics {
     }
 
     fn refused(&self, what: &str, file: &str, why: &str) {
-        super::refused(what, file, why);
+        logging::refused(what, file, why);
     }
 }
 

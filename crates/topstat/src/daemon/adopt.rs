@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the daemon begins with: the state of each family, found pinned or newly loaded.
+
+use std::sync::Arc;
+
+use topstat_kernel::State;
+use topstat_kernel::pinned::Adopted;
+
+use super::{Settings, apply};
+use crate::backend::Backend;
+use crate::error::Error;
+
+/// The states of all families: those pinned, or newly loaded ones. A family that can't be loaded is left out.
+///
+/// # Errors
+///
+/// When there is none, why the last could not be loaded.
+pub fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn State>>, Error> {
+    let mut states = Vec::new();
+    let mut failed = None;
+    // What has no tables is loaded by whoever looks at it, and never pinned.
+    for family in topstat_kernel::families().iter().filter(|family| !family.samples.is_empty()) {
+        if !settings.config.wants(&family.samples) {
+            log::info!("{}: not loaded, for the configuration has all its samples off", family.name);
+            continue;
+        }
+        let name = &family.name;
+        if let Some(less) = family.less() {
+            log::warn!("{name}: {less}");
+        }
+        let options = apply::options(&settings.config, &family.samples);
+        match backend.adopt(&settings.pins, family, &family.tables(), &options) {
+            Ok((state, how)) => {
+                match how {
+                    Adopted::Loaded => log::info!("{name}: loaded"),
+                    Adopted::Found => log::info!("{name}: found pinned, and adopted"),
+                    Adopted::Upgraded => log::info!("{name}: found pinned, and its programs replaced"),
+                }
+                for note in topstat_kernel::pinned::kept(state.as_ref(), &options) {
+                    log::warn!("{name}: {note}");
+                }
+                for program in state.programs() {
+                    log::info!("{name}: program {} ({}) at {}", program.name, program.id, program.hook);
+                }
+                states.push(state);
+            }
+            Err(error) => {
+                // What the administrator has not switched on need not be there.
+                let level = match error {
+                    topstat_kernel::Error::SwitchedOff { .. } => log::Level::Info,
+                    _ => log::Level::Error,
+                };
+                log::log!(level, "{name}: {error}");
+                failed = Some(error);
+            }
+        }
+    }
+    match (states.is_empty(), failed) {
+        (true, Some(error)) => Err(error.into()),
+        _ => Ok(states),
+    }
+}
