@@ -2,8 +2,7 @@
 //! The configuration of the daemon: a TOML file, read whole and judged whole, so that all that is wrong with it is said
 //! at once, each with its line, what was found, what is allowed, and what may have been meant.
 //!
-//! What the file names is the administrator's word: it is set when the daemon starts, on state that it adopts too, and
-//! on SIGHUP. What it does not name stays as it was set by `topstat set` or through the tree.
+//! What the file names is set when the daemon starts, also on state that it adopts, and on SIGHUP. What it does not name stays as it was set by `topstat set` or through the tree.
 
 mod document;
 mod level;
@@ -46,7 +45,7 @@ pub struct Config {
     pub group: Option<u32>,
     /// What is logged.
     pub log_level: Option<Level>,
-    /// The share of one CPU, per CPU, that the observers may cost.
+    /// The share of each CPU that the programs may take, on average.
     pub overhead_budget: Option<Share>,
     /// Rows of every table.
     top: Option<u32>,

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-/// A share of one CPU's time, per CPU, in millionths.
+/// A share of the time of each CPU, on average over all of them, in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Share(u32);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the observers may cost, and how `delay` is raised and lowered to keep them there. Logic alone: what is measured
-//! comes in, a level comes out. `cost` measures, and sets.
+//! comes in, a level comes out. `keeper` measures, and sets delays.
 //!
 //! The cost is that of the pushes: it grows with the load and falls with the delay, by how much nobody knows before it
 //! is tried. So one level is tried at a time, and what it brought is remembered as a ratio of costs per run, which
@@ -82,10 +82,11 @@ impl Measured {
 
 /// Fewer runs are too few for a ratio: one cache miss too many would change it.
 const RUNS_ENOUGH: u64 = 100;
-/// Between two levels of which one was not tried yet: that a lower one costs no more is found out soon if it is not so,
-/// and then known; to assume more could keep delays raised for good that need not be.
+/// The ratio of two levels, one of which was not tried yet: the lower one is assumed to cost no more. If that is wrong it
+/// is found out when the lower one is tried, and known from then on. A larger ratio could keep delays raised without need
+/// for ever.
 const RATIO_ASSUMED: f64 = 1.0;
-/// A ratio above it is a fault of measurement.
+/// A larger ratio is a fault of measurement.
 const RATIO_MOST: f64 = 1000.0;
 /// The part of the budget that a lower level may be expected to use. The rest is for what was measured wrongly: with an
 /// error of 5% on either side a level that costs more than the budget is still expected above this part of it.

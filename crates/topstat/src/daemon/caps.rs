@@ -11,7 +11,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabiliti
 /// A capability, its name, and what it is for.
 type Needed = (CapabilitySet, &'static str, &'static str);
 
-/// What is needed all the time. Found out by leaving out each.
+/// What is needed all the time. That each of them is was found out by leaving it out.
 pub const SERVING: [Needed; 3] = [
     (CapabilitySet::BPF, "CAP_BPF", "each reader has programs of its own"),
     (CapabilitySet::PERFMON, "CAP_PERFMON", "they read kernel memory"),

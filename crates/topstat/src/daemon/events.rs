@@ -68,7 +68,7 @@ impl Events {
     }
 
     /// Waits until something happens; until the deadline, if there is one. What happened between two waits ends the
-    /// next one. To stop comes first, and is not forgotten.
+    /// next one. A signal to stop comes before all else, and every later wait gives it again.
     ///
     /// # Errors
     ///

@@ -37,11 +37,11 @@ mod abi {
     pub const FLAGS2_REQUEST_TIMEOUT: u32 = 1 << (42 - 32);
 }
 
-/// Agrees with the kernel, which has mounted this device, on how to go on.
+/// Answers the first request of the kernel, which has mounted a tree from this device.
 ///
 /// # Errors
 ///
-/// When the kernel speaks another language, or hangs up.
+/// When the kernel's FUSE is of another major version, or the device can't be read or written.
 pub fn session(tree: TreeFs, device: OwnedFd, config: Config) -> io::Result<Session<TreeFs>> {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let mut buffer = [0; BUFFER];

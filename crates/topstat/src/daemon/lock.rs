@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One daemon at a time: a file with the daemon's pid, locked for as long as it runs. The lock counts, not the file; one
-//! that a killed daemon has left behind means nothing.
+//! One daemon at a time: a file with the daemon's pid, locked for as long as it runs. The lock counts, not the file:
+//! a file that a killed daemon has left behind keeps nobody away.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};

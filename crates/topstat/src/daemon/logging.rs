@@ -76,7 +76,8 @@ fn line(level: log::Level, text: &str, journal: bool, time: SystemTime) -> Strin
     text.lines().map(written).collect()
 }
 
-/// Keeps what others cause (bad writes, say) from filling the log: so many in a while, then a count.
+/// Keeps messages that others cause (by bad writes, say) from filling the log: within a time so many are written, and the
+/// others are counted.
 pub struct Limit {
     most: u32,
     within: Duration,
@@ -91,7 +92,7 @@ struct State {
 }
 
 impl Limit {
-    /// At most so many within that time.
+    /// Lets so many pass within that time.
     pub const fn new(most: u32, within: Duration) -> Self {
         Self { most, within, state: Mutex::new(State { begun: None, passed: 0, held: 0 }) }
     }

@@ -120,9 +120,9 @@ fn serve(settings: &Settings, states: &[Arc<dyn State>], point: Point, events: &
     let mut config = settings.config.clone();
     let (cost, keeper) = Cost::new(states.to_vec(), config.overhead_budget);
     let pulse = Arc::new(Pulse::default());
-    let statistics = service(states, &cost, &pulse)?;
+    let service = service(states, &cost, &pulse)?;
     let samples = states.iter().flat_map(|state| state.samples()).cloned().collect();
-    let mut tree = Served::start(point, settings, samples, statistics, events)?;
+    let mut tree = Served::start(point, settings, samples, service, events)?;
     let keeper = keeper.start().map_err(system("start threads"))?;
     let mut notify = Notify::new(Instant::now());
     // Without a watchdog nobody wants to know.

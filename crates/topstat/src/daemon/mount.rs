@@ -32,8 +32,8 @@ const DEVICE: &str = "/dev/fuse";
 /// Threads that take requests off the kernel: one that answers while another waits for the next.
 const REQUEST_THREADS: usize = 2;
 
-/// How many dead trees may lie on top of each other. There is one for each daemon that was killed and whose successor
-/// could not take it away; more than a few are nobody's accident.
+/// The most dead trees that are taken away, where they lie on top of each other. A daemon that was killed leaves one, and
+/// the next daemon takes it away. So many can only have been put there on purpose.
 const MOST_STALE: usize = 16;
 
 /// How long to wait, at the end, for those who have files of the tree open.
@@ -69,7 +69,7 @@ pub struct Mounted {
     at: PathBuf,
     /// The number that the kernel has given to the mounted file system: what tells it from one mounted over it.
     device: String,
-    /// The directory was made by this.
+    /// The daemon has made the directory, and removes it when it is not needed any more.
     created: bool,
     ended: Receiver<()>,
     over: bool,
@@ -79,7 +79,7 @@ pub struct Mounted {
 #[derive(Debug)]
 pub struct Point {
     at: PathBuf,
-    /// The directory was made by this.
+    /// The daemon has made the directory, and removes it when it is not needed any more.
     created: bool,
     /// How many dead trees were taken away.
     pub stale: usize,
@@ -174,7 +174,7 @@ impl Mounted {
 
     /// Whether it is mounted, even if something else was mounted over it.
     pub fn is_there(&self) -> bool {
-        // Where that can't be told it is not mounted once more.
+        // Where mounts can't be listed it counts as mounted: it must not be mounted twice.
         mounts(&self.at).map_or(true, |mounts| mounts.iter().any(|mount| mount.majmin == self.device))
     }
 }
@@ -195,7 +195,8 @@ impl Drop for Mounted {
     }
 }
 
-/// Whether a tree is mounted there, dead or alive. Asks nobody who might not answer.
+/// Whether a tree is mounted there, dead or alive. Looks at the list of mounts and not at the tree, which might not
+/// answer.
 pub fn is_tree(at: &Path) -> bool {
     real(at).and_then(|at| top_mount(&at)).is_ok_and(|mount| mount.is_some_and(|mount| mount.fs_type == FS_TYPE))
 }

@@ -19,7 +19,7 @@ struct Watchdog {
     /// How often to say that the daemon is alive: half of what it is given, as sd_watchdog_enabled(3) advises.
     every: Duration,
     next: Instant,
-    /// Not all was well the last time, and was said.
+    /// A thread was stuck the last time, and the log has it.
     stuck: bool,
 }
 
@@ -53,9 +53,9 @@ impl Notify {
         self.watchdog.as_ref().map(|watchdog| watchdog.next)
     }
 
-    /// Tells systemd that all is well, if it is time and no thread that serves has been at one piece of work since the
-    /// last time but one; if one has, systemd kills the daemon when it has heard nothing for long enough, and starts it
-    /// anew. Says whether it was time.
+    /// Tells systemd that all is well, if it is time, and if no thread that serves has been at one piece of work for as long
+    /// as from one such time to the next. systemd kills a daemon from which it has heard nothing for long enough, and
+    /// starts it anew. Says whether it was time.
     pub fn alive(&mut self, now: Instant, pulse: &Pulse) -> bool {
         let Some(watchdog) = self.watchdog.as_mut().filter(|watchdog| now >= watchdog.next) else { return false };
         watchdog.next = now + watchdog.every;

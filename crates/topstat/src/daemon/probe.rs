@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Asks a tree whether anybody answers, without being held up by it.
 //!
-//! Whoever asks a FUSE file system whose process is stopped waits, and where that process has taken the request already,
-//! nothing ends the wait, not even SIGKILL. A process can't end while one of its threads waits so. Therefore a child
-//! asks: it keeps nothing open, and nobody has to wait for its end.
+//! A program that asks a FUSE file system whose daemon is stopped has to wait. Where the daemon has taken the request
+//! already, nothing ends that wait, not even SIGKILL; and a process can't end while one of its threads waits like that.
+//! Therefore a child process asks: it keeps nothing open, and nobody has to wait for its end.
 
 use std::ffi::CString;
 use std::io;
@@ -19,21 +19,21 @@ use rustix::pipe::{PipeFlags, pipe_with};
 /// How long a tree may take to answer: a thousand times as long as one takes on a busy host.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What became of the question.
+/// What a tree has answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// There is one, if only that asking is not allowed.
+    /// Anything, if only that asking is not allowed.
     Alive,
     /// The process behind it is no more, or the kernel has ended the connection to it.
     Dead,
-    /// There is none within [`PATIENCE`].
+    /// Nothing within [`PATIENCE`].
     None,
 }
 
 const ALIVE: u8 = 0;
 const DEAD: u8 = 1;
 
-/// Asks.
+/// Asks the tree at a path.
 ///
 /// # Errors
 ///

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether all threads that serve make progress: what the watchdog is fed by.
+//! Whether all threads that serve make progress. The watchdog is fed only while they do.
 //!
 //! Each thread that answers requests or takes snapshots has a [`Beat`], which says since when it has been at one piece of
-//! work; one that waits for work is well. So have the queues of work, where nobody takes what is in them. And an [`Echo`], a thread of its own, asks the daemon's own tree something, as
-//! any user would: so the way through the kernel is known to be open, too.
+//! work. A thread that waits for work is well. A queue of work has a beat, too: it says since when something in the queue
+//! could begin that no thread has taken. And an [`Echo`], a thread of its own, asks the daemon's own tree something, as any
+//! user would: so the way through the kernel is known to be open.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,16 +19,16 @@ use super::caps;
 #[derive(Debug)]
 pub struct Pulse {
     begun: Instant,
-    /// Those that have ended are forgotten.
+    /// The beat of a thread that has ended is removed.
     threads: Mutex<Vec<Weak<Beat>>>,
 }
 
-/// One of them.
+/// What one thread is at.
 #[derive(Debug)]
 pub struct Beat {
     name: String,
     begun: Instant,
-    /// When it began what it is at, in ms since `begun`, and one more; 0: it waits for work.
+    /// When the thread began its piece of work: the milliseconds since `begun`, plus 1. 0 while it waits for work.
     since: AtomicU64,
 }
 
@@ -67,7 +68,7 @@ impl Beat {
         Working(Arc::clone(self))
     }
 
-    /// The same for what is no thread: it waits for one from now on, or for nothing any more.
+    /// The same for a queue: something in it waits for a thread from now on, or nothing does any more.
     pub fn waits(&self, waits: bool) {
         self.since.store(if waits { self.now() + 1 } else { 0 }, Ordering::Relaxed);
     }
@@ -98,7 +99,7 @@ impl Drop for Working {
 pub struct Echo(SyncSender<()>);
 
 impl Echo {
-    /// Starts it, for the tree at this path. While nothing is mounted there it is told of the directory, which is well.
+    /// Starts it, for the tree at this path. While no tree is mounted there the directory answers, which is as good.
     ///
     /// # Errors
     ///
@@ -114,7 +115,7 @@ impl Echo {
             }
             while asks.recv() == Ok(()) {
                 let _working = beat.working();
-                // Whatever it is told, it was told something.
+                // Any answer will do, an error too.
                 let _ = rustix::fs::statfs(&at);
             }
         })?;

@@ -29,7 +29,7 @@ struct Serving {
 }
 
 impl Statistics {
-    /// Those of these states, which at most so many read at once.
+    /// The statistics of these states. At most so many threads read each of them at once.
     pub fn new(states: Vec<Arc<dyn State>>, readers: usize, own: Option<OwnReport>) -> Self {
         let serving = |state| Serving { state, readers: Readers::new(readers) };
         let families: Vec<_> = states.into_iter().map(serving).collect();
@@ -100,8 +100,8 @@ impl Statistics {
         Ok(vec![Arc::clone(&self.families[*index].state)])
     }
 
-    /// What this setting is. A switch that is not the same in all tables, as it can be only where somebody has changed
-    /// them from outside, is off.
+    /// What this setting is. A switch of a sample or of the root that differs between tables is off: that can be only where
+    /// somebody has written to the maps by other means.
     fn get(&self, place: &Place, setting: Setting) -> Result<u32, Error> {
         let mut all = None;
         for table in self.tables(place) {
@@ -271,12 +271,12 @@ impl Lent<'_> {
         &mut **self.source.as_mut().expect("it is there until it is given back")
     }
 
-    /// Dropping it instead makes room for another one.
+    /// Gives it back. A reader that is dropped without makes room for a new one.
     fn give_back(mut self) {
         let source = self.source.take();
         let mut pool = self.from.pool.lock().unwrap_or_else(PoisonError::into_inner);
         pool.idle.extend(source);
-        // Dropping this counts one less.
+        // The drop of this subtracts one.
         pool.made += 1;
     }
 }

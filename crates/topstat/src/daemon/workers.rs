@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Threads that do what may take a while, while others answer what is quick.
+//! Threads for work that may take a while, so that the threads that take requests do only what is quick.
 //!
-//! What is to be done comes from users, who may ask for as much as they like. None of them can hold up another:
+//! Work comes from users, who may ask for as much as they like. No user can hold up another:
 //!
-//! - **Q1** users who have something waiting are served in turn, one piece of work each.
-//! - **Q2** of what a user has waiting, lines (open files) are served in turn, and of a line one piece of work at a time,
-//!   in the order in which it came.
-//! - **Q3** a user other than root has at most all threads but one at work, where there are several: another user waits
-//!   for what is left of a piece of work at most.
-//! - **Q4** a user has at most [`MOST_WAITING`] pieces waiting, and each waits for [`PATIENCE`] at most; the others are
-//!   told that they were [`Refused`], and not done.
+//! - **Q1** users of whom work is waiting are served in turn, one piece of work each.
+//! - **Q2** a user's work waits in lines, one for each open file. The lines are served in turn. Of a line, one piece of work
+//!   is done at a time, in the order in which it came.
+//! - **Q3** where there are several threads, a user other than root keeps at most all but one of them at work. So another
+//!   user waits at most for the end of a piece of work that has begun.
+//! - **Q4** of a user, at most [`MOST_WAITING`] pieces of work wait, and each for [`PATIENCE`] at most. Any other is
+//!   [`Refused`]: it is told so, and not done.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,14 +18,14 @@ use std::{fmt, io, thread};
 
 use super::pulse::{Beat, Pulse};
 
-/// See Q4. More than any tool asks for at once; a thread that reads waits with one.
+/// See Q4. A thread of a tool that reads has one piece waiting, and no tool has as many threads.
 const MOST_WAITING: usize = 1024;
 /// See Q4. Less than the time after which the kernel takes the daemon for dead.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Users that are told of by name: those with the most.
+/// How many users are listed: those with the most work waiting.
 const MOST_LISTED: usize = 16;
 
-/// What is to be done, or what to do instead where that was refused.
+/// A piece of work. It is called once, with the reason if it was refused.
 type Work = Box<dyn FnOnce(Result<(), Refused>) + Send>;
 
 /// Why something is not done.
@@ -59,7 +59,7 @@ struct Shared {
     untaken: Arc<Beat>,
 }
 
-/// What waits, and who is at work.
+/// The work that waits, and of which users some has begun.
 #[derive(Default)]
 struct Queue {
     users: HashMap<u32, User>,

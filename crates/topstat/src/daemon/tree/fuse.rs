@@ -6,7 +6,8 @@
 //! [`Workers`], for users in turn; and what is set is set by one of its own, since it may have to wait until another
 //! process has set something, or a table was ordered again: neither holds up anything else.
 //!
-//! A file is its opener's: who that was pays for it, and waits for it, whoever has it read.
+//! An open file belongs to the user who has opened it, whichever process reads it: its text is taken from that user's share,
+//! and its reads wait in that user's turn.
 
 use std::cell::OnceCell;
 use std::ffi::OsStr;
@@ -99,13 +100,14 @@ pub struct TreeFs {
     begun: SystemTime,
 }
 
-/// What workers need, too.
+/// What request threads and workers share.
 struct Shared {
     service: Arc<Service>,
     handles: Handles,
 }
 
-/// What is set is set in the order in which it was written, whoever wrote it: only root can.
+/// The user and the line in which all writes wait. So settings are set in the order in which they were written, whichever
+/// file and process that was: only root may write.
 const SETTER: (u32, u64) = (0, 0);
 
 impl Shared {
@@ -136,7 +138,7 @@ impl Shared {
         })
     }
 
-    /// What has waited for the file to be closed.
+    /// The value that has waited for the file to be closed.
     fn close(handle: &Handle, file: &File) -> Option<(Setting, u32)> {
         let value = handle.writing().close()?;
         match file.kind {
@@ -162,7 +164,7 @@ impl TreeFs {
         Self { shared: Arc::new(Shared { service, handles }), tree, group, begun: SystemTime::now() }
     }
 
-    /// To be held by a thread that fuser calls, as long as it is at a request.
+    /// A thread that fuser calls keeps what this gives as long as it is at a request.
     fn working(&self) -> Working {
         thread_local! {
             static BEAT: OnceCell<Arc<Beat>> = const { OnceCell::new() };
@@ -343,7 +345,7 @@ impl Filesystem for TreeFs {
         // A line of its own, for reads of a file that is open wait for each other: they would take one worker each.
         self.shared.service.readers.run(handle.uid(), number.0, move |turn| match turn {
             Ok(()) => shared.read(&handle, &file, offset, size, reply),
-            // Perhaps by a request thread, which must not wait for the handle.
+            // This may be a request thread, which must not wait for the handle.
             Err(refused) => reply.error(shared.failed("read", &file, &refused.into())),
         });
     }

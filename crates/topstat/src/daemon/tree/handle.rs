@@ -55,7 +55,7 @@ pub struct Reading {
     begun: bool,
 }
 
-/// A text that is kept, and what pays for it.
+/// A text that is kept, and the share that it takes.
 #[derive(Debug)]
 struct Text {
     bytes: Bytes,
@@ -86,7 +86,7 @@ impl Bytes {
     }
 }
 
-/// Who pays for the texts of a handle.
+/// The user from whose share the texts of a handle are taken.
 #[derive(Clone, Debug)]
 pub struct Payer {
     shares: Arc<Shares>,
@@ -129,7 +129,7 @@ impl Reading {
     ) -> Result<&[u8], E> {
         if !self.keeps(offset) {
             let bytes = make()?;
-            // First, so that nobody pays for two.
+            // The old text goes first, so that the handle never pays for two.
             self.text = None;
             self.text = Some(payer.keep(bytes)?);
         }
@@ -325,7 +325,7 @@ impl Handles {
     }
 }
 
-/// Whoever panicked with the lock held has left nothing half done: every change here is a single assignment.
+/// A thread that panicked with the lock held has left nothing half done: every change here is a single assignment.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What open files may take of the daemon's memory, each user's for itself.
+//! What open files may take of the daemon's memory, counted by user.
 //!
-//! Whoever may read the tree may open files and not read on, under as many uids as a user namespace gives him. None of
-//! that may keep others, least of all root, from reading. So of each [`Pool`]:
+//! A user who may read the tree may open files and not read on, under as many uids as a user namespace has. That must not
+//! keep others, least of all root, from reading. So of each [`Pool`]:
 //!
 //! - **S1** all that is taken together is at most `root` + `users`, what the pool was made with.
 //! - **S2** `root` is for uid 0 alone.
@@ -20,7 +20,7 @@ const FRACTION: usize = 8;
 /// Text that is kept, in bytes. A snapshot of 128 rows on a few CPUs has some 50 KB: a uid may keep a hundred of them, and
 /// two where 32 others keep all they can.
 const TEXTS: Most = Most { root: 16 << 20, users: 48 << 20 };
-/// The same for `self`, which has some 5 KB. Apart, so that whoever is given no more can see why.
+/// The same for `self`, which has some 5 KB. It is a pool of its own, so that a user who gets no more text can see why.
 const OWN: Most = Most { root: 1 << 20, users: 3 << 20 };
 /// Open files. Each takes some 300 bytes beside its text, so all of them some 6 MB. A uid may have 1,820.
 const HANDLES: Most = Most { root: 4096, users: 16_384 };
@@ -34,10 +34,10 @@ pub struct Most {
     pub users: usize,
 }
 
-/// Something that there is so much of, in parts by uid.
+/// An amount of bytes or files, of which each uid may take a part.
 #[derive(Debug)]
 pub struct Pool {
-    /// How it is called, with its unit.
+    /// What it is an amount of.
     what: &'static str,
     most: Most,
     taken: Mutex<Taken>,
