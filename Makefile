@@ -76,10 +76,10 @@ fresh: ## The first two commands of a newcomer, on a bare Debian 12; FRESH='12 1
 	@$(AS_ROOT) env $(foreach name,$(FRESH_KEEPS),$(if $($(name)),$(name)='$($(name))')) scripts/fresh $(FRESH)
 
 .PHONY: lint
-lint: lint-format lint-rust lint-shell lint-lints ## Check the formatting, and what clippy and shellcheck have to say
+lint: lint-format lint-rust lint-shell lint-kernel lint-lints ## Check the formatting, what clippy and shellcheck say, and that logic.h are kernel C
 
-.PHONY: lint-format lint-rust lint-shell lint-lints
-lint-format lint-rust lint-shell lint-lints: lint-setup
+.PHONY: lint-format lint-rust lint-shell lint-kernel lint-lints
+lint-format lint-rust lint-shell lint-kernel lint-lints: lint-setup
 # All files, not what cargo knows of: `cargo fmt` does not see the modules that a build script names.
 lint-format:
 	@find . \( -name target -o -name .cache \) -prune -o -name '*.rs' -print0 | xargs -0 rustfmt --check
@@ -87,6 +87,9 @@ lint-rust:
 	$(CARGO) clippy --workspace --all-targets --locked $(CARGOFLAGS) -- -D warnings
 lint-shell:
 	@shellcheck $(SHELL_SCRIPTS)
+# Observers are to run in a kernel module, too.
+lint-kernel:
+	@tests/lint/kernel-c
 lint-lints:
 	@tests/lint/sees-every-file
 

@@ -3,7 +3,7 @@
  * What an observer needs of the host that it runs on. Three hosts are known, and only their headers
  * know which one it is: eBPF (host_bpf.h), a kernel module (host_kmod.h), and user space, for tests
  * (host_user.h). A family's logic.h is written with this header and obs.h alone, so it is the same
- * source on each of them.
+ * source on each of them; `make lint` compiles it as kernel C.
  *
  * State, once for a family:
  *

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The host is a kernel module. Observers run at tracepoints: with preemption off, in any context but NMI,
+ * and so inside of an RCU read section.
+ */
+#ifndef TOPSTAT_HOST_KMOD_H
+#define TOPSTAT_HOST_KMOD_H
+
+#include <linux/hashtable.h>
+#include <linux/jiffies.h>
+#include <linux/slab.h>
+#include <linux/smp.h>
+#include <linux/spinlock.h>
+#include <linux/timekeeping.h>
+#include <linux/vmalloc.h>
+#include "observe/kernel.h"
+#include "topstat/section.h"
+#include "topstat/spread.h"
+#include "observe/process.h"
+
+/* All CPUs' banks are in one piece of memory, which host_banks_make() allocates. */
+#define HOST_STATE(family, samples, banks_of_cpu, ...)                                               \
+	enum { HOST_SAMPLES = (samples), HOST_BANKS = (banks_of_cpu) };                              \
+	enum { HOST_SAMPLE_BANKS = HOST_BANKS / HOST_SAMPLES };                                      \
+	static struct family##_constants constants = { __VA_ARGS__ };                                \
+	static struct family##_settings settings;                                                    \
+	static struct ts_census census[samples];                                                     \
+	static void *host_banks;                                                                     \
+	TS_INLINE u64 host_bank_size(void)                                                           \
+	{                                                                                            \
+		return sizeof(struct ts_bank) + (u64)TS_BANK_TABLES * constants.shape.table_stride;  \
+	}                                                                                            \
+	TS_INLINE struct ts_bank *host_bank(u32 cpu, u32 number)                                     \
+	{                                                                                            \
+		if (number >= HOST_BANKS)                                                            \
+			return NULL;                                                                 \
+		return host_banks + ((u64)cpu * HOST_BANKS + number) * host_bank_size();             \
+	}                                                                                            \
+	_Static_assert(1, "") /* for the semicolon */
+
+/* Before anything is pushed, for tables of so many entries, a power of two. -ENOMEM: there is no memory. */
+#define host_banks_make(entries)                                                                     \
+	({                                                                                           \
+		u32 entries_ = (entries), i_, k_;                                                    \
+		constants.shape.entries_mask = entries_ - 1;                                         \
+		constants.shape.table_stride = ts_table_size(entries_);                              \
+		host_banks = vzalloc(array_size(nr_cpu_ids * HOST_BANKS, host_bank_size()));         \
+		for (i_ = 0; host_banks && i_ < nr_cpu_ids * HOST_BANKS; i_++)                       \
+			for (k_ = 0; k_ < TS_BANK_TABLES; k_++)                                      \
+				ts_table_init(ts_bank_table(host_banks + i_ * host_bank_size(), k_,  \
+							    constants.shape.table_stride),           \
+					      entries_, i_ << 8 | k_);                               \
+		host_banks ? 0 : -ENOMEM;                                                            \
+	})
+
+/*
+ * A storage is a hash table by the owner's address. Pushes look things up under RCU; the lock is for those
+ * that add and remove. The module hears of its owners' end and calls host_storage_free() then.
+ */
+#define HOST_STORAGE_BITS 12
+
+struct host_storage {
+	spinlock_t lock;
+	DECLARE_HASHTABLE(items, HOST_STORAGE_BITS);
+};
+
+struct host_item_head {
+	struct hlist_node node;
+	const void *owner;
+	struct rcu_head rcu;
+};
+
+/* `stored` begins a cache line, as its windows want it. */
+struct host_stored {
+	struct host_item_head head;
+	char stored[] __aligned(64);
+};
+
+TS_INLINE void *host_storage_of(struct host_storage *s, const void *owner)
+{
+	struct host_stored *item;
+
+	hash_for_each_possible_rcu(s->items, item, head.node, (unsigned long)owner)
+		if (item->head.owner == owner)
+			return item->stored;
+	return NULL;
+}
+
+static noinline __maybe_unused void *host_storage_make(struct host_storage *s, const void *owner, size_t bytes)
+{
+	struct host_stored *item;
+	unsigned long flags;
+	void *found = host_storage_of(s, owner);
+
+	if (found)
+		return found;
+	item = kzalloc(sizeof(*item) + bytes, GFP_ATOMIC | __GFP_NOWARN);
+	if (!item)
+		return NULL;
+	item->head.owner = owner;
+	spin_lock_irqsave(&s->lock, flags);
+	found = host_storage_of(s, owner); /* another CPU may have been faster */
+	if (!found)
+		hash_add_rcu(s->items, &item->head.node, (unsigned long)owner);
+	spin_unlock_irqrestore(&s->lock, flags);
+	if (!found)
+		return item->stored;
+	kfree(item);
+	return found;
+}
+
+/* The owner goes. Pushes that have found what it had may still be at it, until a grace period is over. */
+static noinline __maybe_unused void host_storage_free(struct host_storage *s, const void *owner)
+{
+	struct host_stored *item;
+	unsigned long flags;
+
+	spin_lock_irqsave(&s->lock, flags);
+	hash_for_each_possible(s->items, item, head.node, (unsigned long)owner) {
+		if (item->head.owner != owner)
+			continue;
+		hash_del_rcu(&item->head.node);
+		kfree_rcu(item, head.rcu);
+		break;
+	}
+	spin_unlock_irqrestore(&s->lock, flags);
+}
+
+#define HOST_STORAGE(name, owner, stored)                                                            \
+	static struct {                                                                              \
+		struct host_storage storage;                                                         \
+		stored *value; /* its type alone */                                                  \
+	} name __maybe_unused = { .storage.lock = __SPIN_LOCK_UNLOCKED(name.storage.lock) }
+
+#define host_of(name, owner, p) ((typeof((name).value))host_storage_of(&(name).storage, (p)))
+#define host_make(name, owner, p)                                                                    \
+	((typeof((name).value))host_storage_make(&(name).storage, (p), sizeof(*(name).value)))
+
+#define HOST_ARRAY(name, entries, stored) static stored name[entries] __aligned(64) __maybe_unused
+#define host_item(name, i) ((i) < ARRAY_SIZE(name) ? &(name)[i] : NULL)
+#define HOST_PER_CPU(name, stored) HOST_ARRAY(name, NR_CPUS, stored)
+#define host_on(name, cpu) host_item(name, cpu)
+#define HOST_WORD(name) static u64 name
+
+#define host_cpu() ((u32)smp_processor_id())
+#define host_jiffies() get_jiffies_64()
+#define host_jiffies_of_ms(ms) msecs_to_jiffies(ms)
+#define host_clock() ktime_get_mono_fast_ns()
+#define host_since_boot() ktime_get_boot_fast_ns()
+#define host_swap(p, value) xchg((p), (value))
+#define host_number(n) (n)
+#define host_item_at(i, n, size) ((u32)((i) < (n) ? (i) * (size) : 0))
+
+/* Run queues are the scheduler's own: modules can't see their clocks. */
+#define host_has_run_clock() 0
+#define host_run_clock(task) ((void)(task), 0ULL)
+
+TS_INLINE u32 host_controller(u32 v1)
+{
+	switch (v1) {
+#if IS_ENABLED(CONFIG_MEMCG)
+	case PROCESS_V1_MEMORY:
+		return memory_cgrp_id;
+#endif
+#if IS_ENABLED(CONFIG_CGROUP_SCHED)
+	case PROCESS_V1_CPU:
+		return cpu_cgrp_id;
+#endif
+#if IS_ENABLED(CONFIG_CGROUP_PIDS)
+	case PROCESS_V1_PIDS:
+		return pids_cgrp_id;
+#endif
+	default:
+		return 0;
+	}
+}
+
+#define host_subsys(css, v1) ((css)->subsys[host_controller(v1)])
+
+#endif /* TOPSTAT_HOST_KMOD_H */
