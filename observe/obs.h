@@ -18,7 +18,8 @@
  * Objects begin with a struct ts_object.
  *
  *   begin        obs_begin           amounts are added to the object and to the CPU's total
- *                obs_begin_quiet     the same; within the delay it only adds, and does not order
+ *                obs_begin_quiet     the same for objects with a word for it: where obs_is_quiet() says so, which
+ *                                    is to be asked then, amounts are only added, and nothing is ordered
  *                obs_begin_total     to the total alone: there is no object, or (`refused`) there
  *                                    should be one and was no memory for it (T6)
  *   add          obs_add             now; obs_add_any: if there is any

@@ -99,7 +99,7 @@ struct ts_refill refill SEC(".data.refill");
  */
 static __always_inline void ranked_order_again(u64 self, u64 id)
 {
-	u32 table = refill.table, bank_number = refill.sample;
+	u32 table = refill.table, bank_number = refill.bank;
 	struct ts_value value = {};
 	struct ts_bank *bank;
 	struct ts_tick *tick;

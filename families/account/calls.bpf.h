@@ -6,7 +6,7 @@
 #include "precise.bpf.h"
 
 /*
- * Chosen processes: threads that are there get to know it here, those to come in precise_begin().
+ * Chosen processes: threads that are there get to know it here, those to come in precise_open().
  * A thread in another CPU's hands may be at its account just now; what it adds in this moment may
  * count to the wrong side.
  */

@@ -41,7 +41,7 @@ static __always_inline u64 precise_id(struct task_struct *task)
 }
 
 /* Before a thread first runs, or when it is adopted. */
-static __always_inline void precise_begin(struct task_struct *task)
+static __always_inline void precise_open(struct task_struct *task)
 {
 	struct account_thread *t;
 	u32 tgid;
@@ -282,7 +282,7 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 SEC("tp_btf/task_newtask")
 int BPF_PROG(precise_new, struct task_struct *task)
 {
-	precise_begin(task);
+	precise_open(task);
 	return 0;
 }
 
@@ -304,7 +304,7 @@ int precise_adopt(struct bpf_iter__task *ctx)
 	struct task_struct *task = ctx->task;
 
 	if (task)
-		precise_begin(task);
+		precise_open(task);
 	return 0;
 }
 

@@ -54,7 +54,7 @@ int inet_refill(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
 	struct inet_object *o = ctx->value;
 
-	if (o && o->sample == refill.sample && o->object.self > INET_INIT)
+	if (o && o->sample == refill.bank && o->object.self > INET_INIT)
 		ranked_order_again(o->object.self, o->object.id);
 	return 0;
 }

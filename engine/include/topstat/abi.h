@@ -55,11 +55,11 @@ enum ts_switch {
 	TS_SWITCH_SYNC = 8, /* for readers: see topstat/section.h */
 };
 
-/* Before the settings of a family's tables: ts_config[samples][TS_BANK_TABLES]. */
+/* Before the settings of a family's tables: ts_config[banks of a CPU][TS_BANK_TABLES]. */
 struct ts_settings {
 	u32 generation; /* another one whenever a setting was changed; written last */
 	/* Of readers, who may be killed at any time: odd while one has all objects of a table ordered
-	 * again, since nothing can be proven meanwhile (T5); and the table: sample * TS_BANK_TABLES + table. */
+	 * again, since nothing can be proven meanwhile (T5); and the table: bank * TS_BANK_TABLES + table. */
 	u32 refills;
 	u32 refilling;
 	u32 pad[13];
@@ -125,8 +125,8 @@ struct ts_table {
 	struct ts_entry entry[] __attribute__((aligned(64)));
 };
 
-/* The tables of a sample, which are pushed to together, on one CPU. They stand behind
- * their bank, each `stride` bytes after the one before. */
+/* Tables that are pushed to together, on one CPU: those of a sample, or where it has more than four, four of them. They
+ * stand behind their bank, each `stride` bytes after the one before. */
 #define TS_BANK_TABLES 4
 
 struct ts_bank {

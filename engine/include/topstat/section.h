@@ -43,7 +43,7 @@ struct ts_section {
 /* What to take a section of: the arguments of the program that does. */
 struct ts_section_args {
 	u64 cpu;
-	u64 sample;
+	u64 bank;
 	u64 table;
 	u64 now; /* the instant, in ticks; 0: now, which the section then tells */
 	u64 read_only;
@@ -51,7 +51,7 @@ struct ts_section_args {
 
 /* What to order again: the arguments of a refill, and what it did. */
 struct ts_refill {
-	u32 sample;
+	u32 bank;
 	u32 table;
 	u64 objects; /* looked at */
 	u64 skipped; /* not ordered, for the claim was taken */

@@ -163,7 +163,7 @@ TS_NOINLINE int ts_remove_node(struct ts_table *t, u32 pos, u32 mask)
 /* T5: an object of this value is not in the table. */
 TS_INLINE void ts_miss(u64 *missed, const struct ts_tick *tick, u64 value, u32 type)
 {
-	u32 i = type == TS_STATIC ? 0 : ts_mark_index(tick, 0);
+	u32 i = type == TS_STATIC ? 0 : ts_bound(ts_mark_index(tick, 0), TS_MARK_PLACES - 1);
 
 	if (value > missed[i])
 		missed[i] = value;
@@ -182,7 +182,7 @@ TS_INLINE void ts_miss_begin(struct ts_table *t, const struct ts_tick *tick)
 	}
 	t->missed_slide = slide;
 	for (i = 0; i < TS_MARKS; i++) {
-		u32 k = ts_mark_index(tick, i);
+		u32 k = ts_bound(ts_mark_index(tick, i), TS_MARK_PLACES - 1);
 
 		if (i >= gap)
 			break;

@@ -89,16 +89,14 @@ struct ts_mark {
 };
 
 /*
- * The marks, then the head: all that a push within a slide touches is in these 64 bytes, one cache
- * line where the window is aligned.
+ * The head, then the marks. The head, all that a push within a slide touches, is 64 bytes: one cache line, where the
+ * window is aligned; and beside what a family has before its first window.
  *
- * The head is behind the marks for the sake of the verifier. It knows of a mark's index that it is
- * below TS_MARK_PLACES, and so wants memory behind the twelfth mark. That is the head, which is as
- * large as the marks that are missing. Sixteen marks would do as well, and take 64 bytes more for
- * each window; an index that is compared with TS_MARKS takes a quarter more of the verifier's work.
+ * The window is as large as sixteen marks, and its marks are in the last twelve of these places: the verifier knows of
+ * the number of a place that it is below 16, and so finds every access in the window. Sixteen marks would need 64 bytes
+ * more for each window.
  */
 struct ts_window {
-	struct ts_mark mark[TS_MARKS]; /* of slide x at [x % TS_MARKS] */
 	u64 sum[TS_PARTS]; /* of all pushes ever */
 	u64 slide; /* of the latest push; 0: never pushed */
 	u64 done; /* the slide the marks are complete for */
@@ -111,10 +109,11 @@ struct ts_window {
 	u8 fading_last;
 	u8 last; /* fraction of the latest push */
 	u8 slot; /* where its object is in the table: see ts_find_again() */
+	struct ts_mark mark[TS_MARKS]; /* of slide x at [x % TS_MARKS] */
 };
 
-/* A power of two, not below TS_MARKS. */
-#define TS_MARK_PLACES 16
+#define TS_MARK_PLACES 16 /* a power of two */
+#define TS_MARK_FIRST (TS_MARK_PLACES - TS_MARKS)
 _Static_assert(sizeof(struct ts_window) == TS_MARK_PLACES * sizeof(struct ts_mark), "every place is in the window");
 
 /* A window that only runs: the value of a static table. */
@@ -135,18 +134,17 @@ TS_INLINE int ts_same_epoch(u64 a, u64 b)
 	return a >> TS_EPOCH_SHIFT == b >> TS_EPOCH_SHIFT;
 }
 
-/* Where the mark of an older slide is: below TS_MARKS, for age up to TS_MARKS. The verifier takes it for below
- * TS_MARK_PLACES. */
+/* The number of an older slide's mark: below TS_MARKS, for age up to TS_MARKS. */
 TS_INLINE u32 ts_mark_index(const struct ts_tick *tick, u32 age)
 {
 	u32 i = tick->mark + TS_MARKS - age;
 
-	return ts_bound(i >= TS_MARKS ? i - TS_MARKS : i, TS_MARK_PLACES - 1);
+	return i >= TS_MARKS ? i - TS_MARKS : i;
 }
 
 TS_INLINE struct ts_mark *ts_window_mark(struct ts_window *w, const struct ts_tick *tick, u32 age)
 {
-	return &w->mark[ts_mark_index(tick, age)];
+	return (struct ts_mark *)w + ts_bound(TS_MARK_FIRST + ts_mark_index(tick, age), TS_MARK_PLACES - 1);
 }
 
 /* a - b for the sums in two marks, which hold the low 56 bits of each. */
@@ -259,8 +257,9 @@ TS_INLINE u64 ts_window_now(struct ts_window *w, const struct ts_tick *tick)
 	return recent + ((step * (last + 1 - fraction) + 128) >> 8);
 }
 
-/* What a copy of a window is compared by (W9): of the head, from `slide` on. */
+/* What a copy of a window is compared by (W9): the beginning of the head. */
 struct ts_window_head {
+	u64 sum[TS_PARTS];
 	u64 slide;
 	u64 done;
 	u64 base;
@@ -277,14 +276,15 @@ TS_INLINE int ts_window_peek(struct ts_window *w, u64 addr)
 {
 	struct ts_window_head head = {};
 
-	if (ts_peek(&head, sizeof(head), addr + offsetof(struct ts_window, slide)))
+	if (ts_peek(w, sizeof(*w), addr))
 		return TS_COPY_GONE;
 	ts_rmb(); /* pairs with ts_window_begin() and ts_window_spread() */
-	/* The head is behind the marks, and so copied after them: the sum last (W6). */
-	if (ts_peek(w, sizeof(*w), addr))
+	if (ts_peek(&head, sizeof(head), addr))
 		return TS_COPY_GONE;
 	if (head.slide != w->slide || head.done != w->done || head.base != w->base)
 		return TS_COPY_BUSY;
+	w->sum[0] = head.sum[0]; /* W6 */
+	w->sum[1] = head.sum[1];
 	return TS_COPY_OK;
 }
 

@@ -130,12 +130,6 @@ impl Banks {
     }
 }
 
-/// The sums of a window, at this offset of an entry.
-fn sums(memory: &Shared, entry: usize, window: usize) -> [u64; 2] {
-    let sum = window + offset_of!(ts_window, sum);
-    [0, size_of::<u64>()].map(|part| memory.read(entry, sum + part))
-}
-
 /// The value of a window that programs write, in memory shared with them; of a static table its running total. `None`: it
 /// has gone on too far, begin anew.
 pub fn window(
@@ -147,11 +141,11 @@ pub fn window(
 ) -> Option<u64> {
     for _ in 0..BUSY_TRIES {
         // The head before and after the marks, and the sums last: W6 and W9 in the engine's window.h.
-        let head = || memory.read::<ts_window_head>(entry, offset + offset_of!(ts_window, slide));
+        let head = || memory.read::<ts_window_head>(entry, offset + offset_of!(ts_window, sum));
         let before = head();
         let mut window: ts_window = memory.read(entry, offset);
         let after = head();
-        window.sum = sums(memory, entry, offset);
+        window.sum = after.sum;
         if kind == TableType::Static {
             return Some(window.sum[0].wrapping_add(window.sum[1]));
         }

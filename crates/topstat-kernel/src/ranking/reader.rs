@@ -295,7 +295,7 @@ impl Source for Reader {
         // What was turned away before is looked at again now; only what is turned away from
         // here on counts against the rows.
         state.banks.forgive(table.sample, table.number);
-        let wanted = ts_refill { sample: table.sample, table: table.number, objects: 0, skipped: 0 };
+        let wanted = ts_refill { bank: table.sample, table: table.number, objects: 0, skipped: 0 };
         self.refill.write(0, 0, wanted);
         let ordered = self.order_all(table.sample).map_err(|e| failed(&e));
         let done: ts_refill = self.refill.read(0, 0);
