@@ -32,8 +32,9 @@
  *       In a static table its count is refused then, for if the key comes again, it begins at 0. Objects without a count
  *       end as soon as something is made in their bucket.
  *   K6  A CPU may push to an object just when another ends it. The one swaps the id to 0 and then looks at the windows
- *       again; the other adds to the window and then looks at the id again. So at least one of them sees the other: the
- *       object stays, or what was pushed to it is refused.
+ *       again; the other adds to the window (or holds the object) and then looks at the id again. So at least one of them
+ *       sees the other: the object stays, or what was pushed to it is refused. (An atomic addition is a full barrier on
+ *       the CPUs that eBPF is built for.)
  *   K7  A place is used again KEYED_GRACE_MS after its object ended. Only a CPU that was stopped for longer in the midst
  *       of a push may add to the next object there.
  */
@@ -183,16 +184,29 @@ TS_INLINE int keyed_object_end(struct obs *x, KEYED_OBJECT *o, u64 id)
 	return 1;
 }
 
-/* Take a place in this bucket: from 1; 0: there is none just now. Silent objects end. */
-TS_INLINE u32 keyed_take_in(struct obs *x, u32 bucket)
+/* End the object in this place, if it is silent. With a count, only when a place is wanted. True: it has ended. */
+TS_APART int keyed_age(u32 place, u64 id, u32 wanted)
+{
+	KEYED_OBJECT *o = host_item(objects, place);
+	u32 table, counts = 0;
+	struct obs x;
+
+	if (!o || o->keyed.sample >= HOST_BANKS || !obs_begin_total(&x, o->keyed.sample, 0))
+		return 0;
+	for (table = 0; table < TS_BANK_TABLES; table++)
+		counts |= x.config[table].epoch && obs_type(x.number, table) == TS_STATIC;
+	return (!counts || wanted) && keyed_object_end(&x, o, id);
+}
+
+/* Take a place in this bucket: from 1; 0: there is none just now. Silent objects end: K5. */
+TS_INLINE u32 keyed_take_in(u32 bucket)
 {
 	struct keyed_bucket *b = host_item(buckets, bucket);
-	u32 way, counts = 0, place = 0;
+	u32 way, place = 0;
+	u64 now = host_jiffies();
 
 	if (!b)
 		return 0;
-	for (way = 0; way < TS_BANK_TABLES; way++)
-		counts |= x->config[way].epoch && obs_type(x->number, way) == TS_STATIC;
 	for (way = 0; way < KEYED_WAYS; way++) {
 		KEYED_OBJECT *o = host_item(objects, bucket * KEYED_WAYS + way);
 		u64 tag = ts_read(b->tag[way]);
@@ -200,13 +214,12 @@ TS_INLINE u32 keyed_take_in(struct obs *x, u32 bucket)
 		if (!o || tag == KEYED_BUSY)
 			continue;
 		if (tag > KEYED_BUSY) {
-			/* K5: with counts, not before a place is wanted. */
-			if (o->keyed.sample == x->number && (!counts || (!place && way == x->now % KEYED_WAYS)) &&
-			    keyed_object_end(x, o, tag))
+			/* Of those with a count, one at a time. */
+			if (keyed_age(bucket * KEYED_WAYS + way, tag, !place && way == now % KEYED_WAYS))
 				ts_write(b->tag[way], KEYED_ENDED);
 			continue;
 		}
-		if (place || (tag == KEYED_ENDED && x->now - ts_read(o->keyed.ended) < host_jiffies_of_ms(KEYED_GRACE_MS)))
+		if (place || (tag == KEYED_ENDED && now - ts_read(o->keyed.ended) < host_jiffies_of_ms(KEYED_GRACE_MS)))
 			continue;
 		if (ts_cas(&b->tag[way], tag, KEYED_BUSY))
 			place = bucket * KEYED_WAYS + way + 1;
@@ -242,7 +255,6 @@ TS_INLINE int keyed_place(const KEYED_KEY *key, u32 sample, u64 hash, u32 place)
 TS_APART int keyed_make(const KEYED_KEY *key, u32 sample)
 {
 	struct keyed_bucket *first;
-	struct obs x;
 	u32 place;
 	u64 hash;
 
@@ -250,13 +262,13 @@ TS_APART int keyed_make(const KEYED_KEY *key, u32 sample)
 		return 0;
 	hash = keyed_hash(key, sample);
 	first = host_item(buckets, keyed_first(hash));
-	if (!first || !obs_begin_total(&x, sample, 0) || !ts_cas(&first->lock, 0, 1))
+	if (!first || !ts_cas(&first->lock, 0, 1))
 		return 0;
 	place = keyed_find(key, sample);
 	if (!place) {
-		place = keyed_take_in(&x, keyed_first(hash));
+		place = keyed_take_in(keyed_first(hash));
 		if (!place)
-			place = keyed_take_in(&x, keyed_second(hash));
+			place = keyed_take_in(keyed_second(hash));
 		if (place)
 			keyed_place(key, sample, hash, place - 1);
 	}
@@ -274,10 +286,16 @@ TS_INLINE KEYED_OBJECT *keyed_get(const KEYED_KEY *key, u32 sample)
 	return place ? host_item(objects, place - 1) : NULL;
 }
 
-/* Keep an object for an event that has begun, which keyed_release() tells the end of. */
-TS_INLINE void keyed_hold(KEYED_OBJECT *o)
+/* Keep an object for an event that has begun, which keyed_release() tells the end of. False: it has ended already (K6). */
+TS_INLINE int keyed_hold(KEYED_OBJECT *o)
 {
+	u64 id = ts_read(o->keyed.object.id);
+
 	ts_add(&o->keyed.held, 1);
+	if (id && ts_read(o->keyed.object.id) == id)
+		return 1;
+	ts_add(&o->keyed.held, -1ULL);
+	return 0;
 }
 
 TS_INLINE void keyed_release(KEYED_OBJECT *o)
