@@ -40,6 +40,7 @@
  *   host_subsys(css, v1)       where the tasks of a css_set are in its hierarchy
  *   host_swap(p, value)        an atomic swap of a u64; what was there before
  *   host_item_at(i, n, size)   i * size, where i is below n, in a form that the verifier believes
+ *   host_address(p)            the address, as a number to compute with
  *   host_number(n)             n, of which the verifier forgets what it knew. Where many ways lead to the
  *                              same code, that code is then verified once
  *

@@ -156,6 +156,16 @@ static __always_inline struct cgroup_subsys_state *host_subsys(struct css_set *c
 						host_controller(controller) * sizeof(void *));
 }
 
+/* The verifier takes a copy of a pointer for a pointer, but what a helper has read for a number. */
+static __always_inline u64 host_address(const void *p)
+{
+	const void *kept = p;
+	u64 number = 0;
+
+	bpf_probe_read_kernel(&number, sizeof(number), &kept);
+	return number;
+}
+
 /*
  * Without this, 5.10 and 6.1 look at 600,000 instructions for a packet, of a million that they allow,
  * instead of 110,000. By way of the stack, for pushes interrupt each other. At its odd words: since

@@ -13,10 +13,7 @@ struct keyed_constants {
 	u64 jiffy_ns;
 };
 
-struct keyed_settings {
-	struct ts_settings all;
-	struct ts_config config[2][TS_BANK_TABLES];
-};
+TS_SETTINGS(keyed, 2);
 
 struct test_key {
 	u64 device;

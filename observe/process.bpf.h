@@ -5,6 +5,7 @@
 
 #include "observe/kernel.h"
 #include "observe/process.h"
+#include "observe/process_id.h"
 
 /* From the address of any of its threads, or by thread of that one, which may have ended meanwhile. */
 static __always_inline void process_describe(struct process_who *who, struct task_struct *task, u32 by_thread,

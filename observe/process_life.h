@@ -7,12 +7,7 @@
 #define TOPSTAT_PROCESS_LIFE_H
 
 #include "observe/obs.h"
-
-/* Unique as long as a pid is not used again within a microsecond. */
-TS_INLINE u64 process_id(struct task_struct *task)
-{
-	return task->start_boottime >> 10 << 22 | (task->pid & 0x3fffff);
-}
+#include "observe/process_id.h"
 
 /* Whether the task has an object of its own from its first moment. */
 TS_INLINE int process_is_object(struct task_struct *task)

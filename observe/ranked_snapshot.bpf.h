@@ -8,7 +8,8 @@
  *		writes what describes the object to the row; the section may have scratch memory
  *	int ranked_settle(u32 cpu)
  *		pushes what was used and not pushed yet; called on a section's own CPU, before it is
- *		taken. 0: this has interrupted somebody who does the same, call again
+ *		taken. 0: this has interrupted somebody who does the same, call again. Where nothing is
+ *		ever outstanding: #define ranked_settle(cpu) 1
  */
 #ifndef TOPSTAT_RANKED_SNAPSHOT_BPF_H
 #define TOPSTAT_RANKED_SNAPSHOT_BPF_H
@@ -135,5 +136,16 @@ static __always_inline void ranked_order_again(u64 self, u64 id)
 		ts_order_slow(t, tick, self, id, value.value, view);
 	ts_bank_leave(bank, 1);
 }
+
+/* The iterator that does so, in a family whose objects are keyed by value. */
+#define KEYED_REFILL(program)                                                    \
+	SEC("iter/bpf_map_elem") int program(struct bpf_iter__bpf_map_elem *ctx) \
+	{                                                                        \
+		KEYED_OBJECT *o = ctx->value;                                    \
+                                                                                 \
+		if (o && o->keyed.sample == refill.bank)                       \
+			ranked_order_again(o->keyed.object.self, o->keyed.object.id); \
+		return 0;                                                        \
+	}
 
 #endif /* TOPSTAT_RANKED_SNAPSHOT_BPF_H */

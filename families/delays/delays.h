@@ -34,10 +34,7 @@ struct delays_constants {
 	u64 jiffy_ns;
 };
 
-struct delays_settings {
-	struct ts_settings all;
-	struct ts_config config[DELAYS_BANKS][TS_BANK_TABLES];
-};
+TS_SETTINGS(delays, DELAYS_BANKS);
 
 /* With the kernel's own 136 bytes it fits 2048, as it would with four windows. */
 struct delays_object {
@@ -61,9 +58,6 @@ struct delays_row {
 	struct process_who who;
 };
 
-struct delays_section {
-	struct ts_section head;
-	struct delays_row row[];
-};
+TS_SECTION(delays);
 
 #endif /* TOPSTAT_DELAYS_H */

@@ -147,9 +147,6 @@ struct tasks_row {
 	struct process_who who; /* of a cgroup nothing but that */
 };
 
-struct tasks_section {
-	struct ts_section head;
-	struct tasks_row row[];
-};
+TS_SECTION(tasks);
 
 #endif /* TOPSTAT_TASKS_H */

@@ -65,6 +65,13 @@ struct ts_settings {
 	u32 pad[13];
 };
 
+/* The settings of a family with so many banks: struct family_settings. */
+#define TS_SETTINGS(family, banks)                              \
+	struct family##_settings {                              \
+		struct ts_settings all;                         \
+		struct ts_config config[banks][TS_BANK_TABLES]; \
+	}
+
 /* What a family's tables were made for; its constants begin with it. */
 struct ts_shape {
 	u32 abi; /* of the family: structures that another one can't use */

@@ -129,4 +129,11 @@ TS_INLINE void ts_section_end(struct ts_section *s, const struct ts_table *t)
 	s->opaque = t->opaque;
 }
 
+/* A section with the rows of a family: struct family_section of struct family_row, which begin with a ts_row. */
+#define TS_SECTION(family)                \
+	struct family##_section {         \
+		struct ts_section head;   \
+		struct family##_row row[]; \
+	}
+
 #endif /* TOPSTAT_SECTION_H */

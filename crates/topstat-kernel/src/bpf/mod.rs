@@ -15,6 +15,7 @@ use memmap2::{MmapOptions, MmapRaw};
 
 use crate::Error;
 
+mod atomics;
 mod verified;
 
 pub use verified::{Verified, record};
@@ -93,12 +94,17 @@ pub fn load(name: &str, mut object: OpenObject) -> Result<Object, Error> {
     Ok(object)
 }
 
-/// Which of these types of maps the kernel does not have.
+/// What the kernel does not have: one of these types of maps, or what all programs use that have no plain build.
 fn lacking(types: &[MapType]) -> Option<String> {
     let there = |map_type: &MapType| map_type.is_supported().unwrap_or(true);
     // Who may not make any can't be told.
-    let lacks = types.iter().find(|map_type| there(&MapType::Array) && !there(map_type))?;
-    Some(format!("maps of the type {lacks:?}"))
+    if !there(&MapType::Array) {
+        return None;
+    }
+    match types.iter().find(|map_type| !there(map_type)) {
+        Some(lacks) => Some(format!("maps of the type {lacks:?}")),
+        None => (!atomics::there()).then(|| "eBPF atomics that return a value".to_owned()),
+    }
 }
 
 /// Sets the size of a map before it is created.

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Whether the kernel has atomics that return what was there. They came with Linux 5.12, 5ffa25502b5a ("bpf: Add
+//! instructions for atomic_[cmp]xchg").
+
+use libbpf_sys::{
+    BPF_ALU64, BPF_ATOMIC, BPF_CMPXCHG, BPF_DW, BPF_EXIT, BPF_JMP, BPF_K, BPF_MEM, BPF_MOV,
+    BPF_PROG_TYPE_SOCKET_FILTER, BPF_ST, BPF_STX, bpf_insn, bpf_prog_load,
+};
+use std::os::fd::{FromRawFd as _, OwnedFd};
+
+const R0: u8 = 0;
+const R1: u8 = 1;
+const FRAME: u8 = 10;
+
+fn instruction(code: u32, to: u8, from: u8, off: i16, imm: u32) -> bpf_insn {
+    let mut made = bpf_insn { code: code as u8, off, imm: imm as i32, ..bpf_insn::default() };
+    made.set_dst_reg(to);
+    made.set_src_reg(from);
+    made
+}
+
+/// Tries a program that swaps a word of its stack, and is not run.
+pub fn there() -> bool {
+    let program = [
+        instruction(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 0),
+        instruction(BPF_ALU64 | BPF_MOV | BPF_K, R1, 0, 0, 1),
+        instruction(BPF_ST | BPF_MEM | BPF_DW, FRAME, 0, -8, 0),
+        instruction(BPF_STX | BPF_ATOMIC | BPF_DW, FRAME, R1, -8, BPF_CMPXCHG),
+        instruction(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 0),
+        instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
+    ];
+    // SAFETY: the name and the licence end with a zero, and there are as many instructions as is said.
+    let fd = unsafe {
+        bpf_prog_load(
+            BPF_PROG_TYPE_SOCKET_FILTER,
+            c"topstat_atomics".as_ptr(),
+            c"GPL".as_ptr(),
+            program.as_ptr(),
+            program.len() as libbpf_sys::size_t,
+            std::ptr::null_mut(),
+        )
+    };
+    // SAFETY: it was made just now, and nobody else has it.
+    fd >= 0 && {
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Every kernel that these tests are run on has them; who may not load programs is told nothing.
+    #[test]
+    fn this_kernel_has_them() {
+        let may = rustix::process::geteuid().is_root() && libbpf_rs::MapType::Array.is_supported().unwrap_or(false);
+        assert!(!may || super::there());
+    }
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* What the programs that count disks' requests and those that read it share. The one source. */
+#ifndef TOPSTAT_DISKS_H
+#define TOPSTAT_DISKS_H
+
+#include "topstat/section.h"
+#include "observe/keyed_object.h"
+#include "observe/process.h"
+
+enum disks_sample {
+	DISKS_PROCS, /* by the process that had the request made */
+	DISKS_CGROUPS,
+	DISKS_SAMPLES,
+};
+
+enum disks_table {
+	DISKS_BYTES,
+	DISKS_OPS, /* requests that are done */
+	DISKS_WAIT, /* ns from the making of a request until it is done */
+	DISKS_TABLES,
+};
+
+enum disks_part {
+	DISKS_READ,
+	DISKS_WRITE,
+	DISKS_PARTS, /* stands for requests that move no data */
+};
+
+/* Another one whenever a structure changes that is pinned. */
+#define DISKS_ABI 1
+
+/* DISK_NAME_LEN of the kernel. */
+#define DISKS_NAME 32
+
+/* Set before loading. */
+struct disks_constants {
+	struct ts_shape shape;
+	u64 jiffy_ns;
+	u32 v1_controller; /* enum process_v1 */
+	u32 pad;
+};
+
+TS_SETTINGS(disks, DISKS_SAMPLES);
+
+struct disks_key {
+	u64 device; /* major << 32 | minor, of the whole disk */
+	u64 id; /* of the process, or of the cgroup */
+};
+
+struct disks_who {
+	struct process_who process;
+	char device[DISKS_NAME];
+};
+
+struct disks_object {
+	struct keyed_object keyed; /* held by requests in flight */
+	struct disks_key key;
+	struct disks_who who;
+	struct ts_window window[DISKS_TABLES];
+};
+
+/* One row of a section. */
+struct disks_row {
+	struct ts_row row;
+	u64 in_flight; /* requests, now */
+	struct disks_who who;
+};
+
+TS_SECTION(disks);
+
+#endif /* TOPSTAT_DISKS_H */

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* What readers of the tables run: programs that are called, never attached, on the observer's state. */
+#include "logic.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+#define ranked_row disks_row
+#define ranked_section disks_section
+#define ranked_settle(cpu) 1 /* a request counts when it is done */
+
+static __always_inline void ranked_describe(struct disks_section *s, struct disks_row *row, u32 number, u64 obj)
+{
+	ts_peek(&row->in_flight, sizeof(row->in_flight), obj + offsetof(struct disks_object, keyed.held));
+	ts_peek(&row->who, sizeof(row->who), obj + offsetof(struct disks_object, who));
+}
+
+#include "observe/ranked_snapshot.bpf.h"
+
+KEYED_REFILL(disks_refill)

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/* What tells a process, or a thread, from all others. */
+#ifndef TOPSTAT_PROCESS_ID_H
+#define TOPSTAT_PROCESS_ID_H
+
+#include "observe/host.h"
+
+/* Unique as long as a pid is not used again within a microsecond. */
+TS_INLINE u64 process_id(struct task_struct *task)
+{
+	return task->start_boottime >> 10 << 22 | (task->pid & 0x3fffff);
+}
+
+#endif /* TOPSTAT_PROCESS_ID_H */
