@@ -178,8 +178,7 @@ fn expectations(bindings: &str) -> String {
 /// when the family's ABI was last given another number.
 fn layout(header: &Path, includes: &Includes, out: &Path) -> Result<()> {
     // What only sections of readers, arguments, records and the benchmark consist of is never pinned.
-    let passing =
-        ["_head", "_row", "_section", "_section_args", "_refill", "_found", "_bench", "_value", "_view"];
+    let passing = ["_head", "_row", "_section", "_section_args", "_refill", "_found", "_bench", "_value", "_view"];
     let bindings = bindgen::Builder::default()
         .header(header.to_string_lossy())
         .clang_args(includes.flags())
