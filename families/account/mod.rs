@@ -36,6 +36,7 @@ pub fn family() -> Family {
         abi: 0, // nothing of it is ever pinned
         samples: Vec::new(),
         kind: Kind::Account(account),
+        since: (6, 1),
         ready: || Ok(()),
         check: check::check,
     }

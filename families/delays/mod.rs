@@ -30,6 +30,7 @@ pub fn family() -> Family {
         abi: abi::DELAYS_ABI,
         samples: vec![Arc::new(sample())],
         kind: Kind::Ranked(Arc::new(ranked())),
+        since: (6, 1),
         ready: accounting::ready,
         check: accounting::check,
     }

@@ -39,6 +39,7 @@ pub fn family() -> Family {
         abi: abi::INET_ABI,
         samples: tables::samples().into_iter().map(Arc::new).collect(),
         kind: Kind::Ranked(Arc::new(ranked)),
+        since: (5, 10),
         ready: || Ok(()),
         check: Vec::new,
     }

@@ -47,6 +47,7 @@ pub fn family() -> Family {
         abi: abi::TASKS_ABI,
         samples: tables::samples().into_iter().map(Arc::new).collect(),
         kind: Kind::Ranked(Arc::new(ranked)),
+        since: (6, 1),
         ready: || Ok(()),
         check: Vec::new,
     }

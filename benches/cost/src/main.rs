@@ -47,6 +47,9 @@ enum What {
     /// In a guest: counts instructions.
     #[command(hide = true)]
     IcountGuest(icount::guest::Guest),
+    /// Says which samples are promised for a kernel: 6.1, or newest.
+    #[command(hide = true)]
+    Promised(verified::Promised),
     /// Instructions that this kernel's verifier processes for each eBPF program.
     Verified,
     /// What a switch from task to task takes, with and without topstat.
@@ -78,6 +81,7 @@ fn main() -> anyhow::Result<()> {
         What::AccuracyGuest(size) => accuracy::guest(&size),
         What::Icount(options) => icount::run(&options),
         What::IcountGuest(guest) => icount::guest::run(&guest),
+        What::Promised(kernel) => verified::promised(&kernel),
         What::Verified => verified::run(),
         What::Switch(options) => switch::run(&options),
         What::Hold(hold) => holders::hold(&hold),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the verifier of the running kernel has to do for topstat's programs: most of the time until counting begins.
+//! What the verifier of the running kernel has to do for topstat's programs: most of the time until counting begins. And
+//! which of them a kernel has to take.
 
 use anyhow::{Context as _, Result, ensure};
-use topstat_kernel::{Error, verify};
+use topstat_kernel::{Error, families, verify};
 
 /// Prints a line for each program. A family that needs what this kernel does not have is skipped, with the reason. Fails
 /// if there is no program, or one that the kernel does not take.
@@ -31,5 +32,21 @@ pub fn run() -> Result<()> {
         println!("{skipped}");
     }
     ensure!(programs > 0, "no program was loaded");
+    Ok(())
+}
+
+/// A kernel, as the guests are named.
+#[derive(Debug, clap::Args)]
+pub struct Promised {
+    kernel: String,
+}
+
+/// Prints the samples of the families that are promised for a kernel; for one without a number, of all.
+pub fn promised(Promised { kernel }: &Promised) -> Result<()> {
+    let number = kernel.split_once('.').map(|(major, minor)| Ok::<_, anyhow::Error>((major.parse()?, minor.parse()?)));
+    let number: Option<(u32, u32)> = number.transpose().with_context(|| format!("{kernel} is no kernel"))?;
+    let there = families().into_iter().filter(|family| number.is_none_or(|number| family.since <= number));
+    let names: Vec<_> = there.flat_map(|family| family.samples.clone()).map(|sample| sample.name.clone()).collect();
+    println!("{}", names.join(" "));
     Ok(())
 }

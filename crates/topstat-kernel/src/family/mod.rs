@@ -38,6 +38,8 @@ pub struct Family {
     pub samples: Vec<Arc<SampleInfo>>,
     /// What it is, which says how it is loaded and read.
     pub kind: Kind,
+    /// The oldest Linux that it is promised for, and tested on.
+    pub since: (u32, u32),
     /// Whether the kernel gives it anything to count just now. What is pinned stays of use all the same.
     ///
     /// # Errors

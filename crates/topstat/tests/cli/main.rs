@@ -3,6 +3,7 @@
 //! replaced by made-up numbers; what needs the real one is tested elsewhere.
 
 mod console;
+mod documents;
 mod fake;
 mod golden;
 mod pinned;
