@@ -21,9 +21,9 @@
 /* What owners a storage has room for. */
 #define HOST_USER_OWNERS 128
 
-static u32 host_user_cpu;
-static u64 host_user_ns;
-static int host_user_no_memory;
+static __attribute__((unused)) u32 host_user_cpu;
+static __attribute__((unused)) u64 host_user_ns;
+static __attribute__((unused)) int host_user_no_memory;
 
 #define HOST_STATE(family, samples, banks_of_cpu, ...)                                              \
 	enum { HOST_SAMPLES = (samples), HOST_BANKS = (banks_of_cpu) };                             \
