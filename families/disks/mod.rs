@@ -21,6 +21,7 @@ pub fn family() -> Family {
         abi: abi::DISKS_ABI,
         samples: samples().map(Arc::new).to_vec(),
         kind: Kind::Ranked(Arc::new(ranked())),
+        since: (6, 1),
         ready: || Ok(()),
         check: Vec::new,
     }

@@ -53,6 +53,12 @@ pub(crate) fn v2_missing() -> Option<String> {
     }
 }
 
+pub(crate) fn io_stat_missing() -> Option<String> {
+    let missing = || "needs cgroup v2's controller io".to_owned();
+    let Ok(group) = Group::new("io") else { return Some(missing()) };
+    (!group.folder().join("io.stat").exists()).then(missing)
+}
+
 pub(crate) fn v1_missing() -> Option<String> {
     let own = std::process::id();
     let in_v2 = path_of(own, "").is_some_and(|path| path != "/");

@@ -3,6 +3,9 @@
 
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 
+use topstat_kernel::{Error, Options};
+
+use crate::watch::table;
 use crate::{cgroup, injected, netns, pace, scratch, taskstats};
 
 /// What a test needs of the host and of whoever runs it.
@@ -56,6 +59,10 @@ pub enum Need {
     Notify,
     /// make(1) and a C compiler.
     Compiler,
+    /// fio(1), and a free loop device, which losetup(8) sets up.
+    LoopDevice,
+    /// A cgroup v2 hierarchy with the controller io.
+    IoStat,
     /// That user namespaces may be made, by unshare(1).
     UserNamespace,
     /// A kernel that ends the connection of a FUSE file system that does not answer (Linux 6.15).
@@ -66,6 +73,8 @@ pub enum Need {
     FaultInjection,
     /// A kernel that looks for memory that nothing points to.
     LeakDetector,
+    /// All that the sample of this table needs of the kernel.
+    Sample(&'static str),
     /// Storage of tasks, which the samples of tasks keep their objects in (Linux 5.11).
     TaskStorage,
     /// A CPU that is not emulated: thousands of sockets would take it too long, and show there what hundreds show.
@@ -189,6 +198,12 @@ impl Need {
                 .then(|| format!("takes minutes: part of make soak, by {SOAK_SECONDS}")),
             Need::FaultInjection => injected::missing(),
             Need::LeakDetector => injected::no_leaks(),
+            Need::Sample(path) => match topstat_kernel::load(&[table(path)], &Options::default()) {
+                Err(e @ (Error::Lacking { .. } | Error::Unsupported { .. } | Error::SwitchedOff { .. })) => {
+                    Some(e.to_string())
+                }
+                _ => None,
+            },
             Need::TaskStorage => {
                 // Who isn't root isn't told.
                 let there = || libbpf_rs::MapType::TaskStorage.is_supported().unwrap_or(true);
@@ -198,6 +213,8 @@ impl Need {
             Need::FullSpeed => {
                 (pace::slowdown() > 1).then(|| "takes an emulated CPU too long, and shows no more there".to_owned())
             }
+            Need::LoopDevice => scratch::loop_missing(),
+            Need::IoStat => cgroup::io_stat_missing(),
             Need::Compiler => {
                 let there = |tool: &str| {
                     let asked = std::process::Command::new(tool).arg("--version").output();

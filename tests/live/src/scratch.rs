@@ -47,6 +47,48 @@ pub(crate) fn disk() -> std::io::Result<String> {
     Ok(std::fs::read_to_string(file)?.trim().to_owned())
 }
 
+/// A disk that is a file, as long as this lives.
+pub struct LoopDevice {
+    /// Its file: `/dev/loop7`.
+    pub path: PathBuf,
+    /// Its name: `loop7`.
+    pub name: String,
+    _scratch: Scratch,
+}
+
+impl LoopDevice {
+    /// Makes one of so many MiB.
+    ///
+    /// # Errors
+    /// Why there is none to be had.
+    pub fn new(mebibytes: u64) -> Result<Self, String> {
+        let scratch = Scratch::new("loop");
+        let file = scratch.path().join("disk");
+        std::fs::File::create(&file).and_then(|f| f.set_len(mebibytes << 20)).map_err(|e| e.to_string())?;
+        let made = std::process::Command::new("losetup").args(["--find", "--show"]).arg(&file).output();
+        let made = made.map_err(|e| format!("losetup: {e}"))?;
+        if !made.status.success() {
+            return Err(String::from_utf8_lossy(&made.stderr).trim().to_owned());
+        }
+        let path = PathBuf::from(String::from_utf8_lossy(&made.stdout).trim());
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok(Self { path, name, _scratch: scratch })
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("losetup").arg("--detach").arg(&self.path).status();
+    }
+}
+
+/// Why there is none, or nothing to use it with.
+pub(crate) fn loop_missing() -> Option<String> {
+    let fio = std::process::Command::new("fio").arg("--version").output();
+    let fio = fio.err().map(|e| format!("needs fio: {e}"));
+    fio.or_else(|| LoopDevice::new(1).err().map(|e| format!("needs a loop device: {e}")))
+}
+
 /// A file on a block device to swap to, as long as this lives.
 pub struct SwapFile {
     path: PathBuf,

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Requests of fio to a disk of its own, against what fio, /proc/diskstats and io.stat say of them.
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use serde_json::Value;
+use topstat_kernel::{Options, Source};
+use topstat_live::cgroup::Group;
+use topstat_live::scratch::LoopDevice;
+use topstat_live::watch::{ENDLESS_MS, table};
+use topstat_live::{Case, case, note};
+use topstat_model::{Field, Row, Snapshot};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(a_process_has_what_fio_and_diskstats_say, Root, LoopDevice, Sample(BYTES); OuterKernels, Distribution),
+        case!(a_group_has_what_fio_says, Root, LoopDevice, CgroupV2, Sample(BYTES); OuterKernels),
+        case!(a_group_has_what_io_stat_says, Root, LoopDevice, IoStat, Sample(BYTES); OuterKernels),
+        case!(more_users_than_there_are_places, Root, LoopDevice, Sample(BYTES)),
+    ]
+}
+
+const BYTES: &str = "disk_procs/bytes";
+
+/// Read and written, as rows have it.
+type Parts = [u64; 2];
+
+fn load(paths: &[&str]) -> Box<dyn Source> {
+    let tables: Vec<_> = paths.iter().map(|path| table(path)).collect();
+    let options = Options { top: 1024, period_ms: ENDLESS_MS, ..Options::default() };
+    topstat_kernel::load(&tables, &options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn snapshot(source: &mut dyn Source, path: &str) -> Snapshot {
+    let snapshot = source.snapshot(&table(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+    assert_eq!(snapshot.check(), Ok(()));
+    snapshot
+}
+
+/// The sum of rows of this disk, whose column has a value. None has a request in flight.
+fn parts(snapshot: &Snapshot, disk: &LoopDevice, column: &str, value: &Field) -> Parts {
+    let at = |name| snapshot.column(name).expect("a column");
+    let (device, in_flight, column) = (at("device"), at("in_flight"), at(column));
+    let ours = |row: &&Row| row.object[device] == Field::Text(disk.name.clone()) && row.object[column] == *value;
+    let rows: Vec<_> = snapshot.rows.iter().filter(ours).collect();
+    assert!(rows.iter().all(|row| row.object[in_flight] == Field::U64(0)), "all is done: {rows:?}");
+    rows.iter().fold([0; 2], |sum, row| [sum[0] + row.parts[0], sum[1] + row.parts[1]])
+}
+
+/// Bytes and requests, as fio and diskstats count them.
+#[derive(Debug, PartialEq, Eq)]
+struct Counted {
+    bytes: Parts,
+    ops: Parts,
+}
+
+/// Has fio read and write, past the page cache, at random so that no requests are joined; in a group if there is one.
+fn fio(disk: &LoopDevice, group: Option<&Group>) -> Counted {
+    let mut fio = Command::new("fio");
+    fio.args(["--name=topstat", "--rw=randrw", "--bs=4k", "--size=8m", "--direct=1", "--ioengine=psync"]);
+    fio.args(["--thread=0", "--output-format=json", "--filename"]).arg(&disk.path);
+    if let Some(group) = group {
+        let procs = group.folder().join("cgroup.procs");
+        // SAFETY: a write to a file, of memory that is there already.
+        unsafe { fio.pre_exec(move || fs::write(&procs, "0")) };
+    }
+    let output = fio.output().expect("fio");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "fio: {said} {}", String::from_utf8_lossy(&output.stderr));
+    // Notes of fio's may stand before it.
+    let said: Value = serde_json::from_str(&said[said.find('{').expect("a document")..]).expect("JSON");
+    let number = |way: &str, what: &str| said["jobs"][0][way][what].as_u64().expect("a number");
+    let both = |what| [number("read", what), number("write", what)];
+    Counted { bytes: both("io_bytes"), ops: both("total_ios") }
+}
+
+/// Of a disk, and the milliseconds that its requests took.
+fn diskstats(disk: &LoopDevice) -> (Counted, Parts) {
+    let text = fs::read_to_string("/proc/diskstats").expect("/proc/diskstats");
+    let line = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).find(|words| words[2] == disk.name);
+    let words: Vec<u64> = line.expect("the disk")[3..].iter().map(|word| word.parse().expect("a number")).collect();
+    // Documentation/admin-guide/iostats.rst
+    let counted = Counted { bytes: [words[2] * 512, words[6] * 512], ops: [words[0], words[4]] };
+    (counted, [words[3], words[7]])
+}
+
+fn less(after: Parts, before: Parts) -> Parts {
+    [after[0] - before[0], after[1] - before[1]]
+}
+
+fn a_process_has_what_fio_and_diskstats_say() {
+    let disk = LoopDevice::new(16).expect("a loop device");
+    let mut source = load(&["disk_procs/bytes", "disk_procs/ops", "disk_procs/wait"]);
+    let (before, took_before) = diskstats(&disk);
+    let truth = fio(&disk, None);
+    let (after, took_after) = diskstats(&disk);
+    let took = less(took_after, took_before);
+    let comm = Field::Text("fio".to_owned());
+    let mut of = |path| parts(&snapshot(&mut *source, path), &disk, "comm", &comm);
+    let shown = Counted { bytes: of("disk_procs/bytes"), ops: of("disk_procs/ops") };
+    let wait = of("disk_procs/wait");
+    note(format!("{shown:?}, {wait:?} ns; diskstats {took:?} ms"));
+    // fio looks at the disk before it begins, through the page cache.
+    let kernel = Counted { bytes: less(after.bytes, before.bytes), ops: less(after.ops, before.ops) };
+    assert_eq!(shown, kernel, "that and no more is shown, of this disk that nobody else uses");
+    assert_eq!((shown.bytes[1], shown.ops[1]), (truth.bytes[1], truth.ops[1]), "and written is what fio has written");
+    assert!(shown.bytes[0] >= truth.bytes[0] && shown.ops[0] >= truth.ops[0], "{shown:?}, fio: {truth:?}");
+    for (ns, ms) in wait.into_iter().zip(took) {
+        // The same difference of clocks, taken a moment apart, for some thousands of requests.
+        let most = (ms + 2) as f64 * 1.5e6;
+        assert!(ns as f64 >= ms.saturating_sub(2) as f64 * 0.7e6 && ns as f64 <= most, "{ns} ns, but {ms} ms");
+    }
+}
+
+fn a_group_has_what_fio_says() {
+    let disk = LoopDevice::new(16).expect("a loop device");
+    let group = Group::new("disks").expect("a cgroup");
+    let mut source = load(&["disk_cgroups/bytes", "disk_cgroups/ops"]);
+    let truth = fio(&disk, Some(&group));
+    let path = Field::Text(group.path.clone());
+    let mut of = |table| parts(&snapshot(&mut *source, table), &disk, "cgroup", &path);
+    let shown = Counted { bytes: of("disk_cgroups/bytes"), ops: of("disk_cgroups/ops") };
+    note(format!("{shown:?}, fio: {truth:?}"));
+    assert_eq!((shown.bytes[1], shown.ops[1]), (truth.bytes[1], truth.ops[1]));
+    assert!(shown.bytes[0] >= truth.bytes[0] && shown.ops[0] >= truth.ops[0], "{shown:?}, fio: {truth:?}");
+}
+
+/// What the kernel itself counts for the group, where it does.
+fn a_group_has_what_io_stat_says() {
+    let disk = LoopDevice::new(16).expect("a loop device");
+    let group = Group::new("disks").expect("a cgroup");
+    let mut source = load(&["disk_cgroups/bytes", "disk_cgroups/ops"]);
+    fio(&disk, Some(&group));
+    let stat = fs::read_to_string(group.folder().join("io.stat")).expect("io.stat");
+    let device = fs::read_to_string(format!("/sys/block/{}/dev", disk.name)).expect("its number");
+    let line =
+        stat.lines().find(|line| line.starts_with(device.trim())).unwrap_or_else(|| panic!("no {device}: {stat}"));
+    let number = |name: &str| -> u64 {
+        let word = line.split(' ').find_map(|word| word.strip_prefix(name)).expect("a key");
+        word.parse().expect("a number")
+    };
+    let truth = Counted { bytes: [number("rbytes="), number("wbytes=")], ops: [number("rios="), number("wios=")] };
+    let path = Field::Text(group.path.clone());
+    let mut of = |table| parts(&snapshot(&mut *source, table), &disk, "cgroup", &path);
+    let shown = Counted { bytes: of("disk_cgroups/bytes"), ops: of("disk_cgroups/ops") };
+    assert_eq!(shown, truth, "{stat}");
+}
+
+/// Each of so many processes reads once within a period: what finds no place is in `other`, and told.
+fn more_users_than_there_are_places() {
+    const USERS: u64 = 4500;
+    const BLOCK: u64 = 4096;
+    let disk = LoopDevice::new(32).expect("a loop device");
+    let mut source = load(&["disk_procs/bytes"]);
+    let before = diskstats(&disk).0.bytes[0];
+    // One process after the other, each of which reads a block of its own, past the page cache.
+    let read = r#"i=0; while [ $i -lt $2 ]; do dd if=$1 of=/dev/null bs=4096 count=1 skip=$i iflag=direct status=none || exit 1; i=$((i + 1)); done"#;
+    let users = USERS.to_string();
+    let read = Command::new("sh").args(["-c", read, "sh"]).arg(&disk.path).arg(&users).status().expect("sh");
+    assert!(read.success(), "dd: {read}");
+    let carried = diskstats(&disk).0.bytes[0] - before;
+    assert!(carried >= USERS * BLOCK);
+    let snapshot = snapshot(&mut *source, "disk_procs/bytes");
+    note(format!("{} objects, {} refused of {USERS}", snapshot.objects, snapshot.lost.no_memory));
+    assert!(snapshot.total >= carried, "{} bytes are in the total of at least {carried}", snapshot.total);
+    assert!(snapshot.objects < USERS && snapshot.objects > USERS / 2, "{} objects", snapshot.objects);
+    assert!(snapshot.lost.no_memory >= USERS - snapshot.objects, "{} were refused", snapshot.lost.no_memory);
+    assert!(snapshot.proven < snapshot.rows.len() as u32, "what was refused might be larger than a row");
+}
