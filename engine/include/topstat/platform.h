@@ -77,7 +77,7 @@
  * as long as there are no such atomics, programs are not preempted (before
  * 5.11, 74d862b682f5).
  */
-static int ts_cas(u64 *p, u64 old, u64 new_value);
+static __attribute__((unused)) int ts_cas(u64 *p, u64 old, u64 new_value);
 
 TS_INLINE int ts_claim(u64 *p)
 {

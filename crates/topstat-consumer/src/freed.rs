@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How many records were delivered, exactly, whenever the consumer is killed (E5). The ring buffer knows its consumer's
+//! position, which is one word; how many records that were is another one. Both can't be written at once. So the count
+//! is written before, into the one of two entries that is not of the present position, with the position that it is for;
+//! it counts from the moment at which the ring's position is that.
+
+use std::mem::offset_of;
+use std::sync::atomic::Ordering;
+
+use crate::abi::{stream_control, stream_freed};
+use crate::error::Error;
+use crate::maps::Words;
+
+/// What was delivered until the present position.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Freed {
+    /// Which entry is that of the present position.
+    entry: usize,
+    delivered: u64,
+}
+
+impl Freed {
+    /// Of the consumer that came before, whose position was this.
+    pub(crate) fn resume(control: &Words, at: u64) -> Result<Self, Error> {
+        for entry in 0..2 {
+            let (position, delivered) = offsets(entry);
+            if control.at(position).load(Ordering::Acquire) == at {
+                return Ok(Self { entry, delivered: control.at(delivered).load(Ordering::Acquire) });
+            }
+        }
+        Err(Error::Foreign { position: at })
+    }
+
+    pub(crate) fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    /// Before the ring's position becomes `next`, by which so many records more are delivered.
+    pub(crate) fn announce(&mut self, control: &Words, next: u64, records: u64) {
+        self.delivered += records;
+        self.entry ^= 1;
+        for (offset, value) in self.stores(next) {
+            control.at(offset).store(value, Ordering::Release);
+        }
+    }
+
+    /// What is written where, one after the other: until the second is done, the entry is of a position that was.
+    fn stores(&self, next: u64) -> [(usize, u64); 2] {
+        let (position, delivered) = offsets(self.entry);
+        [(delivered, self.delivered), (position, next)]
+    }
+}
+
+/// Where an entry has its position, and where how many were delivered.
+fn offsets(entry: usize) -> (usize, usize) {
+    let begin = offset_of!(stream_control, freed) + entry * size_of::<stream_freed>();
+    (begin + offset_of!(stream_freed, position), begin + offset_of!(stream_freed, delivered))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever is killed after any of its stores is followed by one that knows what was freed.
+    #[test]
+    fn a_consumer_may_be_killed_after_any_store() {
+        for killed_after in 0..=3 {
+            let control = Words::of_zeroes(size_of::<stream_control>());
+            let (mut ring, mut delivered) = (0, 0);
+            for (bytes, records) in [(120, 1), (16, 0), (1064, 1), (120, 1), (120, 1)] {
+                // Those that are killed: their record is delivered again by the next one, so many times.
+                for _ in 0..3 {
+                    let mut killed = Freed::resume(&control, ring).expect("an entry");
+                    assert_eq!(killed.delivered(), delivered, "killed after {killed_after} stores");
+                    let next = ring + bytes;
+                    killed.delivered += records;
+                    killed.entry ^= 1;
+                    for (offset, value) in killed.stores(next).into_iter().take(killed_after) {
+                        control.at(offset).store(value, Ordering::Relaxed);
+                    }
+                    if killed_after == 3 {
+                        // The third store is the ring's.
+                        (ring, delivered) = (next, delivered + records);
+                    }
+                }
+                let mut consumer = Freed::resume(&control, ring).expect("an entry");
+                assert_eq!(consumer.delivered(), delivered, "killed after {killed_after} stores");
+                consumer.announce(&control, ring + bytes, records);
+                (ring, delivered) = (ring + bytes, delivered + records);
+                assert_eq!(Freed::resume(&control, ring).expect("an entry"), consumer);
+            }
+        }
+    }
+
+    #[test]
+    fn a_position_of_somebody_else_is_refused() {
+        let control = Words::of_zeroes(size_of::<stream_control>());
+        Freed::resume(&control, 0).expect("nobody was there").announce(&control, 120, 1);
+        let refused = Freed::resume(&control, 240).expect_err("nobody knows how many those were");
+        assert!(matches!(refused, Error::Foreign { position: 240 }), "{refused}");
+    }
+}
