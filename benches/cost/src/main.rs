@@ -3,6 +3,7 @@
 //! the same run, in interleaved rounds; medians are quoted, with their spread.
 
 mod accuracy;
+mod events;
 mod holders;
 mod icount;
 mod overhead;
@@ -39,6 +40,8 @@ enum What {
     Refresh(refresh::Options),
     /// What a request and its response take in instructions, on other kernels, beside tcptop.
     Icount(icount::Options),
+    /// What a consumer of events loses, and what it takes, by each strategy, at full speed, in bursts and idle.
+    Events(events::Options),
     /// Recall of the true top and bytes right, beside tcptop on the same load, in a guest.
     Accuracy(accuracy::Options),
     /// In a guest: the load, and who watches it.
@@ -77,6 +80,7 @@ fn main() -> anyhow::Result<()> {
         What::Refresh(options) => refresh::run(&options),
         What::Tree(options) => tree::run(&options),
         What::Topstat(topstat) => tree::topstat(topstat),
+        What::Events(options) => events::run(&options),
         What::Accuracy(options) => accuracy::run(&options),
         What::AccuracyGuest(size) => accuracy::guest(&size),
         What::Icount(options) => icount::run(&options),
