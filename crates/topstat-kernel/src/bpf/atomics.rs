@@ -40,11 +40,12 @@ pub fn there() -> bool {
             std::ptr::null_mut(),
         )
     };
-    // SAFETY: it was made just now, and nobody else has it.
-    fd >= 0 && {
-        drop(unsafe { OwnedFd::from_raw_fd(fd) });
-        true
+    if fd < 0 {
+        return false;
     }
+    // SAFETY: it was made just now, and nobody else has it.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    true
 }
 
 #[cfg(test)]
