@@ -73,7 +73,7 @@ const BURST_BYTES: usize = 20_000_000;
 const GAP: Duration = Duration::from_millis(5);
 const PACED_EVENTS: usize = 50;
 const PACE: Duration = Duration::from_millis(1);
-const NOW_AND_THEN: Duration = Duration::from_millis(100);
+const NOW_AND_THEN: Duration = Duration::from_millis(250);
 /// So many events are made before the clock is looked at.
 const AT_ONCE: usize = 256;
 
@@ -96,7 +96,7 @@ impl Load {
             Load::Small => "80 bytes at a time at full speed",
             Load::Bursts => "bursts of 20 MB, 10 KB at a time, with gaps of 5 ms",
             Load::Paced => "10 KB at a time, 50,000 a second: no strategy drops any, so costs compare",
-            Load::Idle => "an event every 100 ms",
+            Load::Idle => "an event every 250 ms",
         }
     }
 
