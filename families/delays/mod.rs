@@ -7,11 +7,10 @@ abi!("delays");
 mod accounting;
 
 use std::mem::{offset_of, size_of};
-use std::sync::Arc;
 
 use topstat_model::Unit;
 
-use crate::family::{Build, Builds, Constant, Constants, Family, Kind, Objects, OwnLost, Ranked, Refill, columns};
+use crate::family::{Build, Builds, Constant, Constants, Family, Objects, OwnLost, Ranked, Refill, columns};
 use crate::hooks::Hook;
 use crate::{SampleInfo, TableInfo, process};
 
@@ -25,56 +24,41 @@ const _: () = assert!(
 
 /// The family of the sample of delays.
 pub fn family() -> Family {
-    Family {
-        name: "delays".to_owned(),
-        abi: abi::DELAYS_ABI,
-        samples: vec![Arc::new(sample())],
-        kind: Kind::Ranked(Arc::new(ranked())),
-        since: (6, 1),
-        ready: accounting::ready,
-        check: accounting::check,
-    }
+    let family = Family::ranked("delays", abi::DELAYS_ABI, (6, 1), [sample()], ranked());
+    Family { ready: accounting::ready, check: accounting::check, ..family }
 }
 
 fn ranked() -> Ranked {
-    Ranked {
-        sample_banks: abi::DELAYS_BANKS,
-        builds: Builds::one(Build {
-            observer: object!("delays/delays.bpf.o"),
-            snapshot: object!("delays/snapshot.bpf.o"),
+    let build = Build {
+        adopt: |object| process::adopt(object, "delays_adopt"),
+        adopt_before: Some("delays_switch"),
+        maps: vec!["threads", IMPOSSIBLE],
+        ..Build::new(
+            object!("delays/delays.bpf.o"),
+            object!("delays/snapshot.bpf.o"),
             // Births before switches, so that no task runs without its object.
-            hooks: vec![
+            vec![
                 Hook::tracepoint("delays_new", "task_newtask"),
                 Hook::tracepoint("delays_exec", "sched_process_exec"),
                 Hook::tracepoint("delays_exit", "sched_process_exit"),
                 Hook::tracepoint("delays_free", "sched_process_free"),
                 Hook::tracepoint("delays_switch", "sched_switch"),
             ],
-            adopt: |object| process::adopt(object, "delays_adopt"),
-            adopt_before: Some("delays_switch"),
-            refill: |object, _, _| Refill::over_tasks(object, "delays_refill"),
-            maps: vec!["threads", IMPOSSIBLE],
-            sizes: Vec::new(),
-            less: || None,
-        }),
-        constants: Constants::new(
-            size_of::<abi::delays_constants>(),
-            [
-                (offset_of!(abi::delays_constants, by_thread), Constant::ByThread),
-                (offset_of!(abi::delays_constants, v1_controller), Constant::V1Controller),
-                (offset_of!(abi::delays_constants, jiffy_ns), Constant::JiffyNs),
-            ],
-        ),
-        section_head: size_of::<abi::delays_section>(),
-        row: size_of::<abi::delays_row>(),
-        opaque: false,
-        parts: Vec::new(),
-        lost: vec![OwnLost {
-            table: "delays/blkio".to_owned(),
-            name: "impossible".to_owned(),
-            map: IMPOSSIBLE.to_owned(),
-        }],
-        unranked: None,
+            |object, _, _| Refill::over_tasks(object, "delays_refill"),
+        )
+    };
+    let fields = [
+        (offset_of!(abi::delays_constants, by_thread), Constant::ByThread),
+        (offset_of!(abi::delays_constants, v1_controller), Constant::V1Controller),
+        (offset_of!(abi::delays_constants, jiffy_ns), Constant::JiffyNs),
+    ];
+    let constants = Constants::new(size_of::<abi::delays_constants>(), fields);
+    let impossible =
+        OwnLost { table: "delays/blkio".to_owned(), name: "impossible".to_owned(), map: IMPOSSIBLE.to_owned() };
+    Ranked {
+        sample_banks: abi::DELAYS_BANKS,
+        lost: vec![impossible],
+        ..Ranked::new::<abi::delays_section, abi::delays_row>(Builds::one(build), constants)
     }
 }
 

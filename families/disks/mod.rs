@@ -4,62 +4,41 @@
 abi!("disks");
 
 use std::mem::{offset_of, size_of};
-use std::sync::Arc;
 
 use topstat_model::{ColumnKind, Unit};
 
 use crate::family::{
-    Build, Builds, Constant, Constants, Family, FieldAt, FilterBy, Kind, Objects, Ranked, Refill, RowColumn, columns,
+    Build, Builds, Constant, Constants, Family, FieldAt, FilterBy, Objects, Ranked, Refill, RowColumn, columns,
 };
 use crate::hooks::Hook;
 use crate::{SampleInfo, TableInfo};
 
 /// The family of the samples of disks.
 pub fn family() -> Family {
-    Family {
-        name: "disks".to_owned(),
-        abi: abi::DISKS_ABI,
-        samples: samples().map(Arc::new).to_vec(),
-        kind: Kind::Ranked(Arc::new(ranked())),
-        since: (6, 1),
-        ready: || Ok(()),
-        check: Vec::new,
-    }
-}
-
-fn ranked() -> Ranked {
-    Ranked {
-        sample_banks: 1,
-        builds: Builds::one(Build {
-            observer: object!("disks/disks.bpf.o"),
-            snapshot: object!("disks/snapshot.bpf.o"),
+    let build = Build {
+        maps: vec!["buckets", "pending"],
+        ..Build::new(
+            object!("disks/disks.bpf.o"),
+            object!("disks/snapshot.bpf.o"),
             // Ends before beginnings: no object is held by a request that nobody sees the end of.
-            hooks: vec![
+            vec![
                 Hook::tracepoint("disks_complete", "block_rq_complete"),
                 Hook::tracepoint("disks_insert", "block_rq_insert"),
                 Hook::tracepoint("disks_issue", "block_rq_issue"),
             ],
-            adopt: |_| Ok(()),
-            adopt_before: None,
-            refill: |object, maps, _| Refill::over_map(object, &maps.objects, "disks_refill"),
-            maps: vec!["buckets", "pending"],
-            sizes: Vec::new(),
-            less: || None,
-        }),
-        constants: Constants::new(
-            size_of::<abi::disks_constants>(),
-            [
-                (offset_of!(abi::disks_constants, jiffy_ns), Constant::JiffyNs),
-                (offset_of!(abi::disks_constants, v1_controller), Constant::V1Controller),
-            ],
-        ),
-        section_head: size_of::<abi::disks_section>(),
-        row: size_of::<abi::disks_row>(),
-        opaque: false,
+            |object, maps, _| Refill::over_map(object, &maps.objects, "disks_refill"),
+        )
+    };
+    let fields = [
+        (offset_of!(abi::disks_constants, jiffy_ns), Constant::JiffyNs),
+        (offset_of!(abi::disks_constants, v1_controller), Constant::V1Controller),
+    ];
+    let constants = Constants::new(size_of::<abi::disks_constants>(), fields);
+    let ranked = Ranked {
         parts: ["read", "write"].map(str::to_owned).to_vec(),
-        lost: Vec::new(),
-        unranked: None,
-    }
+        ..Ranked::new::<abi::disks_section, abi::disks_row>(Builds::one(build), constants)
+    };
+    Family::ranked("disks", abi::DISKS_ABI, (6, 1), samples(), ranked)
 }
 
 /// In the order of `enum disks_sample`, with tables in that of `enum disks_table`.

@@ -12,35 +12,19 @@ mod fallbacks;
 mod tables;
 
 use std::mem::{offset_of, size_of};
-use std::sync::Arc;
 
-use crate::family::{Constant, Constants, Family, Kind, Ranked};
+use crate::family::{Constant, Constants, Family, Ranked};
 
 const _: () = assert!(abi::INET_TABLES == abi::TS_BANK_TABLES, "a bank for each sample");
 
 /// The family of the socket samples.
 pub fn family() -> Family {
+    let fields = [(offset_of!(abi::inet_constants, v1_controller), Constant::V1Controller)];
+    let constants = Constants::new(size_of::<abi::inet_constants>(), fields);
     let ranked = Ranked {
-        sample_banks: 1,
-        builds: fallbacks::builds(),
-        constants: Constants::new(
-            size_of::<abi::inet_constants>(),
-            [(offset_of!(abi::inet_constants, v1_controller), Constant::V1Controller)],
-        ),
-        section_head: size_of::<abi::inet_section>(),
-        row: size_of::<abi::inet_row>(),
         opaque: true,
         parts: ["rx", "tx"].map(str::to_owned).to_vec(),
-        lost: Vec::new(),
-        unranked: None,
+        ..Ranked::new::<abi::inet_section, abi::inet_row>(fallbacks::builds(), constants)
     };
-    Family {
-        name: "inet".to_owned(),
-        abi: abi::INET_ABI,
-        samples: tables::samples().into_iter().map(Arc::new).collect(),
-        kind: Kind::Ranked(Arc::new(ranked)),
-        since: (5, 10),
-        ready: || Ok(()),
-        check: Vec::new,
-    }
+    Family::ranked("inet", abi::INET_ABI, (5, 10), tables::samples(), ranked)
 }

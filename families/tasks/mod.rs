@@ -12,9 +12,8 @@ mod idle;
 mod tables;
 
 use std::mem::{offset_of, size_of};
-use std::sync::Arc;
 
-use crate::family::{Constant, Constants, Family, Kind, Ranked};
+use crate::family::{Constant, Constants, Family, Ranked};
 
 const _: () = assert!(abi::TASKS_TABLES == abi::TS_BANK_TABLES, "a bank for each sample");
 const _: () = assert!(abi::TASKS_GROUPS == crate::MAX_GROUPS, "the array holds as many groups as users may ask for");
@@ -32,23 +31,8 @@ fn constants() -> Constants {
 /// The family of the samples of tasks.
 pub fn family() -> Family {
     let ranked = Ranked {
-        sample_banks: 1,
-        builds: fallbacks::builds(),
-        constants: constants(),
-        section_head: size_of::<abi::tasks_section>(),
-        row: size_of::<abi::tasks_row>(),
-        opaque: false,
-        parts: Vec::new(),
-        lost: Vec::new(),
         unranked: Some(idle::row),
+        ..Ranked::new::<abi::tasks_section, abi::tasks_row>(fallbacks::builds(), constants())
     };
-    Family {
-        name: "tasks".to_owned(),
-        abi: abi::TASKS_ABI,
-        samples: tables::samples().into_iter().map(Arc::new).collect(),
-        kind: Kind::Ranked(Arc::new(ranked)),
-        since: (6, 1),
-        ready: || Ok(()),
-        check: Vec::new,
-    }
+    Family::ranked("tasks", abi::TASKS_ABI, (6, 1), tables::samples(), ranked)
 }

@@ -124,6 +124,26 @@ impl Builds {
 }
 
 impl Build {
+    /// Programs that find no objects from before, and keep no maps but those that all families have.
+    pub fn new(
+        observer: &'static [u8],
+        snapshot: &'static [u8],
+        hooks: Vec<Hook>,
+        refill: fn(&Object, &Maps, sample: u32) -> Result<Refill, Error>,
+    ) -> Self {
+        Self {
+            observer,
+            snapshot,
+            hooks,
+            adopt: |_| Ok(()),
+            adopt_before: None,
+            refill,
+            maps: Vec::new(),
+            sizes: Vec::new(),
+            less: || None,
+        }
+    }
+
     /// Sizes the maps that have their size from elsewhere.
     pub fn resize(&self, object: &mut OpenObject, options: &Options, cpus: u32) -> Result<(), Error> {
         for MapSize { map, value, entries } in &self.sizes {

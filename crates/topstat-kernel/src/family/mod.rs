@@ -10,6 +10,7 @@ mod constants;
 mod row;
 mod sample;
 
+use std::mem::size_of;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
@@ -50,6 +51,25 @@ pub struct Family {
 }
 
 impl Family {
+    /// A family of ranked tables which is ready wherever its programs load, and has nothing more to check.
+    pub fn ranked(
+        name: &str,
+        abi: u32,
+        since: (u32, u32),
+        samples: impl IntoIterator<Item = SampleInfo>,
+        ranked: Ranked,
+    ) -> Self {
+        Self {
+            name: name.to_owned(),
+            abi,
+            samples: samples.into_iter().map(Arc::new).collect(),
+            kind: Kind::Ranked(Arc::new(ranked)),
+            since,
+            ready: || Ok(()),
+            check: Vec::new,
+        }
+    }
+
     /// The names of all programs that it may have attached, gates among them.
     pub fn programs(&self) -> Vec<String> {
         match &self.kind {
@@ -104,6 +124,23 @@ pub struct Ranked {
     pub lost: Vec<OwnLost>,
     /// A row that no CPU ranks.
     pub unranked: Option<UnrankedRow>,
+}
+
+impl Ranked {
+    /// Tables read by sections `S` with rows `R`: one bank to a sample, values of one part, and nothing of the family's own.
+    pub fn new<S, R>(builds: Builds, constants: Constants) -> Self {
+        Self {
+            sample_banks: 1,
+            builds,
+            constants,
+            section_head: size_of::<S>(),
+            row: size_of::<R>(),
+            opaque: false,
+            parts: Vec::new(),
+            lost: Vec::new(),
+            unranked: None,
+        }
+    }
 }
 
 /// What an account is loaded by.
