@@ -16,74 +16,57 @@
 //! formula (it begins with `=`, `+`, `-` or `@`) has a single quote before it.
 
 use std::borrow::Cow;
-use std::io::{self, Write};
+use std::io;
 
 use crate::field::Field;
+use crate::sink::Records;
 use crate::snapshot::Snapshot;
 use crate::time::rfc3339;
 use crate::typeset::escape;
 
-/// How to write CSV.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CsvOptions {
-    /// Begin with a line of column names: for the first of several snapshots.
-    pub header: bool,
+const BEFORE: [&str; 5] = ["time", "sample", "table", "rank", "value"];
+const AFTER: &str = "cpus";
+
+pub(crate) fn columns(snapshot: &Snapshot) -> Vec<String> {
+    let columns = snapshot.columns.iter().map(|column| column.name.as_ref());
+    let parts = snapshot.parts.iter().map(AsRef::as_ref);
+    BEFORE.into_iter().chain(columns).chain(parts).chain([AFTER]).map(str::to_owned).collect()
 }
 
-/// Writes the snapshot as CSV, with a single call of `write_all`.
-///
-/// # Errors
-///
-/// Those of `out`.
-pub fn write(snapshot: &Snapshot, options: CsvOptions, out: &mut (impl Write + ?Sized)) -> io::Result<()> {
-    let mut records = Records::new(snapshot);
-    if options.header {
-        records.header()?;
-    }
+pub(crate) fn records(snapshot: &Snapshot, records: &mut Records) -> io::Result<()> {
+    let mut writer = Writer { snapshot, time: rfc3339(snapshot.time), records };
     for row in &snapshot.rows {
         let object = row.object.iter().map(cell);
         let parts = row.parts.iter().map(|part| part.to_string().into());
         let cells: Vec<_> = object.chain(parts).collect();
-        records.record(&row.rank.to_string(), row.value, &cells, &row.cpus)?;
+        writer.record(&row.rank.to_string(), row.value, &cells, &row.cpus)?;
     }
-    records.summary("other", snapshot.other, &[])?;
-    records.summary("total", snapshot.total, &[])?;
+    writer.summary("other", snapshot.other, &[])?;
+    writer.summary("total", snapshot.total, &[])?;
     for (name, count) in snapshot.lost_now.nonzero() {
-        records.summary(&format!("lost {name}"), count, &[])?;
+        writer.summary(&format!("lost {name}"), count, &[])?;
     }
     if !snapshot.is_proven() {
-        records.summary("proven", snapshot.proven.into(), &[])?;
+        writer.summary("proven", snapshot.proven.into(), &[])?;
     }
     let stale: Vec<_> = snapshot.stale_cpus().collect();
     if !stale.is_empty() {
-        records.summary("stale cpus", stale.len() as u64, &stale)?;
+        writer.summary("stale cpus", stale.len() as u64, &stale)?;
     }
     if let Some(filter) = &snapshot.filter {
         let hidden = filter.of.saturating_sub(filter.matched);
-        records.summary("filtered", hidden.into(), &[])?;
+        writer.summary("filtered", hidden.into(), &[])?;
     }
-    out.write_all(&records.finish()?)
+    Ok(())
 }
 
-struct Records<'a> {
+struct Writer<'a> {
     snapshot: &'a Snapshot,
     time: String,
-    writer: ::csv::Writer<Vec<u8>>,
+    records: &'a mut Records,
 }
 
-impl<'a> Records<'a> {
-    fn new(snapshot: &'a Snapshot) -> Self {
-        Self { snapshot, time: rfc3339(snapshot.time), writer: ::csv::Writer::from_writer(Vec::new()) }
-    }
-
-    fn header(&mut self) -> io::Result<()> {
-        let columns = self.snapshot.columns.iter().map(|column| column.name.as_ref());
-        let parts = self.snapshot.parts.iter().map(AsRef::as_ref);
-        let names =
-            ["time", "sample", "table", "rank", "value"].into_iter().chain(columns).chain(parts).chain(["cpus"]);
-        Ok(self.writer.write_record(names)?)
-    }
-
+impl Writer<'_> {
     fn record(&mut self, rank: &str, value: u64, cells: &[Cow<str>], cpus: &[u32]) -> io::Result<()> {
         let value = value.to_string();
         let cpus = cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
@@ -92,17 +75,13 @@ impl<'a> Records<'a> {
             .into_iter()
             .chain(cells.iter().map(AsRef::as_ref))
             .chain([cpus.as_str()]);
-        Ok(self.writer.write_record(record)?)
+        Ok(self.records.write_record(record)?)
     }
 
     /// A record without an object.
     fn summary(&mut self, rank: &str, value: u64, cpus: &[u32]) -> io::Result<()> {
         let empty = vec![Cow::Borrowed(""); self.snapshot.columns.len() + self.snapshot.parts.len()];
         self.record(rank, value, &empty, cpus)
-    }
-
-    fn finish(self) -> io::Result<Vec<u8>> {
-        self.writer.into_inner().map_err(|error| error.into_error())
     }
 }
 
@@ -115,7 +94,7 @@ fn cell(field: &Field) -> Cow<'_, str> {
 }
 
 /// A text as the writers of CSV put it into a record: escaped, and no formula.
-pub fn text(text: &str) -> Cow<'_, str> {
+pub(crate) fn text(text: &str) -> Cow<'_, str> {
     if text.starts_with(['=', '+', '-', '@']) { format!("'{}", escape(text)).into() } else { escape(text) }
 }
 

@@ -8,12 +8,14 @@
 //! | writer | for | lossless |
 //! |---|---|---|
 //! | [`json::write`] | programs: one document per line | yes |
-//! | [`csv::write`] | spreadsheets and `awk`: one record per line | control characters are escaped |
+//! | [`csv`] | spreadsheets and `awk`: one record per line | control characters are escaped |
 //! | [`stat::write`] | the `stat` file of the file tree | control characters are escaped |
 //! | [`dump::write`] | its `dump` file, for debugging | control characters are escaped |
 //! | [`text::write`] | eyes, on a terminal or in a pipe | no: numbers may be rounded, texts shortened |
 //!
 //! An [`interval::Interval`] is what all tasks used of the CPUs between two instants; see there.
+//!
+//! Both are kinds of [`Reading`], and a [`Sink`] writes readings of any kind: text, JSON or CSV, one after the other.
 //!
 //! This crate knows nothing of libbpf, sockets, the kernel or the terminal it is written to.
 //!
@@ -30,6 +32,7 @@ pub mod dump;
 mod field;
 pub mod interval;
 pub mod json;
+mod sink;
 mod snapshot;
 pub mod stat;
 pub mod text;
@@ -40,6 +43,7 @@ mod unit;
 pub use check::Fault;
 pub use dump::{Dump, DumpCpu, DumpSlot};
 pub use field::{Align, Column, ColumnKind, Field};
+pub use sink::{Format, Reading, Records, Sink, Space};
 pub use snapshot::{CpuRow, CpuSection, Filter, Lost, Row, Settings, Snapshot, TableType};
 pub use time::rfc3339;
 pub use unit::{Unit, human_ms, per_second};

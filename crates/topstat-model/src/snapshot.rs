@@ -2,10 +2,14 @@
 //! A consistent read of one table.
 
 use std::borrow::Cow;
+use std::io;
 use std::time::SystemTime;
 
 use crate::field::{Column, Field};
+use crate::sink::{Reading, Records};
+use crate::text::TextOptions;
 use crate::unit::{Unit, per_second};
+use crate::{csv, json, text};
 
 /// How pushes become a value. The numbers are those of the `type` file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -269,6 +273,36 @@ impl Snapshot {
     /// The number of rows. A table keeps far fewer than 2^32.
     pub(crate) fn row_count(&self) -> u32 {
         u32::try_from(self.rows.len()).unwrap_or(u32::MAX)
+    }
+}
+
+impl Reading for Snapshot {
+    fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn lines_besides(&self, options: TextOptions) -> usize {
+        text::lines_besides(self, options)
+    }
+
+    fn text(&self, room: usize, options: TextOptions, written: &mut Vec<u8>) {
+        let mut fitting = Cow::Borrowed(self);
+        if room < self.rows.len() {
+            fitting.to_mut().truncate(room);
+        }
+        text::write(&fitting, options, written).expect("a Vec takes all");
+    }
+
+    fn json(&self, written: &mut Vec<u8>) -> io::Result<()> {
+        json::write(self, written)
+    }
+
+    fn csv_columns(&self) -> Vec<String> {
+        csv::columns(self)
+    }
+
+    fn csv_records(&self, records: &mut Records) -> io::Result<()> {
+        csv::records(self, records)
     }
 }
 

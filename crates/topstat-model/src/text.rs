@@ -56,6 +56,13 @@ pub fn write(snapshot: &Snapshot, options: TextOptions, out: &mut (impl Write + 
     out.write_all(text.written.as_bytes())
 }
 
+/// How many lines there are besides the rows: the title's; the names of columns, or why there are no rows; the sums.
+pub(crate) fn lines_besides(snapshot: &Snapshot, options: TextOptions) -> usize {
+    let mut text = Text { options, written: String::new() };
+    text.title(snapshot);
+    text.written.lines().count() + 1 + SUMS.len()
+}
+
 struct Text {
     options: TextOptions,
     written: String,

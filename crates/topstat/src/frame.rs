@@ -39,20 +39,6 @@ pub fn frame(content: &[u8], lines: usize, first: bool) -> Vec<u8> {
     bytes
 }
 
-/// Shares room among those who want some: nobody gets more than wanted, and what one leaves goes to the others.
-pub fn shares(room: usize, wanted: &[usize]) -> Vec<usize> {
-    let mut shares = vec![0; wanted.len()];
-    let mut order: Vec<_> = (0..wanted.len()).collect();
-    // Whoever wants least leaves most, so is served first.
-    order.sort_by_key(|index| wanted[*index]);
-    let mut left = room;
-    for (served, index) in order.iter().enumerate() {
-        shares[*index] = wanted[*index].min(left / (wanted.len() - served));
-        left -= shares[*index];
-    }
-    shares
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,16 +61,5 @@ mod tests {
     fn what_does_not_fit_is_cut_off() {
         assert_eq!(shown("a\nb\nc\n", 3, false).matches("\x1b[K").count(), 2);
         assert_eq!(shown("a\nb\nc\n", 1, false).matches("\x1b[K").count(), 1);
-    }
-
-    #[test]
-    fn room_is_shared_by_who_wants_it() {
-        assert_eq!(shares(10, &[20, 20]), [5, 5]);
-        assert_eq!(shares(10, &[2, 20]), [2, 8]);
-        assert_eq!(shares(10, &[20, 2]), [8, 2]);
-        assert_eq!(shares(10, &[1, 2]), [1, 2]);
-        assert_eq!(shares(0, &[3]), [0]);
-        assert_eq!(shares(11, &[20, 20]), [5, 6]);
-        assert_eq!(shares(5, &[]), [0; 0]);
     }
 }

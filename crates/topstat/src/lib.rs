@@ -24,6 +24,7 @@ mod style;
 mod suggest;
 mod system;
 mod time;
+mod view;
 
 /// What tests/fuzz gives bytes to, and compares with.
 #[cfg(feature = "fuzz")]

@@ -9,6 +9,7 @@ use super::Usage;
 use super::column::Amount;
 use super::picture::{Picture, Row};
 use crate::csv::text;
+use crate::sink::Records;
 use crate::time::rfc3339;
 
 const TASK: [&str; 11] =
@@ -19,68 +20,47 @@ const PREFIXES: [&str; 2] = ["", "children_"];
 const TOTAL: &str = "total_ns";
 const COMMAND_LINE: &str = "cmdline";
 
-/// Writes intervals, the names of the columns before the first.
-pub struct Csv {
-    command_lines: bool,
-    begun: bool,
+pub fn columns(command_lines: bool) -> Vec<String> {
+    let task = TASK.into_iter().chain([TOTAL]).map(str::to_owned);
+    let usage = PREFIXES.iter().flat_map(|prefix| USAGE.map(|name| format!("{prefix}{name}")));
+    task.chain(usage).chain(command_lines.then(|| COMMAND_LINE.to_owned())).collect()
 }
 
-impl Csv {
-    /// With a column of command lines, or without.
-    pub fn new(command_lines: bool) -> Self {
-        Self { command_lines, begun: false }
+pub fn records(picture: &Picture, records: &mut Records) -> io::Result<()> {
+    let time = rfc3339(picture.interval.time);
+    for row in &picture.rows {
+        let amount = picture.amount(row.task);
+        record(records, &time, "task", "1", Some((picture, row)))?;
+        numbers(records, &amount, amount.total_ns().cast_signed())?;
+        let line = row.command_line.as_ref().map(|arguments| arguments.join(" "));
+        end(picture, records, line.as_deref().map(text).as_deref())?;
     }
+    for line in picture.lines().chain([&picture.sum()]) {
+        let tasks = if line.tasks > 0 { line.tasks.to_string() } else { String::new() };
+        record(records, &time, line.kind.name(), &tasks, None)?;
+        numbers(records, &line.amount, line.total_ns)?;
+        end(picture, records, None)?;
+    }
+    for (name, count) in picture.interval.lost.named() {
+        record(records, &time, &format!("lost {name}"), &count.to_string(), None)?;
+        for _ in 0..1 + PREFIXES.len() * USAGE.len() {
+            records.write_field("")?;
+        }
+        end(picture, records, None)?;
+    }
+    Ok(())
+}
 
-    /// The records of an interval.
-    ///
-    /// # Errors
-    /// None that are known: what is written to is memory.
-    pub fn write(&mut self, picture: &Picture) -> io::Result<Vec<u8>> {
-        let mut records = ::csv::Writer::from_writer(Vec::new());
-        if !std::mem::replace(&mut self.begun, true) {
-            for name in TASK.into_iter().chain([TOTAL]) {
-                records.write_field(name)?;
-            }
-            for (prefix, name) in PREFIXES.iter().flat_map(|prefix| USAGE.map(|name| (prefix, name))) {
-                records.write_field(format!("{prefix}{name}"))?;
-            }
-            self.end(&mut records, Some(COMMAND_LINE))?;
-        }
-        let time = rfc3339(picture.interval.time);
-        for row in &picture.rows {
-            let amount = picture.amount(row.task);
-            record(&mut records, &time, "task", "1", Some((picture, row)))?;
-            numbers(&mut records, &amount, amount.total_ns().cast_signed())?;
-            let line = row.command_line.as_ref().map(|arguments| arguments.join(" "));
-            self.end(&mut records, line.as_deref().map(text).as_deref())?;
-        }
-        for line in picture.lines().chain([&picture.sum()]) {
-            let tasks = if line.tasks > 0 { line.tasks.to_string() } else { String::new() };
-            record(&mut records, &time, line.kind.name(), &tasks, None)?;
-            numbers(&mut records, &line.amount, line.total_ns)?;
-            self.end(&mut records, None)?;
-        }
-        for (name, count) in picture.interval.lost.named() {
-            record(&mut records, &time, &format!("lost {name}"), &count.to_string(), None)?;
-            for _ in 0..1 + PREFIXES.len() * USAGE.len() {
-                records.write_field("")?;
-            }
-            self.end(&mut records, None)?;
-        }
-        records.into_inner().map_err(|error| error.into_error())
+fn end(picture: &Picture, records: &mut Records, command_line: Option<&str>) -> io::Result<()> {
+    if picture.choice.command_lines {
+        records.write_field(command_line.unwrap_or(""))?;
     }
-
-    fn end(&self, records: &mut ::csv::Writer<Vec<u8>>, command_line: Option<&str>) -> io::Result<()> {
-        if self.command_lines {
-            records.write_field(command_line.unwrap_or(""))?;
-        }
-        Ok(records.write_record(None::<&[u8]>)?)
-    }
+    Ok(records.write_record(None::<&[u8]>)?)
 }
 
 /// The fields of [`TASK`].
 fn record(
-    records: &mut ::csv::Writer<Vec<u8>>,
+    records: &mut Records,
     time: &str,
     row: &str,
     tasks: &str,
@@ -106,7 +86,7 @@ fn record(
 }
 
 /// The total, and the fields of [`USAGE`] for each of [`PREFIXES`].
-fn numbers(records: &mut ::csv::Writer<Vec<u8>>, amount: &Amount, total_ns: i64) -> io::Result<()> {
+fn numbers(records: &mut Records, amount: &Amount, total_ns: i64) -> io::Result<()> {
     records.write_field(total_ns.to_string())?;
     for Usage { run_ns: _, user_ns, system_ns, irq_ns, softirq_ns, steal_ns, guest_ns, wait_ns, switches } in
         [amount.own, amount.children]

@@ -115,11 +115,8 @@ fn cpus<S: serde::Serializer>(cpus: &[Cpu], serializer: S) -> Result<S::Ok, S::E
     serializer.collect_seq(cpus.iter().map(View))
 }
 
-/// Appends the interval as a line of JSON, with the command lines of tasks or without.
-///
-/// # Errors
-/// None that are known: what is written to is memory.
-pub fn write(picture: &Picture, command_lines: bool, written: &mut Vec<u8>) -> io::Result<()> {
+/// Appends the interval as a line of JSON.
+pub fn write(picture: &Picture, written: &mut Vec<u8>) -> io::Result<()> {
     let interval = picture.interval;
     let totals = interval.totals();
     let task = |row: &Row<'_>| TaskView {
@@ -128,7 +125,7 @@ pub fn write(picture: &Picture, command_lines: bool, written: &mut Vec<u8>) -> i
         tgid: row.task.tgid,
         ppid: row.task.ppid,
         comm: row.task.comm.clone(),
-        cmdline: command_lines.then(|| row.command_line.clone()),
+        cmdline: picture.choice.command_lines.then(|| row.command_line.clone()),
         kernel: row.task.kernel,
         start_ns: row.task.start_ns,
         elapsed_ns: picture.elapsed_ns(row.task),

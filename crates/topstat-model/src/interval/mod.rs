@@ -3,7 +3,8 @@
 //! is written.
 //!
 //! Whoever keeps the account fills in an [`Interval`]. A [`Picture`] is the rows of it that are shown, in their order, and
-//! lines for all that is in none of them; so what is shown adds up, too. [`Text`], [`Csv`] and [`json()`] write it.
+//! lines for all that is in none of them; so what is shown adds up, too. It is a [`Reading`](crate::Reading), which a
+//! [`Sink`](crate::Sink) writes.
 
 mod column;
 mod csv;
@@ -17,11 +18,8 @@ mod usage;
 use std::time::SystemTime;
 
 pub use column::{Amount, Column};
-pub use csv::Csv;
 pub use filter::Filter;
-pub use json::write as json;
 pub use picture::{Branch, By, Choice, Kind, Line, Order, Picture, Row, RowsOf};
-pub use text::{Style, Text};
 pub use tree::add_ancestors;
 pub use usage::Usage;
 

@@ -2,12 +2,16 @@
 //! What is shown of an interval: rows in their order, and lines for all that is in none of them.
 
 use std::cmp::Ordering;
+use std::io;
 
 use super::column::{Amount, Column};
 use super::filter::Filter;
-use super::{Each, Interval, Task, Usage, tree};
+use super::text::Text;
+use super::{Each, Interval, Task, Usage, csv, json, tree};
+use crate::sink::{Reading, Records};
+use crate::text::TextOptions;
 
-/// Which rows there are, and in which order.
+/// Which rows there are, in which order, and what stands in them.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// Processes or threads.
@@ -22,6 +26,10 @@ pub struct Choice {
     pub filter: Filter,
     /// The most rows to show.
     pub rows: Option<u32>,
+    /// The columns of text between the pid and the name.
+    pub columns: Vec<Column>,
+    /// Command lines: in text instead of names, elsewhere as well.
+    pub command_lines: bool,
 }
 
 /// Who has a row, and what it counts. Either way each nanosecond is counted once.
@@ -146,7 +154,8 @@ pub struct Picture<'a> {
     pub interval: &'a Interval,
     /// How far the clock of [`Task::start_ns`] was ahead of the interval's.
     suspended_ns: u64,
-    of: RowsOf,
+    /// What was chosen of it.
+    pub(crate) choice: &'a Choice,
     /// The first in the order chosen.
     pub rows: Vec<Row<'a>>,
     /// Tasks without a row.
@@ -158,10 +167,10 @@ pub struct Picture<'a> {
 impl<'a> Picture<'a> {
     /// At most so many rows of the interval: the first in the order chosen. `suspended_ns`: how long the host has been
     /// suspended since it was started, for tasks' age goes on meanwhile and the interval's clock does not.
-    pub fn new(interval: &'a Interval, suspended_ns: u64, choice: &Choice) -> Self {
+    pub fn new(interval: &'a Interval, suspended_ns: u64, choice: &'a Choice) -> Self {
         let limit = choice.rows.map_or(usize::MAX, |rows| rows as usize);
         let (other, rest) = (Line::new(Kind::Other), rest(interval));
-        let mut picture = Self { interval, suspended_ns, of: choice.of, rows: vec![], other, rest };
+        let mut picture = Self { interval, suspended_ns, choice, rows: vec![], other, rest };
         let tasks = interval.tasks.iter().filter(|task| has_row(choice, task));
         if choice.tree {
             let (rows, hidden) = tree::arrange(tasks.collect(), choice);
@@ -194,7 +203,7 @@ impl<'a> Picture<'a> {
 
     /// What a task's row counts.
     pub fn amount(&self, task: &Task) -> Amount {
-        counted(self.of, task)
+        counted(self.choice.of, task)
     }
 
     /// How long ago it was started, when the interval ended; or how long it lived.
@@ -210,8 +219,17 @@ impl<'a> Picture<'a> {
         }
     }
 
+    /// With so many lines for rows, as [`Reading::text`] shows it.
+    fn fitting(&self, room: usize) -> Self {
+        // What is cut off needs a line, too, if there was none yet.
+        let rows = if self.other.tasks > 0 { room } else { room.saturating_sub(1) };
+        let mut fitting = self.clone();
+        fitting.truncate(rows.max(1));
+        fitting
+    }
+
     fn hide(&mut self, task: &Task) {
-        self.other.add(&counted(self.of, task));
+        self.other.add(&self.amount(task));
     }
 
     /// The lines below the rows: `other` if there is a task without a row; the sum is not among them.
@@ -236,6 +254,38 @@ impl<'a> Picture<'a> {
             sum.total_ns += line.total_ns;
         }
         sum
+    }
+}
+
+impl Reading for Picture<'_> {
+    fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn lines_besides(&self, _: TextOptions) -> usize {
+        Text::HEAD + self.lines().count() + 1
+    }
+
+    fn text(&self, room: usize, options: TextOptions, written: &mut Vec<u8>) {
+        let text = Text::new(self.choice, options.color);
+        let text = if room < self.rows.len() {
+            text.write(&self.fitting(room), options.width)
+        } else {
+            text.write(self, options.width)
+        };
+        written.extend(text.bytes());
+    }
+
+    fn json(&self, written: &mut Vec<u8>) -> io::Result<()> {
+        json::write(self, written)
+    }
+
+    fn csv_columns(&self) -> Vec<String> {
+        csv::columns(self.choice.command_lines)
+    }
+
+    fn csv_records(&self, records: &mut Records) -> io::Result<()> {
+        csv::records(self, records)
     }
 }
 

@@ -17,25 +17,11 @@ const RESET: &str = "\x1b[0m";
 /// No name is made narrower than this many cells, however narrow the terminal is.
 const NARROWEST: usize = 8;
 
-/// Lines that are neither rows nor those below: the title, and the names of the columns.
-const HEAD: usize = 2;
-
-/// What text looks like.
-#[derive(Clone, Debug)]
-pub struct Style {
-    /// Bold and dim.
-    pub color: bool,
-    /// The columns between the pid and the name.
-    pub columns: Vec<Column>,
-    /// Command lines instead of names.
-    pub command_lines: bool,
-}
-
-/// Writes intervals, with room that is used again.
-pub struct Text {
+/// Writes an interval.
+pub struct Text<'a> {
     written: String,
     color: bool,
-    columns: Vec<Column>,
+    columns: &'a [Column],
     command_lines: bool,
     threads: bool,
     ppid: bool,
@@ -53,35 +39,25 @@ struct Widths {
     name: Option<usize>,
 }
 
-impl Text {
-    /// For what is chosen of intervals.
-    pub fn new(choice: &Choice, style: Style) -> Self {
+impl<'a> Text<'a> {
+    /// Lines that are neither rows nor those below: the title, and the names of the columns.
+    pub const HEAD: usize = 2;
+
+    /// For what is chosen of the interval.
+    pub fn new(choice: &'a Choice, color: bool) -> Self {
         Self {
             written: String::new(),
             threads: choice.each == Each::Thread,
-            ppid: choice.of != RowsOf::Parents && !choice.tree || style.columns.contains(&Column::Wait),
-            color: style.color,
-            columns: style.columns,
-            command_lines: style.command_lines,
+            ppid: choice.of != RowsOf::Parents && !choice.tree || choice.columns.contains(&Column::Wait),
+            color,
+            columns: &choice.columns,
+            command_lines: choice.command_lines,
             tree: choice.tree,
         }
     }
 
-    /// How many rows fit so many lines of a terminal, whose last is for the cursor.
-    pub fn fitting(picture: &Picture, lines: usize) -> usize {
-        let below = picture.lines().count() + 1;
-        let room = lines.saturating_sub(HEAD + below + 1);
-        match picture.rows.len() {
-            rows if rows <= room => rows,
-            // What is cut off needs a line, too, if there was none yet. With no row at all there is nothing to see.
-            _ if picture.other().tasks > 0 => room.max(1),
-            _ => room.saturating_sub(1).max(1),
-        }
-    }
-
     /// The interval as text, so many cells wide if there is an end to lines.
-    pub fn write(&mut self, picture: &Picture, cells: Option<usize>) -> &str {
-        self.written.clear();
+    pub fn write(mut self, picture: &Picture, cells: Option<usize>) -> String {
         let sum = picture.sum();
         let widths = self.widths(picture, &sum, cells);
         self.line(BOLD, |text| text.title(picture));
@@ -94,7 +70,7 @@ impl Text {
             let style = if line.kind == Kind::Sum { BOLD } else { DIM };
             self.line(style, |text| text.below(picture, line, &widths));
         }
-        &self.written
+        self.written
     }
 
     /// Appends a line, in a style of the terminal and without spaces at its end.
@@ -148,7 +124,7 @@ impl Text {
         if self.tree {
             self.put(format_args!("{GAP}{:>tree$}", "tree"));
         }
-        for (column, width) in self.columns.clone().into_iter().zip(&widths.columns) {
+        for (column, width) in self.columns.iter().zip(&widths.columns) {
             self.put(format_args!("{GAP}{:>width$}", column.title()));
         }
         self.put(format_args!("{GAP}{:>elap$}{GAP}name", "elap"));
@@ -188,7 +164,7 @@ impl Text {
     }
 
     /// The name, or the command line where it is wanted. Who has none is in brackets, as in ps(1).
-    fn command<'a>(&self, row: &'a Row) -> Cow<'a, str> {
+    fn command<'r>(&self, row: &'r Row) -> Cow<'r, str> {
         match (self.command_lines, &row.command_line) {
             (false, _) => Cow::Borrowed(&row.task.comm),
             (true, Some(arguments)) => arguments.join(" ").into(),

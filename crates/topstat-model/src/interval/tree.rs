@@ -146,6 +146,8 @@ mod tests {
             order,
             filter: Filter::default(),
             rows: None,
+            columns: vec![],
+            command_lines: false,
         };
         let (rows, hidden) = arrange(tasks.iter().collect(), &choice);
         assert_eq!((rows.len(), hidden.len()), (tasks.len(), 0), "each once");

@@ -8,24 +8,26 @@ use std::env;
 use std::fs;
 use std::path::Path;
 
-use topstat_model::csv::{self, CsvOptions};
-use topstat_model::text::{self, TextOptions};
-use topstat_model::{Snapshot, json, stat};
+use topstat_model::text::TextOptions;
+use topstat_model::{Format, Sink, Snapshot, Space, stat};
 
 use crate::fixtures;
 
 /// What an output wrote, by the ending of its golden file.
 fn outputs(snapshot: &Snapshot) -> Vec<(&'static str, Vec<u8>)> {
     let plain = TextOptions::default();
-    let narrow = TextOptions { human: true, color: true, width: Some(100) };
-    let mut outputs = ["json", "csv", "stat", "txt", "terminal"].map(|ending| (ending, Vec::new()));
-    let [json, csv, stat, txt, terminal] = outputs.each_mut().map(|(_, written)| written);
-    json::write(snapshot, json).unwrap();
-    csv::write(snapshot, CsvOptions { header: true }, csv).unwrap();
-    stat::write(snapshot, stat).unwrap();
-    text::write(snapshot, plain, txt).unwrap();
-    text::write(snapshot, narrow, terminal).unwrap();
-    outputs.into()
+    let terminal = TextOptions { human: true, color: true, width: None };
+    let narrow = Space { cells: Some(100), lines: None };
+    let sink = |format, options, space| Sink::new(format, options).write(&[snapshot], space).unwrap();
+    let mut stat = Vec::new();
+    stat::write(snapshot, &mut stat).unwrap();
+    vec![
+        ("json", sink(Format::Json, plain, Space::default())),
+        ("csv", sink(Format::Csv, plain, Space::default())),
+        ("stat", stat),
+        ("txt", sink(Format::Text, plain, Space::default())),
+        ("terminal", sink(Format::Text, terminal, narrow)),
+    ]
 }
 
 fn compare(name: &str, snapshot: &Snapshot) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What must hold in an output whatever the names in it, and what options do.
 
-use topstat_model::csv::{self, CsvOptions};
 use topstat_model::text::{self, TextOptions};
-use topstat_model::{Field, Snapshot, json, stat, typeset};
+use topstat_model::{Field, Format, Sink, Snapshot, Space, json, stat, typeset};
 
 use crate::fixtures;
 
@@ -13,10 +12,12 @@ fn as_text(snapshot: &Snapshot, options: TextOptions) -> String {
     String::from_utf8(written).unwrap()
 }
 
-fn as_csv(snapshot: &Snapshot, header: bool) -> String {
-    let mut written = Vec::new();
-    csv::write(snapshot, CsvOptions { header }, &mut written).unwrap();
-    String::from_utf8(written).unwrap()
+fn as_csv(sink: &mut Sink, snapshot: &Snapshot) -> String {
+    String::from_utf8(sink.write(&[snapshot], Space::default()).unwrap()).unwrap()
+}
+
+fn csv() -> Sink {
+    Sink::new(Format::Csv, TextOptions::default())
 }
 
 fn as_stat(snapshot: &Snapshot) -> String {
@@ -68,7 +69,7 @@ fn json_gives_back_what_it_escapes() {
 #[test]
 fn nothing_written_can_control_a_terminal() {
     let weird = fixtures::weird();
-    let outputs = [as_text(&weird, TextOptions::default()), as_csv(&weird, true), as_stat(&weird)];
+    let outputs = [as_text(&weird, TextOptions::default()), as_csv(&mut csv(), &weird), as_stat(&weird)];
     for output in outputs {
         let left = output.replace(['\n', '\t'], "");
         assert_eq!(typeset::escape(&left), left);
@@ -78,7 +79,7 @@ fn nothing_written_can_control_a_terminal() {
 #[test]
 fn csv_has_one_record_per_line_whatever_the_names() {
     let weird = fixtures::weird();
-    let written = as_csv(&weird, true);
+    let written = as_csv(&mut csv(), &weird);
     // Header, rows, other, total.
     assert_eq!(written.lines().count(), 1 + weird.rows.len() + 2);
     let mut reader = ::csv::Reader::from_reader(written.as_bytes());
@@ -94,7 +95,8 @@ fn csv_has_one_record_per_line_whatever_the_names() {
 #[test]
 fn csv_goes_on_without_a_header() {
     let snapshot = fixtures::v4();
-    let (first, next) = (as_csv(&snapshot, true), as_csv(&snapshot, false));
+    let mut csv = csv();
+    let (first, next) = (as_csv(&mut csv, &snapshot), as_csv(&mut csv, &snapshot));
     assert_eq!(first.split_once('\n').unwrap().1, next);
 }
 

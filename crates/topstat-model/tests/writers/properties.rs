@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use serde_json::Value;
-use topstat_model::{Field, Snapshot, csv, json, stat, text};
+use topstat_model::{Field, Format, Reading, Sink, Snapshot, Space, json, stat, text};
 
 use crate::fixtures;
 
@@ -120,9 +120,9 @@ proptest! {
 
     #[test]
     fn every_writer_takes_every_snapshot(snapshot in snapshots(), width in 0..300_usize) {
-        let mut written = Vec::new();
-        csv::write(&snapshot, csv::CsvOptions { header: false }, &mut written).unwrap();
-        let lines = snapshot.rows.len() + 2 + usize::from(!snapshot.is_proven());
+        let mut csv = Sink::new(Format::Csv, text::TextOptions::default());
+        let written = csv.write(&[&snapshot], Space::default()).unwrap();
+        let lines = 1 + snapshot.rows.len() + 2 + usize::from(!snapshot.is_proven());
         prop_assert_eq!(String::from_utf8(written).unwrap().lines().count(), lines);
 
         let mut written = Vec::new();
@@ -134,6 +134,7 @@ proptest! {
         let options = text::TextOptions { human: true, color: false, width: Some(width) };
         let mut written = Vec::new();
         text::write(&snapshot, options, &mut written).unwrap();
-        prop_assert!(String::from_utf8(written).unwrap().lines().count() >= snapshot.rows.len() + 3);
+        let lines = snapshot.lines_besides(options) + snapshot.rows.len();
+        prop_assert_eq!(String::from_utf8(written).unwrap().lines().count(), lines);
     }
 }

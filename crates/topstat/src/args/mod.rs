@@ -12,6 +12,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use topstat_kernel::{DEFAULT_TOP, MAX_TOP};
+use topstat_model::Format;
 use topstat_model::typeset::escape;
 
 use crate::config::{self, Config};
@@ -380,6 +381,16 @@ pub enum TopFormat {
     Json,
     /// One record per row, ending with the sums
     Csv,
+}
+
+impl From<TopFormat> for Format {
+    fn from(format: TopFormat) -> Self {
+        match format {
+            TopFormat::Text => Self::Text,
+            TopFormat::Json => Self::Json,
+            TopFormat::Csv => Self::Csv,
+        }
+    }
 }
 
 /// How lists are written.

@@ -3,7 +3,6 @@
 
 mod plan;
 mod shot;
-mod view;
 
 use std::time::Duration;
 
@@ -12,9 +11,9 @@ use crate::args::tasks::TasksArgs;
 use crate::backend::{Account, Backend};
 use crate::console::{Console, Schedule, Wake};
 use crate::error::{Error, Exit};
+use crate::view::View;
 use plan::Plan;
-use shot::Shot;
-use view::View;
+use shot::{Shot, add_command_lines};
 
 /// How often to ask which tasks have ended while an interval goes on: the kernel keeps those of two seconds of the
 /// worst fork storm.
@@ -30,13 +29,13 @@ pub fn run(
     let plan = Plan::new(args, color, facts)?;
     let system = |source| Error::System { what: "catch signals", source };
     // Before anything is loaded: a Ctrl-C must find somebody who detaches it.
-    console.catch_signals(plan.style.output.in_place).map_err(system)?;
+    console.catch_signals(plan.output.in_place).map_err(system)?;
     let mut account = backend.account(&plan.options, &plan.exact)?;
     if facts.notes {
-        let wait = humantime::format_duration(plan.style.output.interval);
+        let wait = humantime::format_duration(plan.output.interval);
         console.note(&format!("topstat: counting; the first rows come in {wait}"));
     }
-    let mut view = View::new(plan.choice.clone(), plan.style.clone());
+    let mut view = View::new(plan.output, plan.choice.rows);
     let shown = show(&plan, account.as_mut(), &mut view, console);
     // Also after an error: the terminal is not ours.
     let left = view.leave(console).map_err(Error::Output);
@@ -47,8 +46,9 @@ pub fn run(
 
 /// Shows intervals until there are enough, or the user has enough.
 fn show(plan: &Plan, account: &mut dyn Account, view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
-    let mut schedule = Schedule::new(console.now() + plan.style.output.interval, plan.style.output.interval);
-    let mut left = plan.style.output.count;
+    let mut schedule = Schedule::new(console.now() + plan.output.interval, plan.output.interval);
+    let mut left = plan.output.count;
+    let mut last = None;
     while left != Some(0) {
         let until = schedule.next().min(console.now() + POLL);
         let wake = console
@@ -56,20 +56,49 @@ fn show(plan: &Plan, account: &mut dyn Account, view: &mut View, console: &mut d
             .map_err(|source| Error::System { what: "wait for the end of the interval", source })?;
         match wake {
             Wake::Stop | Wake::Closed => return Ok(()),
-            Wake::Resized => view.redraw(account, console).map_err(Error::Output)?,
+            Wake::Resized => redraw(last.as_ref(), plan, account, view, console)?,
             Wake::Suspend => {
                 view.leave(console).map_err(Error::Output)?;
                 console.suspend().map_err(|source| Error::System { what: "suspend", source })?;
-                view.redraw(account, console).map_err(Error::Output)?;
+                redraw(last.as_ref(), plan, account, view, console)?;
             }
             Wake::Deadline if until < schedule.next() => account.poll(),
             Wake::Deadline => {
-                let shot = Shot::take(&plan.choice, account)?;
-                view.show(shot, account, console).map_err(Error::Output)?;
+                let shot = last.insert(Shot::take(&plan.choice, account)?);
+                draw(shot, plan, account, view, console)?;
                 left = left.map(|left| left - 1);
                 schedule.advance(console.now());
             }
         }
     }
     Ok(())
+}
+
+fn draw(
+    shot: &Shot,
+    plan: &Plan,
+    account: &mut dyn Account,
+    view: &mut View,
+    console: &mut dyn Console,
+) -> Result<(), Error> {
+    let mut picture = shot.picture(&plan.choice);
+    if plan.choice.command_lines {
+        let rows = view.rows(&picture, console);
+        add_command_lines(&mut picture.rows[..rows], account);
+    }
+    view.show(&[&picture], console).map_err(Error::Output)
+}
+
+/// Shows again in place what was shown last, at the terminal's present size. Nothing where nothing was.
+fn redraw(
+    last: Option<&Shot>,
+    plan: &Plan,
+    account: &mut dyn Account,
+    view: &mut View,
+    console: &mut dyn Console,
+) -> Result<(), Error> {
+    match last {
+        Some(shot) if view.in_place() => draw(shot, plan, account, view, console),
+        _ => Ok(()),
+    }
 }

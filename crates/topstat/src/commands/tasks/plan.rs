@@ -2,7 +2,7 @@
 //! What `tasks` is to do: numbers in range, defaults decided.
 
 use topstat_kernel::AccountOptions;
-use topstat_model::interval::{self, By, Choice, Column, Each, Filter, Order, RowsOf};
+use topstat_model::interval::{By, Choice, Column, Each, Filter, Order, RowsOf};
 
 use crate::args::tasks::{SortKey, TasksArgs};
 use crate::args::{ColorWhen, TopFormat};
@@ -20,15 +20,7 @@ pub struct Plan {
     /// What to show of an interval.
     pub choice: Choice,
     /// How to show it.
-    pub style: Style,
-}
-
-/// How intervals are written.
-#[derive(Clone, Debug)]
-pub struct Style {
     pub output: Output,
-    /// What text looks like; of it, the other formats have command lines or not.
-    pub text: interval::Style,
 }
 
 impl Plan {
@@ -58,15 +50,10 @@ impl Plan {
                 order: Order { by: by(args.sort, args.wide), reverse: args.reverse },
                 filter: Filter::new(&args.pid, &args.comm),
                 rows: args.rows,
+                columns: Column::shown(args.wide, args.dead),
+                command_lines: args.cmdline,
             },
-            style: Style {
-                text: interval::Style {
-                    color: output.color,
-                    columns: Column::shown(args.wide, args.dead),
-                    command_lines: args.cmdline,
-                },
-                output,
-            },
+            output,
         })
     }
 }
@@ -108,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_terminal_goes_on_and_a_pipe_gets_one_interval() {
-        goes_on_for_a_terminal(|line, facts| plan(line, facts).unwrap().style.output);
+        goes_on_for_a_terminal(|line, facts| plan(line, facts).unwrap().output);
     }
 
     #[test]

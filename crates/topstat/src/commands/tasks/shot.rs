@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An interval, and what else is needed to show it.
 
-use topstat_model::interval::{Choice, Interval, Picture, add_ancestors};
+use topstat_model::interval::{Choice, Interval, Picture, Row, add_ancestors};
 
 use crate::backend::Account;
 use crate::error::Error;
@@ -25,14 +25,14 @@ impl Shot {
     }
 
     /// What of it is shown.
-    pub fn picture(&self, choice: &Choice) -> Picture<'_> {
+    pub fn picture<'a>(&'a self, choice: &'a Choice) -> Picture<'a> {
         Picture::new(&self.interval, self.suspended_ns, choice)
     }
 }
 
-/// Looks up the command lines of the tasks that are shown and live.
-pub fn add_command_lines(picture: &mut Picture, account: &mut dyn Account) {
-    for row in picture.rows.iter_mut().filter(|row| row.task.ended_ns.is_none()) {
+/// Looks up the command lines of those of these tasks that live.
+pub fn add_command_lines(rows: &mut [Row], account: &mut dyn Account) {
+    for row in rows.iter_mut().filter(|row| row.task.ended_ns.is_none()) {
         row.command_line = account.command_line(row.task);
     }
 }

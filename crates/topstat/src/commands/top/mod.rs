@@ -3,20 +3,19 @@
 
 mod filter;
 mod plan;
-mod view;
 
 use std::fs::File;
 use std::sync::Arc;
 
 use topstat_kernel::{Source, State, TableInfo, TableSettings};
-use topstat_model::human_ms;
+use topstat_model::{Reading, Snapshot, human_ms};
 
 use crate::args::{ColorWhen, TopArgs};
 use crate::backend::Backend;
 use crate::console::{Console, Schedule, Wake};
 use crate::error::{Error, Exit};
+use crate::view::View;
 use plan::Plan;
-use view::View;
 
 pub fn run(
     args: &TopArgs,
@@ -28,7 +27,7 @@ pub fn run(
     let mut plan = Plan::new(args, color, facts)?;
     let system = |source| Error::System { what: "catch signals", source };
     // Before anything is loaded: a Ctrl-C must find somebody who detaches it.
-    console.catch_signals(plan.style.output.in_place).map_err(system)?;
+    console.catch_signals(plan.output.in_place).map_err(system)?;
     let mut source = match shared(args, &plan, backend)? {
         Some(state) => {
             plan.share(args, state.as_ref())?;
@@ -45,7 +44,7 @@ pub fn run(
         let wait = u32::try_from(plan.first_after.as_millis()).unwrap_or(u32::MAX);
         console.note(&format!("topstat: counting; the first rows come in {}", human_ms(wait)));
     }
-    let mut view = View::new(plan.style);
+    let mut view = View::new(plan.output, plan.rows);
     let shown = show(&plan, source.as_mut(), &mut view, console);
     // Also after an error: the terminal is not ours.
     let left = view.leave(console).map_err(Error::Output);
@@ -83,32 +82,48 @@ fn off(settings: TableSettings, table: &TableInfo) -> Option<String> {
 
 /// Shows snapshots until there are enough, or the user has enough.
 fn show(plan: &Plan, source: &mut dyn Source, view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
-    let mut schedule = Schedule::new(console.now() + plan.first_after, plan.style.output.interval);
-    let mut left = plan.style.output.count;
+    let mut schedule = Schedule::new(console.now() + plan.first_after, plan.output.interval);
+    let mut left = plan.output.count;
+    let mut last = Vec::new();
     while left != Some(0) {
         let wake = console
             .wait_until(schedule.next())
             .map_err(|source| Error::System { what: "wait for the next snapshot", source })?;
         match wake {
             Wake::Stop | Wake::Closed => return Ok(()),
-            Wake::Resized => view.redraw(console).map_err(Error::Output)?,
+            Wake::Resized => redraw(&last, view, console)?,
             Wake::Suspend => {
                 view.leave(console).map_err(Error::Output)?;
                 console.suspend().map_err(|source| Error::System { what: "suspend", source })?;
-                view.redraw(console).map_err(Error::Output)?;
+                redraw(&last, view, console)?;
             }
             Wake::Deadline => {
-                let mut snapshots = Vec::with_capacity(plan.tables.len());
-                for table in &plan.tables {
-                    let mut snapshot = source.snapshot(table)?;
-                    plan.filters.apply(&mut snapshot)?;
-                    snapshots.push(snapshot);
-                }
-                view.show(snapshots, console).map_err(Error::Output)?;
+                last = plan.tables.iter().map(|table| read(plan, source, table)).collect::<Result<_, _>>()?;
+                draw(&last, view, console)?;
                 left = left.map(|left| left - 1);
                 schedule.advance(console.now());
             }
         }
     }
     Ok(())
+}
+
+/// A table as it is to be shown.
+fn read(plan: &Plan, source: &mut dyn Source, table: &TableInfo) -> Result<Snapshot, Error> {
+    let mut snapshot = source.snapshot(table)?;
+    plan.filters.apply(&mut snapshot)?;
+    if let Some(rows) = plan.rows {
+        snapshot.truncate(rows as usize);
+    }
+    Ok(snapshot)
+}
+
+fn draw(snapshots: &[Snapshot], view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
+    let readings: Vec<_> = snapshots.iter().map(|snapshot| snapshot as &dyn Reading).collect();
+    view.show(&readings, console).map_err(Error::Output)
+}
+
+/// Shows again in place what was shown last, at the terminal's present size. Nothing where nothing was.
+fn redraw(last: &[Snapshot], view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
+    if view.in_place() && !last.is_empty() { draw(last, view, console) } else { Ok(()) }
 }

@@ -8,7 +8,6 @@ use topstat_kernel::{DEFAULT_TOP, Options, State, TableInfo};
 use topstat_model::TableType;
 
 use super::filter::Filters;
-use super::view::Style;
 use crate::args::{ColorWhen, TopArgs};
 use crate::console::Facts;
 use crate::error::Error;
@@ -26,8 +25,10 @@ pub struct Plan {
     pub filters: Filters,
     /// When the first snapshot is taken, from when the tables are loaded.
     pub first_after: Duration,
+    /// The most rows to show of each table.
+    pub rows: Option<u32>,
     /// How to show them.
-    pub style: Style,
+    pub output: Output,
 }
 
 impl Plan {
@@ -57,7 +58,8 @@ impl Plan {
                 // At once, a running total that begins now would be empty.
                 output.interval
             },
-            style: Style { output, rows: args.rows },
+            output,
+            rows: args.rows,
             filters: Filters::new(&args.choice),
             tables,
             options,
@@ -143,9 +145,7 @@ mod tests {
 
     #[test]
     fn a_terminal_goes_on_and_a_pipe_gets_one_snapshot() {
-        goes_on_for_a_terminal(|line, facts| {
-            plan(format!("tcp/conns_pps {line}").trim_end(), facts).unwrap().style.output
-        });
+        goes_on_for_a_terminal(|line, facts| plan(format!("tcp/conns_pps {line}").trim_end(), facts).unwrap().output);
     }
 
     #[test]
@@ -189,7 +189,7 @@ mod tests {
             (" --color never", TERMINAL, false),
         ] {
             let line = format!("tcp/conns_pps{line}");
-            assert_eq!(plan(&line, facts).unwrap().style.output.color, color, "{line}");
+            assert_eq!(plan(&line, facts).unwrap().output.color, color, "{line}");
         }
     }
 }

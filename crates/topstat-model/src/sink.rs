@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where readings of every kind are written: one format, and what it needs from one reading to the next.
+
+use std::io;
+
+use crate::text::TextOptions;
+
+/// Records of CSV in memory.
+pub type Records = ::csv::Writer<Vec<u8>>;
+
+/// What was read at one instant, of any kind: a ranked table, an account. A kind says what stands in each format; a
+/// [`Sink`] chooses the format and puts readings one after the other.
+pub trait Reading {
+    /// How many rows there are. Text may show fewer of them.
+    fn rows(&self) -> usize;
+
+    /// How many lines of text there are besides the rows, where no row is left out.
+    fn lines_besides(&self, options: TextOptions) -> usize;
+
+    /// Appends text for eyes. Rows have `room` lines, of which at least one shows a row if there is any.
+    fn text(&self, room: usize, options: TextOptions, written: &mut Vec<u8>);
+
+    /// Appends a document in one line.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be JSON.
+    fn json(&self, written: &mut Vec<u8>) -> io::Result<()>;
+
+    /// The names of the columns in CSV.
+    fn csv_columns(&self) -> Vec<String>;
+
+    /// Appends the records, without the names of the columns.
+    ///
+    /// # Errors
+    ///
+    /// When a record has not as many fields as there are columns.
+    fn csv_records(&self, records: &mut Records) -> io::Result<()>;
+}
+
+/// How readings are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// For eyes: not to be parsed.
+    #[default]
+    Text,
+    /// One document per reading and line.
+    Json,
+    /// One record per row, and those that qualify them.
+    Csv,
+}
+
+/// What there is to write on. Text is limited by it, the other formats never are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Space {
+    /// The lines of a terminal that all readings of an instant are to fit, with one left for the cursor.
+    pub lines: Option<usize>,
+    /// The cells of a line.
+    pub cells: Option<usize>,
+}
+
+/// Writes readings one after the other in one format.
+#[derive(Debug)]
+pub struct Sink {
+    format: Format,
+    options: TextOptions,
+    /// Text was written before.
+    begun: bool,
+    /// The names of columns that CSV has written last.
+    columns: Vec<String>,
+}
+
+impl Sink {
+    /// Nothing is written yet. The options are those of text, whose width comes with each [`Space`].
+    pub fn new(format: Format, options: TextOptions) -> Self {
+        Self { format, options, begun: false, columns: vec![] }
+    }
+
+    /// What the readings of an instant are in this format, after what was written before: text has an empty line between
+    /// two readings, CSV has the names of columns where they are not those of the records before.
+    ///
+    /// # Errors
+    ///
+    /// Those of the reading.
+    pub fn write(&mut self, readings: &[&dyn Reading], space: Space) -> io::Result<Vec<u8>> {
+        let mut written = Vec::new();
+        for (reading, room) in readings.iter().zip(self.rooms(readings, space)) {
+            match self.format {
+                Format::Text => {
+                    if std::mem::replace(&mut self.begun, true) {
+                        written.push(b'\n');
+                    }
+                    reading.text(room, self.options(space), &mut written);
+                }
+                Format::Json => reading.json(&mut written)?,
+                Format::Csv => written.extend(self.csv(*reading)?),
+            }
+        }
+        Ok(written)
+    }
+
+    /// What is written next stands alone: it takes the place of what was written before.
+    pub fn restart(&mut self) {
+        self.begun = false;
+        self.columns.clear();
+    }
+
+    /// How many lines the rows of each reading have, of those that are left by all that is not a row: at least one.
+    pub fn rooms(&self, readings: &[&dyn Reading], space: Space) -> Vec<usize> {
+        let Some(lines) = space.lines.filter(|_| self.format == Format::Text) else {
+            return vec![usize::MAX; readings.len()];
+        };
+        // The lines between readings and the cursor's are as many as the readings.
+        let besides: usize = readings.iter().map(|reading| reading.lines_besides(self.options(space)) + 1).sum();
+        let wanted: Vec<_> = readings.iter().map(|reading| reading.rows()).collect();
+        // With no row at all there would be nothing to see.
+        shares(lines.saturating_sub(besides), &wanted).into_iter().map(|share| share.max(1)).collect()
+    }
+
+    fn options(&self, space: Space) -> TextOptions {
+        TextOptions { width: space.cells, ..self.options }
+    }
+
+    fn csv(&mut self, reading: &dyn Reading) -> io::Result<Vec<u8>> {
+        let mut records = Records::from_writer(Vec::new());
+        let columns = reading.csv_columns();
+        if self.columns != columns {
+            records.write_record(&columns)?;
+            self.columns = columns;
+        }
+        reading.csv_records(&mut records)?;
+        records.into_inner().map_err(|error| error.into_error())
+    }
+}
+
+/// Shares room among those who want some: nobody gets more than wanted, and what one leaves goes to the others.
+fn shares(room: usize, wanted: &[usize]) -> Vec<usize> {
+    let mut shares = vec![0; wanted.len()];
+    let mut order: Vec<_> = (0..wanted.len()).collect();
+    // Whoever wants least leaves most, so is served first.
+    order.sort_by_key(|index| wanted[*index]);
+    let mut left = room;
+    for (served, index) in order.iter().enumerate() {
+        shares[*index] = wanted[*index].min(left / (wanted.len() - served));
+        left -= shares[*index];
+    }
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kind that nothing but this test knows: so many rows, and a name for its column.
+    struct Other(usize, &'static str);
+
+    impl Reading for Other {
+        fn rows(&self) -> usize {
+            self.0
+        }
+
+        fn lines_besides(&self, _: TextOptions) -> usize {
+            1
+        }
+
+        fn text(&self, room: usize, options: TextOptions, written: &mut Vec<u8>) {
+            let width = options.width.unwrap_or(0);
+            written.extend(format!("{}\n{}", self.1, format!("{width}\n").repeat(self.0.min(room))).bytes());
+        }
+
+        fn json(&self, written: &mut Vec<u8>) -> io::Result<()> {
+            written.extend(format!("{}\n", self.0).bytes());
+            Ok(())
+        }
+
+        fn csv_columns(&self) -> Vec<String> {
+            vec![self.1.to_owned()]
+        }
+
+        fn csv_records(&self, records: &mut Records) -> io::Result<()> {
+            Ok(records.write_record([self.0.to_string()])?)
+        }
+    }
+
+    fn written(sink: &mut Sink, readings: &[&dyn Reading], space: Space) -> String {
+        String::from_utf8(sink.write(readings, space).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_kind_is_written_by_what_it_says_alone() {
+        let sink = |format| Sink::new(format, TextOptions::default());
+        let (all, fitting) = (Space::default(), Space { lines: Some(6), cells: Some(80) });
+        let mut text = sink(Format::Text);
+        assert_eq!(written(&mut text, &[&Other(2, "a")], all), "a\n0\n0\n");
+        // Six lines less two titles, the line between and the cursor's.
+        assert_eq!(written(&mut text, &[&Other(9, "a"), &Other(1, "b")], fitting), "\na\n80\n\nb\n80\n");
+        text.restart();
+        assert_eq!(written(&mut text, &[&Other(9, "a")], fitting), "a\n80\n80\n80\n80\n");
+        assert_eq!(written(&mut sink(Format::Json), &[&Other(9, "a"), &Other(1, "b")], fitting), "9\n1\n");
+    }
+
+    #[test]
+    fn csv_names_its_columns_where_they_change() {
+        let mut csv = Sink::new(Format::Csv, TextOptions::default());
+        for (readings, expected) in [
+            ([&Other(1, "a") as &dyn Reading, &Other(2, "a")], "a\n1\n2\n"),
+            ([&Other(3, "a"), &Other(4, "b")], "3\nb\n4\n"),
+            ([&Other(5, "b"), &Other(6, "a")], "5\na\n6\n"),
+        ] {
+            assert_eq!(written(&mut csv, &readings, Space::default()), expected);
+        }
+    }
+
+    #[test]
+    fn room_is_shared_by_who_wants_it() {
+        assert_eq!(shares(10, &[20, 20]), [5, 5]);
+        assert_eq!(shares(10, &[2, 20]), [2, 8]);
+        assert_eq!(shares(10, &[20, 2]), [8, 2]);
+        assert_eq!(shares(10, &[1, 2]), [1, 2]);
+        assert_eq!(shares(0, &[3]), [0]);
+        assert_eq!(shares(11, &[20, 20]), [5, 6]);
+        assert_eq!(shares(5, &[]), [0; 0]);
+    }
+}
