@@ -1,17 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How readings reach the output: one after the other, or each in the place of the last.
+//! How readings reach the output, again and again: one after the other, or each in the place of the last.
 
 use std::io;
+use std::time::Duration;
 
 use topstat_model::text::TextOptions;
 use topstat_model::{Reading, Sink, Space};
 
-use crate::console::{Console, Size};
+use crate::console::{Console, Schedule, Size, Wake};
+use crate::error::Error;
 use crate::frame;
 use crate::output::Output;
 
 /// The size that a terminal has which does not know its own.
 const USUAL: Size = Size { rows: 24, columns: 80 };
+
+/// What a command reads again and again.
+pub trait Watched {
+    /// Reads what is shown from now on.
+    fn read(&mut self) -> Result<(), Error>;
+
+    /// Shows what was read last; nothing where nothing was.
+    fn draw(&mut self, view: &mut View, console: &mut dyn Console) -> Result<(), Error>;
+
+    /// How often to call [`Watched::poll`] between two readings, if it has to be.
+    fn poll_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Does what cannot wait for the next reading.
+    fn poll(&mut self) {}
+}
 
 /// Shows readings of any kind.
 pub struct View {
@@ -35,21 +54,76 @@ impl View {
         }
     }
 
-    /// Whether each takes the place of the last: then it is to be shown again when the terminal has another size.
-    pub fn in_place(&self) -> bool {
-        self.output.in_place
+    /// Shows readings until there are enough, or the user has enough; the first of them after a while. `wait` is what an
+    /// error says was waited for.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading, and those of the console. The terminal is given back also then.
+    pub fn watch(
+        mut self,
+        watched: &mut dyn Watched,
+        (wait, first_after): (&'static str, Duration),
+        console: &mut dyn Console,
+    ) -> Result<(), Error> {
+        let shown = self.until_enough(watched, (wait, first_after), console);
+        let left = self.leave(console).map_err(Error::Output);
+        shown.and(left)
+    }
+
+    fn until_enough(
+        &mut self,
+        watched: &mut dyn Watched,
+        (wait, first_after): (&'static str, Duration),
+        console: &mut dyn Console,
+    ) -> Result<(), Error> {
+        let mut schedule = Schedule::new(console.now() + first_after, self.output.interval);
+        let mut left = self.output.count;
+        while left != Some(0) {
+            let next = schedule.next();
+            let until = watched.poll_every().map_or(next, |every| next.min(console.now() + every));
+            let wake = console.wait_until(until).map_err(|source| Error::System { what: wait, source })?;
+            match wake {
+                Wake::Stop | Wake::Closed => return Ok(()),
+                Wake::Resized if self.output.in_place => watched.draw(self, console)?,
+                Wake::Resized => {}
+                Wake::Suspend => {
+                    self.leave(console).map_err(Error::Output)?;
+                    console.suspend().map_err(|source| Error::System { what: "suspend", source })?;
+                    if self.output.in_place {
+                        watched.draw(self, console)?;
+                    }
+                }
+                Wake::Deadline if until < next => watched.poll(),
+                Wake::Deadline => {
+                    watched.read()?;
+                    watched.draw(self, console)?;
+                    left = left.map(|left| left - 1);
+                    schedule.advance(console.now());
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Shows the readings of an instant, with a single write.
-    pub fn show(&mut self, readings: &[&dyn Reading], console: &mut dyn Console) -> io::Result<()> {
-        let space = self.space(console);
+    ///
+    /// # Errors
+    ///
+    /// Those of the output.
+    pub fn show(&mut self, readings: &[&dyn Reading], console: &mut dyn Console) -> Result<(), Error> {
+        let written = self.written(readings, self.space(console)).map_err(Error::Output)?;
+        console.write(&written).map_err(Error::Output)
+    }
+
+    fn written(&mut self, readings: &[&dyn Reading], space: Space) -> io::Result<Vec<u8>> {
         if !self.output.in_place {
-            return console.write(&self.sink.write(readings, space)?);
+            return self.sink.write(readings, space);
         }
         self.sink.restart();
         let content = self.sink.write(readings, space)?;
         let first = !std::mem::replace(&mut self.entered, true);
-        console.write(&frame::frame(&content, space.lines.unwrap_or(usize::MAX), first))
+        Ok(frame::frame(&content, space.lines.unwrap_or(usize::MAX), first))
     }
 
     /// How many rows of this reading are shown at most.
@@ -58,7 +132,7 @@ impl View {
     }
 
     /// Gives the terminal back as it was. It can be entered again.
-    pub fn leave(&mut self, console: &mut dyn Console) -> io::Result<()> {
+    fn leave(&mut self, console: &mut dyn Console) -> io::Result<()> {
         if std::mem::take(&mut self.entered) {
             console.write(frame::LEAVE)?;
         }

@@ -6,12 +6,14 @@ mod shot;
 
 use std::time::Duration;
 
+use topstat_model::interval::Choice;
+
 use crate::args::ColorWhen;
 use crate::args::tasks::TasksArgs;
 use crate::backend::{Account, Backend};
-use crate::console::{Console, Schedule, Wake};
+use crate::console::Console;
 use crate::error::{Error, Exit};
-use crate::view::View;
+use crate::view::{View, Watched};
 use plan::Plan;
 use shot::{Shot, add_command_lines};
 
@@ -30,75 +32,45 @@ pub fn run(
     let system = |source| Error::System { what: "catch signals", source };
     // Before anything is loaded: a Ctrl-C must find somebody who detaches it.
     console.catch_signals(plan.output.in_place).map_err(system)?;
-    let mut account = backend.account(&plan.options, &plan.exact)?;
+    let account = backend.account(&plan.options, &plan.exact)?;
     if facts.notes {
         let wait = humantime::format_duration(plan.output.interval);
         console.note(&format!("topstat: counting; the first rows come in {wait}"));
     }
-    let mut view = View::new(plan.output, plan.choice.rows);
-    let shown = show(&plan, account.as_mut(), &mut view, console);
-    // Also after an error: the terminal is not ours.
-    let left = view.leave(console).map_err(Error::Output);
-    drop(account);
-    shown.and(left)?;
+    let mut tasks = Tasks { choice: &plan.choice, account, last: None };
+    let first = ("wait for the end of the interval", plan.output.interval);
+    View::new(plan.output, plan.choice.rows).watch(&mut tasks, first, console)?;
     Ok(Exit::Done)
 }
 
-/// Shows intervals until there are enough, or the user has enough.
-fn show(plan: &Plan, account: &mut dyn Account, view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
-    let mut schedule = Schedule::new(console.now() + plan.output.interval, plan.output.interval);
-    let mut left = plan.output.count;
-    let mut last = None;
-    while left != Some(0) {
-        let until = schedule.next().min(console.now() + POLL);
-        let wake = console
-            .wait_until(until)
-            .map_err(|source| Error::System { what: "wait for the end of the interval", source })?;
-        match wake {
-            Wake::Stop | Wake::Closed => return Ok(()),
-            Wake::Resized => redraw(last.as_ref(), plan, account, view, console)?,
-            Wake::Suspend => {
-                view.leave(console).map_err(Error::Output)?;
-                console.suspend().map_err(|source| Error::System { what: "suspend", source })?;
-                redraw(last.as_ref(), plan, account, view, console)?;
-            }
-            Wake::Deadline if until < schedule.next() => account.poll(),
-            Wake::Deadline => {
-                let shot = last.insert(Shot::take(&plan.choice, account)?);
-                draw(shot, plan, account, view, console)?;
-                left = left.map(|left| left - 1);
-                schedule.advance(console.now());
-            }
+/// All tasks, and what was read of them last.
+struct Tasks<'a> {
+    choice: &'a Choice,
+    account: Box<dyn Account>,
+    last: Option<Shot>,
+}
+
+impl Watched for Tasks<'_> {
+    fn read(&mut self) -> Result<(), Error> {
+        self.last = Some(Shot::take(self.choice, self.account.as_mut())?);
+        Ok(())
+    }
+
+    fn draw(&mut self, view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
+        let Some(shot) = &self.last else { return Ok(()) };
+        let mut picture = shot.picture(self.choice);
+        if self.choice.command_lines {
+            let rows = view.rows(&picture, console);
+            add_command_lines(&mut picture.rows[..rows], self.account.as_mut());
         }
+        view.show(&[&picture], console)
     }
-    Ok(())
-}
 
-fn draw(
-    shot: &Shot,
-    plan: &Plan,
-    account: &mut dyn Account,
-    view: &mut View,
-    console: &mut dyn Console,
-) -> Result<(), Error> {
-    let mut picture = shot.picture(&plan.choice);
-    if plan.choice.command_lines {
-        let rows = view.rows(&picture, console);
-        add_command_lines(&mut picture.rows[..rows], account);
+    fn poll_every(&self) -> Option<Duration> {
+        Some(POLL)
     }
-    view.show(&[&picture], console).map_err(Error::Output)
-}
 
-/// Shows again in place what was shown last, at the terminal's present size. Nothing where nothing was.
-fn redraw(
-    last: Option<&Shot>,
-    plan: &Plan,
-    account: &mut dyn Account,
-    view: &mut View,
-    console: &mut dyn Console,
-) -> Result<(), Error> {
-    match last {
-        Some(shot) if view.in_place() => draw(shot, plan, account, view, console),
-        _ => Ok(()),
+    fn poll(&mut self) {
+        self.account.poll();
     }
 }

@@ -12,9 +12,9 @@ use topstat_model::{Reading, Snapshot, human_ms};
 
 use crate::args::{ColorWhen, TopArgs};
 use crate::backend::Backend;
-use crate::console::{Console, Schedule, Wake};
+use crate::console::Console;
 use crate::error::{Error, Exit};
-use crate::view::View;
+use crate::view::{View, Watched};
 use plan::Plan;
 
 pub fn run(
@@ -28,7 +28,7 @@ pub fn run(
     let system = |source| Error::System { what: "catch signals", source };
     // Before anything is loaded: a Ctrl-C must find somebody who detaches it.
     console.catch_signals(plan.output.in_place).map_err(system)?;
-    let mut source = match shared(args, &plan, backend)? {
+    let source = match shared(args, &plan, backend)? {
         Some(state) => {
             plan.share(args, state.as_ref())?;
             for table in &plan.tables {
@@ -44,12 +44,9 @@ pub fn run(
         let wait = u32::try_from(plan.first_after.as_millis()).unwrap_or(u32::MAX);
         console.note(&format!("topstat: counting; the first rows come in {}", human_ms(wait)));
     }
-    let mut view = View::new(plan.output, plan.rows);
-    let shown = show(&plan, source.as_mut(), &mut view, console);
-    // Also after an error: the terminal is not ours.
-    let left = view.leave(console).map_err(Error::Output);
-    drop(source);
-    shown.and(left)?;
+    let mut tables = Tables { plan: &plan, source, last: vec![] };
+    let first = ("wait for the next snapshot", plan.first_after);
+    View::new(plan.output, plan.rows).watch(&mut tables, first, console)?;
     Ok(Exit::Done)
 }
 
@@ -80,50 +77,33 @@ fn off(settings: TableSettings, table: &TableInfo) -> Option<String> {
     Some(format!("{sample}/{name} is off, and counts nothing (topstat set {path} 1)"))
 }
 
-/// Shows snapshots until there are enough, or the user has enough.
-fn show(plan: &Plan, source: &mut dyn Source, view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
-    let mut schedule = Schedule::new(console.now() + plan.first_after, plan.output.interval);
-    let mut left = plan.output.count;
-    let mut last = Vec::new();
-    while left != Some(0) {
-        let wake = console
-            .wait_until(schedule.next())
-            .map_err(|source| Error::System { what: "wait for the next snapshot", source })?;
-        match wake {
-            Wake::Stop | Wake::Closed => return Ok(()),
-            Wake::Resized => redraw(&last, view, console)?,
-            Wake::Suspend => {
-                view.leave(console).map_err(Error::Output)?;
-                console.suspend().map_err(|source| Error::System { what: "suspend", source })?;
-                redraw(&last, view, console)?;
-            }
-            Wake::Deadline => {
-                last = plan.tables.iter().map(|table| read(plan, source, table)).collect::<Result<_, _>>()?;
-                draw(&last, view, console)?;
-                left = left.map(|left| left - 1);
-                schedule.advance(console.now());
-            }
+/// The tables, and what was read of them last.
+struct Tables<'a> {
+    plan: &'a Plan,
+    source: Box<dyn Source>,
+    last: Vec<Snapshot>,
+}
+
+impl Tables<'_> {
+    /// A table as it is to be shown.
+    fn table(&mut self, table: &TableInfo) -> Result<Snapshot, Error> {
+        let mut snapshot = self.source.snapshot(table)?;
+        self.plan.filters.apply(&mut snapshot)?;
+        if let Some(rows) = self.plan.rows {
+            snapshot.truncate(rows as usize);
         }
+        Ok(snapshot)
     }
-    Ok(())
 }
 
-/// A table as it is to be shown.
-fn read(plan: &Plan, source: &mut dyn Source, table: &TableInfo) -> Result<Snapshot, Error> {
-    let mut snapshot = source.snapshot(table)?;
-    plan.filters.apply(&mut snapshot)?;
-    if let Some(rows) = plan.rows {
-        snapshot.truncate(rows as usize);
+impl Watched for Tables<'_> {
+    fn read(&mut self) -> Result<(), Error> {
+        self.last = self.plan.tables.iter().map(|table| self.table(table)).collect::<Result<_, _>>()?;
+        Ok(())
     }
-    Ok(snapshot)
-}
 
-fn draw(snapshots: &[Snapshot], view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
-    let readings: Vec<_> = snapshots.iter().map(|snapshot| snapshot as &dyn Reading).collect();
-    view.show(&readings, console).map_err(Error::Output)
-}
-
-/// Shows again in place what was shown last, at the terminal's present size. Nothing where nothing was.
-fn redraw(last: &[Snapshot], view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
-    if view.in_place() && !last.is_empty() { draw(last, view, console) } else { Ok(()) }
+    fn draw(&mut self, view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
+        let readings: Vec<_> = self.last.iter().map(|snapshot| snapshot as &dyn Reading).collect();
+        if readings.is_empty() { Ok(()) } else { view.show(&readings, console) }
+    }
 }
