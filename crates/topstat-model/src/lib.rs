@@ -13,7 +13,8 @@
 //! | [`dump::write`] | its `dump` file, for debugging | control characters are escaped |
 //! | [`text::write`] | eyes, on a terminal or in a pipe | no: numbers may be rounded, texts shortened |
 //!
-//! An [`interval::Interval`] is what all tasks used of the CPUs between two instants; see there.
+//! An [`interval::Interval`] is what all tasks used of the CPUs between two instants, a [`counters::Counters`] what
+//! counters of the kernel stood at; see there.
 //!
 //! Both are kinds of [`Reading`], and a [`Sink`] writes readings of any kind: text, JSON or CSV, one after the other.
 //!
@@ -27,6 +28,7 @@
 #![warn(missing_docs)]
 
 mod check;
+pub mod counters;
 pub mod csv;
 pub mod dump;
 mod field;
