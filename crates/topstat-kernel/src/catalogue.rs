@@ -10,8 +10,8 @@ use crate::family::{Family, Kind, SampleInfo, TableInfo};
 
 static ALL: LazyLock<RwLock<Vec<Arc<Family>>>> = LazyLock::new(|| {
     let mut all: Vec<_> = built_in().into_iter().map(Arc::new).collect();
-    // An account stands behind the tables.
-    all.sort_by_key(|family| matches!(family.kind, Kind::Account(_)));
+    // What has no tables stands behind those that have some.
+    all.sort_by_key(|family| !matches!(family.kind, Kind::Ranked(_)));
     RwLock::new(all)
 });
 

@@ -27,6 +27,7 @@ fn try_load(family: &Arc<Family>) -> Result<(), Error> {
             Arc::new(ranking::load(&of, &family.tables(), &Options::default())?).read(false).map(drop)
         }
         Kind::Account(account) => (account.load)(&AccountOptions::default(), &[]).map(drop),
+        Kind::Counters(counting) => (counting.try_load)(),
     }
 }
 
@@ -63,6 +64,7 @@ pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
     let of = |family: &Family| match &family.kind {
         Kind::Ranked(_) => family.samples.iter().any(|own| named(&own.name)),
         Kind::Account(account) => named(account.beside),
+        Kind::Counters(_) => false,
     };
     let wanted = |family: &Family| samples.is_empty() || of(family);
     for family in catalogue::families().iter().filter(|family| wanted(family)) {

@@ -282,6 +282,15 @@ impl Shared {
         words.flat_map(|at| self.read::<u64>(entry, at).to_ne_bytes()).collect()
     }
 
+    /// Copies words out. Nobody may be writing them: they are of a program that has been run, and has ended.
+    pub fn words(&self, entry: usize, offset: usize, to: &mut [u64]) {
+        let Some(last) = to.len().checked_sub(1) else { return };
+        let from = self.at::<u64>(entry, offset);
+        let _inside = self.at::<u64>(entry, offset + last * size_of::<u64>());
+        // SAFETY: the first and the last word are inside the mapping, as just asserted, and nobody writes in between.
+        unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) }
+    }
+
     /// Writes a value, after all that was written or read before.
     pub fn write<T: Pod>(&self, entry: usize, offset: usize, value: T) {
         fence(Ordering::Release);

@@ -78,6 +78,7 @@ impl Family {
                 hooks.into_iter().flat_map(|hook| [hook.enter(), hook.program]).collect()
             }
             Kind::Account(account) => (account.programs)(),
+            Kind::Counters(_) => Vec::new(),
         }
     }
 
@@ -85,7 +86,7 @@ impl Family {
     pub fn less(&self) -> Option<String> {
         match &self.kind {
             Kind::Ranked(ranked) => (ranked.builds.chosen().less)(),
-            Kind::Account(_) => None,
+            Kind::Account(_) | Kind::Counters(_) => None,
         }
     }
 
@@ -102,6 +103,18 @@ pub enum Kind {
     Ranked(Arc<Ranked>),
     /// An account of which every interval adds up.
     Account(Account),
+    /// Counters that the kernel keeps anyway: nothing is attached, and nothing pushed.
+    Counters(Counting),
+}
+
+/// What reading counters takes.
+#[derive(Clone, Copy)]
+pub struct Counting {
+    /// Loads the programs that read, as for all counters.
+    ///
+    /// # Errors
+    /// What of it this kernel or this user does not allow.
+    pub try_load: fn() -> Result<(), Error>,
 }
 
 /// What loading and reading ranked tables takes.

@@ -27,7 +27,7 @@ impl RankedFamily {
     pub fn of(family: &Arc<Family>) -> Option<Self> {
         match &family.kind {
             Kind::Ranked(ranked) => Some(Self { family: Arc::clone(family), ranked: Arc::clone(ranked) }),
-            Kind::Account(_) => None,
+            Kind::Account(_) | Kind::Counters(_) => None,
         }
     }
 

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads the kernel's arrays of counters: runs the programs of `snmp.bpf.c`, which copy them.
+
+use std::fs;
+use std::mem::{offset_of, size_of};
+
+use libbpf_rs::{Object, ProgramInput, ProgramType};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::abi;
+use super::files::{self, Shown};
+use super::layout::{Layout, Of, Types};
+use super::lists::Memory;
+use super::protocols::{Protocol, protocols};
+use super::reader::{Holding, Key, Raw, Which, fold};
+use crate::Error;
+use crate::bpf::{self, Shared};
+
+const OBJECT: &[u8] = object!("snmp/snmp.bpf.o");
+/// What the programs are run for.
+const READ: &str = "read the kernel's SNMP counters";
+
+/// Bytes that are searched for lists of names at a time; read-only memory begins at a multiple of it.
+const STEP: u64 = abi::SNMP_SECTION_BYTES as u64;
+/// How far down and up read-only memory goes from what is known to be in it, at most: distributions' kernels have 10 to 25
+/// MiB of it. Farther up only if something was not found.
+const DOWN: u64 = 32;
+const UP: [u64; 2] = [16, 64];
+
+/// The programs, and where counters are.
+pub struct Arrays {
+    object: Object,
+    cursor: Shared,
+    plan: Shared,
+    holders: Shared,
+    section: Shared,
+    /// The CPUs that the kernel may have; it counts for those that are offline, too.
+    pub cpus: Vec<u32>,
+    pub layout: Layout,
+    of: Of,
+}
+
+fn failed(why: impl Into<String>) -> Error {
+    Error::Kernel { what: READ.to_owned(), why: why.into() }
+}
+
+impl Arrays {
+    /// Loads the programs, and finds out where counters of these protocols are, of namespaces or of devices.
+    ///
+    /// # Errors
+    /// Why this kernel or this user does not let them be read.
+    pub fn open(of: Of, wanted: &[&'static Protocol]) -> Result<Self, Error> {
+        let shown = shown(of, wanted)?;
+        let types = Types::read().map_err(failed)?;
+        let mut object = bpf::open("snmp", OBJECT)?;
+        let helper = libbpf_sys::BPF_FUNC_map_lookup_percpu_elem;
+        let by_helper = ProgramType::RawTracepoint.is_helper_supported(helper).unwrap_or(false);
+        let (offset, other) = ("snmp_offset", "snmp_offset_here");
+        let (offset, other) = if by_helper { (offset, other) } else { (other, offset) };
+        bpf::leave_out(&mut object, other)?;
+        let object = bpf::load("snmp", object)?;
+        let memory = |name| Shared::new(&bpf::map(&object, name)?);
+        let mut arrays = Self {
+            cursor: memory("cursors")?,
+            plan: memory("plans")?,
+            holders: memory("holders")?,
+            section: memory("sections")?,
+            cpus: possible_cpus()?,
+            layout: Layout::default(),
+            of,
+            object,
+        };
+        arrays.find_cpus(offset, !by_helper)?;
+        arrays.lay_out(&shown, &types)?;
+        arrays.set_plan(&types)?;
+        Ok(arrays)
+    }
+
+    /// Finds out where the data of each CPU is; on the CPU itself, where the kernel does not tell it of others.
+    fn find_cpus(&self, program: &str, on_itself: bool) -> Result<(), Error> {
+        let allowed = sched_getaffinity(None).map_err(|e| failed(format!("the own CPUs are not known: {e}")))?;
+        let found = (0..).zip(&self.cpus).try_for_each(|(place, cpu)| {
+            let unknown = |why: &str| failed(format!("it is not known where the data of CPU {cpu} is{why}"));
+            if on_itself {
+                let mut only = CpuSet::new();
+                only.set(*cpu as usize);
+                sched_setaffinity(None, &only)
+                    .map_err(|e| unknown(&format!(": before Linux 5.19 topstat must run on it: {e}")))?;
+            }
+            match self.run(program, [u64::from(*cpu), place])? {
+                0 => Ok(()),
+                _ => Err(unknown("")),
+            }
+        });
+        if on_itself {
+            sched_setaffinity(None, &allowed).map_err(|e| failed(format!("the own CPUs can't be set again: {e}")))?;
+        }
+        found
+    }
+
+    /// Finds the counters of all protocols: reads the kernel's lists of names.
+    fn lay_out(&mut self, shown: &Shown, types: &Types) -> Result<(), Error> {
+        let element = types.element().ok_or_else(|| failed("the kernel's types have no struct snmp_mib"))?;
+        if self.run("snmp_constant", [0, 0])? != 0 {
+            return Err(failed("the loopback device has no operations"));
+        }
+        let inside = self.cursor.read::<u64>(0, offset_of!(abi::snmp_cursor, at)) / STEP * STEP;
+        let mut memory = Memory { base: inside, bytes: Vec::new() };
+        for _ in 0..DOWN {
+            let below = self.memory(memory.base - STEP)?;
+            if below.len() < STEP as usize {
+                break;
+            }
+            memory.base -= STEP;
+            memory.bytes.splice(0..0, below);
+        }
+        let mut end = inside;
+        for up in UP {
+            while end < inside + up * STEP {
+                let above = self.memory(end)?;
+                end += STEP;
+                memory.bytes.extend(&above);
+                if above.len() < STEP as usize {
+                    break;
+                }
+            }
+            self.layout = Layout::of_arrays(self.of, shown, types, &memory, element);
+            if self.layout.unknown.is_empty() || memory.bytes.len() as u64 != end - memory.base {
+                break;
+            }
+        }
+        if self.layout.protocols.iter().all(|(_, places)| places.is_empty()) {
+            return Err(failed("none of the kernel's lists of their names was found in its memory"));
+        }
+        Ok(())
+    }
+
+    /// As much of the kernel's memory as there is from an address on.
+    fn memory(&self, from: u64) -> Result<Vec<u8>, Error> {
+        let bytes = self.run("snmp_memory", [from, 0])?;
+        let mut words = vec![0_u64; (bytes as usize).min(STEP as usize) / size_of::<u64>()];
+        self.section.words(0, 0, &mut words);
+        Ok(words.into_iter().flat_map(u64::to_ne_bytes).collect())
+    }
+
+    /// Tells the programs what to copy.
+    fn set_plan(&self, types: &Types) -> Result<(), Error> {
+        let too_many = |what: &str| failed(format!("this kernel has more {what} than this topstat expects"));
+        let bytes =
+            types.size(self.of.pointers()).ok_or_else(|| failed("the kernel's types have no such structure"))?;
+        let most = abi::SNMP_POINTERS as usize * size_of::<u64>();
+        // A field that is farther back than the copy reaches could not be followed.
+        let farthest = self.layout.blocks.iter().map(|block| block.pointer + 1).max().unwrap_or(0) * size_of::<u64>();
+        if farthest > most {
+            return Err(too_many("arrays of counters"));
+        }
+        let mut plan = abi::snmp_plan {
+            blocks: number(self.layout.blocks.len()),
+            cpus: number(self.cpus.len()),
+            units: number(self.cpus.len() + usize::from(self.layout.words(true) > 0)),
+            pointers_bytes: number(bytes.min(most)),
+            devices: u32::from(self.of == Of::Devices),
+            ..Default::default()
+        };
+        if self.layout.blocks.len() > plan.block.len() {
+            return Err(too_many("arrays of counters"));
+        }
+        for (to, block) in plan.block.iter_mut().zip(&self.layout.blocks) {
+            if block.words * size_of::<u64>() > abi::SNMP_BLOCK_BYTES as usize {
+                return Err(too_many("counters of a protocol"));
+            }
+            *to = abi::snmp_block {
+                pointer: number(block.pointer),
+                bytes: number(block.words * size_of::<u64>()),
+                shared: block.shared.into(),
+                pad: 0,
+            };
+        }
+        self.plan.write(0, 0, plan);
+        Ok(())
+    }
+
+    /// Reads the counters of namespaces, or of their devices.
+    ///
+    /// # Errors
+    /// When the kernel does not run the programs.
+    pub fn read(&self, which: &Which, raw: &mut Raw) -> Result<(), Error> {
+        if self.run("snmp_nets", [0, 0])? != 0 {
+            return Err(failed("the list of network namespaces can't be read"));
+        }
+        let chosen = which.netns.inode()?;
+        if chosen.is_some() || self.of == Of::Devices {
+            let all: Vec<_> = self.listed().filter(|net| chosen.is_none_or(|inode| net.inum == inode)).collect();
+            match self.of {
+                Of::Namespaces => self.list(&all),
+                Of::Devices => self.list_devices(&all, which.device.as_deref())?,
+            }
+        }
+        raw.beyond = self.field(offset_of!(abi::snmp_cursor, beyond)).into();
+        self.cursor.write(0, offset_of!(abi::snmp_cursor, faults), 0_u64);
+        let (cpu_words, shared_words) = (self.layout.words(false), self.layout.words(true));
+        let words = self.cpus.len() * cpu_words + shared_words;
+        raw.holdings.extend(self.listed().map(|holder| Holding {
+            key: Key { inum: holder.inum, id: holder.id, ifindex: holder.ifindex },
+            device: (self.of == Of::Devices).then(|| text(&holder.name)),
+            words: vec![0; words],
+            sums: vec![0; cpu_words],
+        }));
+        let gone = self.copy(raw, cpu_words, shared_words)?;
+        let mut gone = gone.into_iter();
+        raw.holdings.retain(|_| !gone.next().unwrap_or(false));
+        raw.unreadable = self.cursor.read(0, offset_of!(abi::snmp_cursor, faults));
+        Ok(())
+    }
+
+    /// Copies all that is listed, in as many runs as it takes, and says which holders are no longer there.
+    fn copy(&self, raw: &mut Raw, cpu_words: usize, shared_words: usize) -> Result<Vec<bool>, Error> {
+        let units = self.cpus.len() + usize::from(shared_words > 0);
+        let mut gone = vec![false; raw.holdings.len()];
+        let mut states = [0_u64; abi::SNMP_UNITS as usize / size_of::<u64>()];
+        let (mut next, end) = (0, raw.holdings.len() * units);
+        while next < end {
+            if self.run("snmp_read", [(next / units) as u64, (next % units) as u64])? != 0 {
+                return Err(failed("the programs do not find their maps"));
+            }
+            let done = self.field(offset_of!(abi::snmp_cursor, units)) as usize;
+            if done == 0 {
+                return Err(failed("a run has no room for what one CPU has counted"));
+            }
+            self.cursor.words(0, offset_of!(abi::snmp_cursor, done), &mut states);
+            let states = states.iter().flat_map(|word| word.to_ne_bytes());
+            let mut from = 0;
+            for (place, state) in (next..end).zip(states.take(done)) {
+                let (holder, unit) = (place / units, place % units);
+                if u32::from(state) != abi::SNMP_UNIT_READ {
+                    gone[holder] = true;
+                    continue;
+                }
+                let is_cpu = unit < self.cpus.len();
+                let Holding { words, sums, .. } = &mut raw.holdings[holder];
+                let to = &mut words[unit * cpu_words..][..if is_cpu { cpu_words } else { shared_words }];
+                self.section.words(0, from, to);
+                from += size_of_val(to);
+                if is_cpu {
+                    fold(sums, to);
+                }
+            }
+            next += done;
+        }
+        Ok(gone)
+    }
+
+    /// What is in the directory.
+    fn listed(&self) -> impl Iterator<Item = abi::snmp_holder> {
+        let found = self.field(offset_of!(abi::snmp_cursor, found)).min(abi::SNMP_HOLDERS);
+        (0..found as usize).map(|place| self.holders.read::<abi::snmp_holder>(place, 0))
+    }
+
+    /// Has the directory list these.
+    fn list(&self, holders: &[abi::snmp_holder]) {
+        for (place, holder) in holders.iter().enumerate() {
+            self.holders.write(place, 0, *holder);
+        }
+        self.cursor.write(0, offset_of!(abi::snmp_cursor, found), number(holders.len()));
+    }
+
+    /// Lists the devices of these namespaces; only those of a name, if there is one.
+    fn list_devices(&self, namespaces: &[abi::snmp_holder], name: Option<&str>) -> Result<(), Error> {
+        self.list(&[]);
+        for namespace in namespaces {
+            // One that is gone meanwhile has none.
+            self.run("snmp_devices", [namespace.address, namespace.inum.into()])?;
+        }
+        if let Some(name) = name {
+            let wanted: Vec<_> = self.listed().filter(|device| text(&device.name) == name).collect();
+            self.list(&wanted);
+        }
+        Ok(())
+    }
+
+    fn field(&self, offset: usize) -> u32 {
+        self.cursor.read(0, offset)
+    }
+
+    fn run(&self, name: &str, args: [u64; 2]) -> Result<u32, Error> {
+        let program = bpf::program(&self.object, name)?;
+        let mut words = args.map(u64::to_ne_bytes).concat();
+        let input = ProgramInput { context_in: Some(&mut words), ..Default::default() };
+        Ok(program.test_run(input).map_err(|e| failed(e.to_string()))?.return_value)
+    }
+}
+
+/// Loads the programs, and finds out where all counters of namespaces are.
+///
+/// # Errors
+/// As [`Arrays::open`]; and where some of what `/proc` shows was not found.
+pub fn try_load() -> Result<(), Error> {
+    let all: Vec<&Protocol> = protocols().iter().collect();
+    let unknown = Arrays::open(Of::Namespaces, &all)?.layout.unknown;
+    match unknown.as_slice() {
+        [] => Ok(()),
+        some => Err(failed(format!("not found in this kernel's memory: {}", some.join(" ")))),
+    }
+}
+
+/// What `/proc` shows, of the own namespace or of a device in it: all have the same counters.
+fn shown(of: Of, wanted: &[&'static Protocol]) -> Result<Shown, Error> {
+    let net = std::path::Path::new("/proc/thread-self/net");
+    let shown = match of {
+        Of::Namespaces => files::namespace(net, wanted),
+        Of::Devices => files::device(net, "lo", wanted),
+    };
+    let shown = shown.map_err(|e| failed(format!("/proc/thread-self/net: {e}")))?;
+    match shown.is_empty() {
+        true if of == Of::Devices => {
+            Err(failed("devices have counters of their own for IPv6 only, which is not there"))
+        }
+        true => Err(failed("/proc/thread-self/net shows none of them: mount /proc")),
+        false => Ok(shown),
+    }
+}
+
+fn number(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+/// A name as the kernel has it, up to the first zero.
+fn text(name: &[std::ffi::c_char]) -> String {
+    let bytes: Vec<u8> = name.iter().map(|c| c.cast_unsigned()).take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The numbers of the CPUs that the kernel may have: there may be gaps.
+fn possible_cpus() -> Result<Vec<u32>, Error> {
+    let path = "/sys/devices/system/cpu/possible";
+    let text = fs::read_to_string(path).map_err(|e| failed(format!("{path}: {e}")))?;
+    let cpus = ranges(&text).ok_or_else(|| failed(format!("{path}: {} is no list of CPUs", text.trim())))?;
+    match cpus.len() {
+        1..=MOST_CPUS => Ok(cpus),
+        many => Err(failed(format!("{path}: {many} CPUs, of at most {MOST_CPUS}"))),
+    }
+}
+
+const MOST_CPUS: usize = abi::SNMP_CPUS as usize;
+
+/// The numbers of a list such as `0-3,8`.
+fn ranges(text: &str) -> Option<Vec<u32>> {
+    let mut all = Vec::new();
+    for range in text.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        if last >= abi::SNMP_CPUS {
+            return None;
+        }
+        all.extend(first..=last);
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ranges;
+
+    #[test]
+    fn cpus_may_have_gaps() {
+        assert_eq!(ranges("0\n"), Some(vec![0]));
+        assert_eq!(ranges("0-2,8-9,11\n"), Some(vec![0, 1, 2, 8, 9, 11]));
+        for wrong in ["", "\n", "a", "0-", "0-4294967295"] {
+            assert_eq!(ranges(wrong), None, "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where each counter is: which array, by the kernel's types (BTF), and which number in it, by its lists of names.
+
+use std::sync::Arc;
+
+use libbpf_rs::btf::types::{Array, Enum, MemberAttr, Ptr, Struct};
+use libbpf_rs::btf::{Btf, BtfType};
+use libbpf_rs::{HasSize as _, ReferencesType as _};
+use topstat_model::counters::CounterKind;
+
+use super::files::Shown;
+use super::lists::{Element, Memory};
+use super::protocols::{Protocol, TYPES, is_gauge};
+
+/// An array of a holder: a namespace or a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The field that points to it.
+    pub field: &'static str,
+    /// Which pointer of the holder's that is.
+    pub pointer: usize,
+    /// How many counters it has, 8 bytes each.
+    pub words: usize,
+    /// Whether all CPUs share it.
+    pub shared: bool,
+}
+
+/// Where a counter is among the words that are read of a holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// In those of each CPU.
+    Cpu(usize),
+    /// In those that all CPUs share.
+    Shared(usize),
+}
+
+/// A counter.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Its standard name.
+    pub name: Arc<str>,
+    /// Count or gauge.
+    pub kind: CounterKind,
+    /// Where it is.
+    pub at: At,
+    /// It is shown only where it is not 0, as in `/proc`.
+    pub if_any: bool,
+}
+
+/// Where all counters of a holder are.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    /// What is read; the words of each come one after the other.
+    pub blocks: Vec<Block>,
+    /// The counters of each protocol.
+    pub protocols: Vec<(&'static str, Vec<Place>)>,
+    /// What `/proc` has, and was not found.
+    pub unknown: Vec<String>,
+}
+
+/// The kernel's types, as far as they are of use here.
+pub struct Types {
+    btf: Btf<'static>,
+}
+
+/// How a counter of `/proc` is to be understood.
+pub fn kind(name: &str) -> CounterKind {
+    if is_gauge(name) { CounterKind::Gauge } else { CounterKind::Count }
+}
+
+impl Types {
+    /// Those of the running kernel.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub fn read() -> Result<Self, String> {
+        Btf::from_vmlinux().map(|btf| Self { btf }).map_err(|e| format!("the kernel's types can't be read: {e}"))
+    }
+
+    /// The bytes of a structure.
+    pub fn size(&self, structure: &str) -> Option<usize> {
+        self.btf.type_by_name::<Struct<'_>>(structure).map(|structure| structure.size())
+    }
+
+    /// Where a field of a structure is, and its type.
+    fn field(&self, structure: &str, field: &str) -> Option<(usize, BtfType<'_>)> {
+        let structure: Struct<'_> = self.btf.type_by_name(structure)?;
+        let member = structure.iter().find(|member| member.name.is_some_and(|name| name == field))?;
+        let MemberAttr::Normal { offset } = member.attr else { return None };
+        Some((offset as usize / 8, self.btf.type_by_id(member.ty)?))
+    }
+
+    /// Where the fields of `struct snmp_mib` are.
+    pub fn element(&self) -> Option<Element> {
+        let structure = "snmp_mib";
+        let at = |field| self.field(structure, field).map(|(offset, _)| offset);
+        Some(Element { size: self.size(structure)?, name: at("name")?, entry: at("entry")? })
+    }
+
+    /// The array that a field of a structure of pointers leads to. `None`: this kernel does not have it.
+    fn block(&self, structure: &str, field: &'static str, shared: bool) -> Option<Block> {
+        let (offset, pointer) = self.field(structure, field)?;
+        let target = Ptr::try_from(pointer.skip_mods_and_typedefs()).ok()?.referenced_type().skip_mods_and_typedefs();
+        let target = Struct::try_from(target).ok()?;
+        let counters = target.iter().find(|member| member.name.is_some_and(|name| name == "mibs"))?;
+        let array = self.btf.type_by_id::<Array<'_>>(counters.ty)?;
+        Some(Block { field, pointer: offset / size_of::<u64>(), words: array.capacity(), shared })
+    }
+
+    /// The value of a constant of some enumeration without a name.
+    fn constant(&self, wanted: &str) -> Option<usize> {
+        self.btf.type_by_kind::<Enum<'_>>().find_map(|constants| {
+            let constant = constants.iter().find(|constant| constant.name.is_some_and(|name| name == wanted))?;
+            usize::try_from(constant.value).ok()
+        })
+    }
+
+    /// The number of a counter that no list has: `InMsgs` is `ICMP_MIB_INMSGS`, `InCsumErrors` is `ICMP_MIB_CSUMERRORS`.
+    fn number(&self, prefix: &str, name: &str) -> Option<usize> {
+        let bare = name.strip_prefix("In").or_else(|| name.strip_prefix("Out")).unwrap_or(name);
+        [name, bare].iter().find_map(|name| self.constant(&format!("{prefix}{}", name.to_uppercase())))
+    }
+}
+
+/// Whose arrays are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    Namespaces,
+    Devices,
+}
+
+impl Of {
+    /// The structure of pointers to arrays.
+    pub fn pointers(self) -> &'static str {
+        match self {
+            Self::Namespaces => "netns_mib",
+            Self::Devices => "ipv6_devstat",
+        }
+    }
+
+    /// The fields of a protocol's arrays: of its counters, and whether CPUs share it; of its types.
+    fn arrays(self, protocol: &Protocol) -> (Option<(&'static str, bool)>, Option<&'static str>) {
+        match self {
+            Self::Namespaces => (Some((protocol.array, false)), protocol.types.map(|types| types.array)),
+            Self::Devices => (protocol.device, protocol.types.and_then(|types| types.device)),
+        }
+    }
+}
+
+impl Layout {
+    /// The layout of what `/proc` shows, in the kernel's arrays.
+    pub fn of_arrays(of: Of, shown: &Shown, types: &Types, memory: &Memory, element: Element) -> Self {
+        let mut layout = Self::default();
+        let wanted: Vec<Vec<&str>> =
+            shown.iter().map(|(_, counters)| counters.iter().map(|(name, _)| name.as_str()).collect()).collect();
+        let lists = memory.lists(&wanted, element);
+        for ((protocol, counters), entries) in shown.iter().zip(lists) {
+            let (array, by_type) = of.arrays(protocol);
+            let array = array.and_then(|(field, shared)| layout.add(types, of, field, shared));
+            let by_type = by_type.and_then(|field| layout.add(types, of, field, true));
+            let mut places = Vec::new();
+            for (index, (name, _)) in counters.iter().enumerate() {
+                let listed = entries.get(index).copied();
+                // Types come before constants: the kernel has kept constants of types that it counts by type since.
+                let by_type = protocol.type_of(name).zip(by_type.as_ref()).filter(|_| listed.is_none());
+                let at = match by_type {
+                    Some((number, by_type)) => layout.place(by_type, number),
+                    None => listed
+                        .or_else(|| types.number(protocol.numbers?, name))
+                        .and_then(|number| layout.place(array.as_ref()?, number)),
+                };
+                match at {
+                    _ if is_by_number(protocol, name) => {}
+                    Some(at) => places.push(Place { name: name.as_str().into(), kind: kind(name), at, if_any: false }),
+                    None => layout.unknown.push(format!("snmp_{}/{name}", protocol.name)),
+                }
+            }
+            if let Some(array) = &by_type {
+                let numbered = protocol.types_by_number().enumerate();
+                places.extend(numbered.filter_map(|(number, name)| {
+                    let at = layout.place(array, number)?;
+                    Some(Place { name: name.into(), kind: CounterKind::Count, at, if_any: true })
+                }));
+            }
+            layout.protocols.push((protocol.name, places));
+        }
+        layout
+    }
+
+    /// The layout of what `/proc` shows, one after the other.
+    pub fn of_files(shown: &Shown) -> Self {
+        let mut layout = Self::default();
+        let mut words = 0;
+        let mut next = || {
+            words += 1;
+            At::Shared(words - 1)
+        };
+        for (protocol, counters) in shown {
+            let names = counters.iter().map(|(name, _)| name).filter(|name| !is_by_number(protocol, name));
+            let mut places: Vec<Place> = names
+                .map(|name| Place { name: name.as_str().into(), kind: kind(name), at: next(), if_any: false })
+                .collect();
+            places.extend(protocol.types_by_number().map(|name| Place {
+                name: name.into(),
+                kind: CounterKind::Count,
+                at: next(),
+                if_any: true,
+            }));
+            layout.protocols.push((protocol.name, places));
+        }
+        layout.blocks.push(Block { field: "", pointer: 0, words, shared: true });
+        layout
+    }
+
+    /// Adds an array, unless it is there.
+    fn add(&mut self, types: &Types, of: Of, field: &'static str, shared: bool) -> Option<Block> {
+        if let Some(block) = self.blocks.iter().find(|block| block.field == field) {
+            return Some(block.clone());
+        }
+        let block = types.block(of.pointers(), field, shared)?;
+        self.blocks.push(block.clone());
+        Some(block)
+    }
+
+    /// The words of all arrays that CPUs share, or of all that they don't.
+    pub fn words(&self, shared: bool) -> usize {
+        self.blocks.iter().filter(|block| block.shared == shared).map(|block| block.words).sum()
+    }
+
+    /// Where a number of an array is.
+    fn place(&self, array: &Block, number: usize) -> Option<At> {
+        if number >= array.words {
+            return None;
+        }
+        let same = self.blocks.iter().filter(|block| block.shared == array.shared);
+        let before: usize = same.take_while(|block| block.field != array.field).map(|block| block.words).sum();
+        Some(if array.shared { At::Shared(before + number) } else { At::Cpu(before + number) })
+    }
+}
+
+/// Whether a name is that of a type by number. `/proc` has those that were counted; a layout has all.
+fn is_by_number(protocol: &Protocol, name: &str) -> bool {
+    const _: () = assert!(TYPES == 256);
+    protocol.types.is_some() && name.contains("Type") && protocol.type_of(name).is_some()
+}

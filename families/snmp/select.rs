@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From what users say to what is read.
+
+use std::path::Path;
+
+use super::netns::{Names, Netns};
+use super::protocols::protocols;
+use super::reader::{Select, Which};
+use crate::Error;
+
+/// What a user wants to see, in the user's words.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Protocols, with commas between; or a namespace; or a device.
+    pub what: Option<String>,
+    /// A namespace, or `all`.
+    pub netns: Option<String>,
+    /// A device, or `all`.
+    pub device: Option<String>,
+}
+
+/// What means every namespace, or every device.
+const ALL: &str = "all";
+
+impl Select {
+    /// Looks up what is meant.
+    ///
+    /// # Errors
+    /// When nothing has such a name.
+    pub fn find(wish: &Wish) -> Result<Self, Error> {
+        let mut select = Self::default();
+        if let Some(netns) = &wish.netns {
+            select.which.netns = find_netns(netns)?;
+        }
+        select.which.set_device(wish.device.as_deref());
+        let Some(what) = &wish.what else { return Ok(select) };
+        let words: Vec<&str> = what.split(',').filter(|word| !word.is_empty()).collect();
+        let is_protocol = |word: &&str| protocols().iter().any(|protocol| protocol.name == *word);
+        if !words.is_empty() && words.iter().any(is_protocol) {
+            // One that is wrong among them is named when it is looked for.
+            select.protocols = words.into_iter().map(str::to_owned).collect();
+        } else if what == ALL {
+            // As without.
+        } else if let Some(inode) = Names::read().find(what) {
+            if wish.netns.is_some() {
+                return Err(Error::Option(format!("{what} is a network namespace, and so is what --netns says")));
+            }
+            select.which.netns = Netns::Inode(inode);
+        } else if is_device(what) || (wish.netns.is_some() && wish.device.is_none()) {
+            select.which.set_device(Some(what));
+        } else {
+            let known: Vec<_> = protocols().iter().map(|protocol| protocol.name).collect();
+            return Err(Error::Option(format!(
+                "{what} is no protocol ({}), no network namespace and no device here; --netns and --dev say which is \
+                 meant",
+                known.join(", ")
+            )));
+        }
+        Ok(select)
+    }
+}
+
+impl Which {
+    fn set_device(&mut self, name: Option<&str>) {
+        self.devices |= name.is_some();
+        self.device = self.device.take().or(name.filter(|name| *name != ALL).map(str::to_owned));
+    }
+}
+
+fn find_netns(text: &str) -> Result<Netns, Error> {
+    if text == ALL {
+        return Ok(Netns::All);
+    }
+    let found = Names::read().find(text).ok_or_else(|| {
+        Error::Option(format!(
+            "there is no network namespace {text}: give a name of 'ip netns', pid:PID, a path, a container's id or an \
+             inode"
+        ))
+    })?;
+    Ok(Netns::Inode(found))
+}
+
+/// Whether the own namespace has a device of this name: no name of a device has a slash.
+fn is_device(name: &str) -> bool {
+    let folders = ["/proc/thread-self/net/dev_snmp6", "/sys/class/net"];
+    let is_name = !name.contains('/') && !matches!(name, "" | "." | "..");
+    is_name && folders.iter().any(|folder| Path::new(folder).join(name).exists())
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Reads the kernel's SNMP counters. The programs are called by a reader, never attached. They are of a type that runs
+ * as a reader of RCU from its beginning to its end (S1); programs of the type "syscall" do not.
+ */
+#include "snmp.bpf.h"
+#include "list.bpf.h"
+#include "find.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* Find the arrays of a holder, if it is still the one that was listed (S2). */
+static __always_inline u32 snmp_begin(struct snmp_cursor *c, struct snmp_plan *p, struct snmp_holder *h)
+{
+	u64 pointers = 0, id = 0;
+	u32 bytes = p->pointers_bytes, number = 0;
+
+	if (p->devices) {
+		if (!snmp_is_listed(c, FIELD(struct net_device___snmp, h->address, dev_list)))
+			return SNMP_UNIT_GONE;
+		if (READ(&number, FIELD(struct net_device___snmp, h->address, ifindex)) || number != h->ifindex)
+			return SNMP_UNIT_GONE;
+		/* A device without IPv6 has none. */
+		if (READ(&pointers, FIELD(struct net_device___snmp, h->address, ip6_ptr)) || !pointers)
+			return SNMP_UNIT_GONE;
+		pointers = FIELD(struct inet6_dev, pointers, stats);
+	} else {
+		if (!snmp_is_listed(c, FIELD(struct net___snmp, h->address, list)))
+			return SNMP_UNIT_GONE;
+		if (READ(&number, FIELD(struct net___snmp, h->address, ns.inum)) || number != h->inum)
+			return SNMP_UNIT_GONE;
+		if (bpf_core_field_exists(struct net___snmp, net_cookie))
+			READ(&id, FIELD(struct net___snmp, h->address, net_cookie));
+		if (id != h->id)
+			return SNMP_UNIT_GONE;
+		pointers = FIELD(struct net___snmp, h->address, mib);
+	}
+	if (bytes > sizeof(c->pointer))
+		return SNMP_UNIT_GONE;
+	bytes = ts_bound(bytes, 2 * sizeof(c->pointer) - 1);
+	return bpf_probe_read_kernel(c->pointer, bytes, (void *)pointers) ? SNMP_UNIT_GONE : SNMP_UNIT_READ;
+}
+
+/*
+ * Copy what a CPU has of a holder, or, with the CPU's number behind the last one, what all share. An array that the kernel
+ * has not made yet has counted nothing. Returns 1 if there is no room for it in this run.
+ */
+__noinline int snmp_unit(u32 holder, u32 cpu)
+{
+	struct section *s = ONLY(sections);
+	struct snmp_cursor *c = ONLY(cursors);
+	struct snmp_plan *p = ONLY(plans);
+	struct snmp_holder *h = bpf_map_lookup_elem(&holders, &holder);
+	u32 b, bytes, used, shared, unit;
+	u64 offset = 0, array, *known;
+
+	if (!s || !c || !p || !h)
+		return 1;
+	shared = cpu >= p->cpus;
+	if (!shared) {
+		known = bpf_map_lookup_elem(&offsets, &cpu);
+		if (!known)
+			return 1;
+		offset = *known;
+	}
+	if (c->holder != holder) {
+		c->state = snmp_begin(c, p, h);
+		c->holder = holder;
+	}
+	unit = c->units;
+	if (unit >= SNMP_UNITS)
+		return 1;
+	used = c->used;
+	for (b = 0; b < SNMP_BLOCKS && c->state == SNMP_UNIT_READ; b++) {
+		if (b >= p->blocks)
+			break;
+		if (p->block[b].shared != shared)
+			continue;
+		bytes = p->block[b].bytes;
+		if (bytes > SNMP_BLOCK_BYTES || used > SNMP_SECTION_BYTES - SNMP_BLOCK_BYTES)
+			return 1;
+		array = c->pointer[ts_bound(p->block[b].pointer, SNMP_POINTERS - 1)];
+		bytes = ts_bound(bytes, MASK_BYTES);
+		used = ts_bound(used, SNMP_SECTION_BYTES - 1);
+		/* What can't be read is filled with zeros. */
+		if (bpf_probe_read_kernel(s->byte + used, bytes, (void *)(array ? array + offset : 0)) && array)
+			c->faults++;
+		used += bytes;
+	}
+	c->used = used;
+	c->done[ts_bound(unit, SNMP_UNITS - 1)] = c->state;
+	c->units = unit + 1;
+	return 0;
+}
+
+/*
+ * Copy as many units as fit, from a holder (argument 0) and a unit of it (argument 1) on. The reader knows from how many
+ * there are where to go on.
+ */
+SEC("raw_tp")
+int snmp_read(struct bpf_raw_tracepoint_args *ctx)
+{
+	u32 holder = ctx->args[0], unit = ctx->args[1], i;
+	struct snmp_cursor *c = ONLY(cursors);
+	struct snmp_plan *p = ONLY(plans);
+
+	if (!c || !p)
+		return -1;
+	c->holder = ~0U;
+	c->used = c->units = 0;
+	for (i = 0; i < SNMP_UNITS; i++) {
+		if (holder >= c->found || snmp_unit(holder, unit))
+			break;
+		if (++unit >= p->units) {
+			unit = 0;
+			holder++;
+		}
+	}
+	return 0;
+}
