@@ -7,9 +7,11 @@ use std::sync::Arc;
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
 use topstat_kernel::pinned::{self, Adopted, Attached, Pins};
+use topstat_kernel::snmp::{Reader, Select, Wish};
 use topstat_kernel::{
     AccountOptions, AccountReader, Check, Error, Family, Options, SampleInfo, Source, State, TableInfo,
 };
+use topstat_model::counters::Counters;
 use topstat_model::interval::{Each, Interval, Task};
 
 /// Makes sources of snapshots.
@@ -63,8 +65,31 @@ pub trait Backend {
     /// See [`topstat_kernel::load_account`]; and where one of `exact` is not there.
     fn account(&mut self, options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn Account>, topstat_kernel::Error>;
 
+    /// Finds out how the kernel's SNMP counters are read here; those that are wished for.
+    ///
+    /// # Errors
+    ///
+    /// See [`Select::find`] and [`Reader::open`].
+    fn counters(&mut self, wish: &Wish) -> Result<Box<dyn Counting>, Error>;
+
     /// Looks at everything that these samples need; all samples, if there are none.
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check>;
+}
+
+/// Reads counters again and again.
+pub trait Counting {
+    /// What they stand at, and what they stood at the last time.
+    ///
+    /// # Errors
+    ///
+    /// See [`Reader::read`].
+    fn read(&mut self) -> Result<Counters, Error>;
+}
+
+impl Counting for Reader {
+    fn read(&mut self) -> Result<Counters, Error> {
+        Self::read(self)
+    }
 }
 
 /// The account of CPU time, and what else is known of the tasks in it.
@@ -127,6 +152,10 @@ impl Backend for Kernel {
             return Err(topstat_kernel::Error::Option(format!("cannot look at the system calls of {pid}: {why}")));
         }
         Ok(Box::new(KernelAccount { reader: topstat_kernel::load_account(options, exact)? }))
+    }
+
+    fn counters(&mut self, wish: &Wish) -> Result<Box<dyn Counting>, Error> {
+        Ok(Box::new(Reader::open(&Select::find(wish)?)?))
     }
 
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {

@@ -2,6 +2,7 @@
 //! The command line as it is parsed: syntax only. What it means is validated by the plan of each command.
 
 pub mod choice;
+pub mod snmp;
 pub mod tasks;
 
 use std::ffi::OsString;
@@ -19,6 +20,7 @@ use crate::config::{self, Config};
 use crate::error::Error;
 use crate::{resolve, time};
 use choice::Choice;
+use snmp::SnmpArgs;
 use tasks::TasksArgs;
 
 /// What is at the top right now: which connections use the most packets, bytes or retransmits.
@@ -49,6 +51,7 @@ EXAMPLES
   topstat top tcp/conns_pps --cgroup /system.slice/nginx.service
   topstat top tcp_v4/conns_bytes 60 -o json >> top.jsonl
   topstat tasks                                  CPU time of every process, to 100%
+  topstat snmp                                   which SNMP counters change
   topstat daemon                                 statistics that outlive the tools that show them
   topstat set tcp_v4/conns_pps/period 5s         a setting of the daemon's tables
   topstat ls                                     which samples and tables there are
@@ -63,6 +66,7 @@ EXIT CODES
 pub enum Command {
     Top(TopArgs),
     Tasks(TasksArgs),
+    Snmp(SnmpArgs),
     Ls(LsArgs),
     Get(GetArgs),
     Set(SetArgs),

@@ -8,6 +8,7 @@ mod get;
 mod ls;
 mod man;
 mod set;
+mod snmp;
 pub mod tasks;
 pub mod top;
 mod unload;
@@ -23,6 +24,7 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
         None => top::run(&TopArgs::default_view(), args.color, backend, console),
         Some(Command::Top(top)) => top::run(top, args.color, backend, console),
         Some(Command::Tasks(tasks)) => tasks::run(tasks, args.color, backend, console),
+        Some(Command::Snmp(snmp)) => snmp::run(snmp, args.color, backend, console),
         Some(Command::Ls(ls)) => ls::run(ls, args.color, backend, console),
         Some(Command::Get(get)) => get::run(get, backend, console),
         Some(Command::Set(set)) => set::run(set, backend),

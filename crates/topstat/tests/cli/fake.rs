@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 
-use topstat::{Account, Backend};
-
+use topstat::{Account, Backend, Counting};
 use topstat_kernel::pinned::{Adopted, Attached};
+use topstat_kernel::snmp::Wish;
 use topstat_kernel::{
     AccountOptions, Check, Error, Family, Options, Outcome, Program, SampleInfo, Setter, Source, State, TableInfo,
     TableSettings,
@@ -19,8 +19,11 @@ use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Fie
 
 #[path = "account.rs"]
 pub mod account;
+#[path = "counting.rs"]
+pub mod counting;
 
 use account::{Asked, FakeAccount};
+use counting::FakeCounters;
 
 /// Objects in each table.
 const OBJECTS: u32 = 200;
@@ -52,6 +55,8 @@ pub struct Fake {
     pub account_options: Option<AccountOptions>,
     /// What it was asked for.
     pub asked: Arc<Mutex<Asked>>,
+    /// Whose counters were asked for.
+    pub wish: Option<Wish>,
     /// It could not tell everything.
     pub lossy: bool,
 }
@@ -226,6 +231,14 @@ impl Backend for Fake {
             lossy: self.lossy,
             exact: exact.to_vec(),
         }))
+    }
+
+    fn counters(&mut self, wish: &Wish) -> Result<Box<dyn Counting>, Error> {
+        self.wish = Some(wish.clone());
+        if self.refuse {
+            return Err(Error::Option("nothing is called so".into()));
+        }
+        Ok(Box::new(FakeCounters { lossy: self.lossy, fail_at: self.fail_at, taken: 0 }))
     }
 
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {

@@ -111,6 +111,10 @@ fn wrong_usage() {
         "tasks --tree -o json",
         "tasks --wide -o csv",
         "tasks --pid x",
+        "snmp tcp abc",
+        "snmp 1 0",
+        "snmp 1 1 1",
+        "snmp -n 0",
         "completions tcsh",
     ];
     compare("usage.txt", &session(FakeConsole::pipe, Fake::default, &lines));
@@ -166,4 +170,23 @@ fn tasks() {
     let lossy = || Fake { lossy: true, ..Fake::default() };
     let lines = ["tasks -n 1", "tasks -n 1 -o csv", "tasks -n 1 -o json"];
     compare("tasks-lossy.txt", &session(FakeConsole::pipe, lossy, &lines));
+}
+
+#[test]
+fn snmp() {
+    let lines = [
+        "snmp",
+        "snmp 1 3 -n 1",
+        "snmp --cpus --sort imbalance",
+        "snmp --total --all --cpus",
+        "snmp tcp --color always -n 1",
+        "snmp 1 2 -o csv -n 2",
+        "snmp --total -o csv --cpus",
+        "snmp -o json -n 2",
+        "snmp --total -o json --cpus",
+    ];
+    compare("snmp.txt", &session(FakeConsole::pipe, Fake::default, &lines));
+    let lossy = || Fake { lossy: true, ..Fake::default() };
+    let lines = ["snmp --cpus -n 1", "snmp --cpus -n 1 -o csv", "snmp --cpus -n 1 -o json"];
+    compare("snmp-lossy.txt", &session(FakeConsole::pipe, lossy, &lines));
 }

@@ -10,6 +10,7 @@ mod pinned;
 mod program;
 mod rooms;
 mod service;
+mod snmp;
 mod tasks;
 mod terminal;
 mod top;

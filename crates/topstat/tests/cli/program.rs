@@ -67,6 +67,7 @@ fn help_is_as_it_was() {
         ("daemon --help", "help-daemon.txt"),
         ("unload --help", "help-unload.txt"),
         ("tasks --help", "help-tasks.txt"),
+        ("snmp --help", "help-snmp.txt"),
     ] {
         let output = topstat(line).output().unwrap();
         crate::golden::compare(name, &text(&output.stdout));
