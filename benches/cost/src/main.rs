@@ -6,10 +6,12 @@ mod accuracy;
 mod events;
 mod holders;
 mod icount;
+mod netlink;
 mod overhead;
 mod push;
 mod refresh;
 mod scale;
+mod snmp;
 mod stats;
 mod switch;
 mod tree;
@@ -44,6 +46,8 @@ enum What {
     Events(events::Options),
     /// Recall of the true top and bytes right, beside tcptop on the same load, in a guest.
     Accuracy(accuracy::Options),
+    /// CPU time of reading SNMP counters, beside /proc, netlink and nstat; and of adding them up.
+    Snmp(snmp::Options),
     /// In a guest: the load, and who watches it.
     #[command(hide = true)]
     AccuracyGuest(accuracy::Size),
@@ -78,6 +82,7 @@ fn main() -> anyhow::Result<()> {
         What::Memory(options) => scale::memory(&options),
         What::Exact(options) => scale::exact(&options),
         What::Refresh(options) => refresh::run(&options),
+        What::Snmp(options) => snmp::run(&options),
         What::Tree(options) => tree::run(&options),
         What::Topstat(topstat) => tree::topstat(topstat),
         What::Events(options) => events::run(&options),
