@@ -44,11 +44,11 @@ pub struct View {
 
 impl View {
     /// Rows that were asked for by number are all there where nothing is drawn in place, whether they fit or not.
-    pub fn new(output: Output, rows: Option<u32>) -> Self {
+    pub fn new(output: Output, rows_given: bool) -> Self {
         let options = TextOptions { human: output.terminal, color: output.color, width: None };
         Self {
             output,
-            fits: output.in_place || rows.is_none(),
+            fits: output.in_place || !rows_given,
             sink: Sink::new(output.format.into(), options),
             entered: false,
         }

@@ -6,7 +6,7 @@ use std::io;
 use serde::Serialize;
 use serde::ser::SerializeMap;
 
-use super::{Choice, Counter, CounterKind, Counters, Scope, Source, rate};
+use super::{Choice, Counter, CounterKind, Counters, Picture, Scope, Source, rate};
 use crate::time::rfc3339;
 
 #[derive(Serialize)]
@@ -78,11 +78,9 @@ impl Serialize for Views<'_> {
     }
 }
 
-/// Writes a reading, with the parts of CPUs or without.
-///
-/// # Errors
-/// Those of what is written to.
-pub fn json(counters: &Counters, choice: &Choice, cpus: bool, out: &mut impl io::Write) -> io::Result<()> {
+/// Appends a reading as a line of JSON.
+pub fn write(picture: &Picture, written: &mut Vec<u8>) -> io::Result<()> {
+    let Picture { counters, choice, cpus } = *picture;
     let (source, why) = match &counters.source {
         Source::Arrays => ("arrays", None),
         Source::Proc(why) => ("proc", Some(why.as_str())),
@@ -100,8 +98,7 @@ pub fn json(counters: &Counters, choice: &Choice, cpus: bool, out: &mut impl io:
             unknown: &counters.lost.unknown,
         },
     };
-    serde_json::to_writer(&mut *out, &document)?;
-    out.write_all(b"\n")
+    crate::json::line(&document, written)
 }
 
 fn view<'a>(counters: &Counters, scope: &'a Scope, choice: &Choice, cpus: bool) -> ScopeView<'a> {

@@ -2,11 +2,8 @@
 //! A reading of counters: what the kernel has counted, of each network namespace or device, by protocol, in all and on
 //! each CPU; and what it was at the reading before.
 //!
-//! | writer | for | lossless |
-//! |---|---|---|
-//! | [`json`](fn@json) | programs: one document per line | yes |
-//! | [`Csv`] | spreadsheets and `awk`: one record per counter | yes |
-//! | [`Text`] | eyes, on a terminal or in a pipe | no: rates are rounded |
+//! A [`Picture`] is what is shown of it: a [`Reading`](crate::Reading), which a [`Sink`](crate::Sink) writes. JSON and CSV
+//! lose nothing of what is shown; in text, rates are rounded.
 //!
 //! # What always holds
 //!
@@ -16,15 +13,14 @@
 mod choice;
 mod csv;
 mod json;
+mod picture;
 mod text;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 pub use choice::{Choice, Order, Shown};
-pub use csv::Csv;
-pub use json::json;
-pub use text::Text;
+pub use picture::Picture;
 
 /// One reading.
 #[derive(Clone, Debug, PartialEq, Eq)]

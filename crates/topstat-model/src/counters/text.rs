@@ -55,11 +55,6 @@ impl Text {
         text
     }
 
-    /// How many lines below the counters there are.
-    pub fn notes(&self, counters: &Counters) -> usize {
-        notes(counters).len()
-    }
-
     fn scope(&self, text: &mut String, counters: &Counters, scope: &Scope, columns: Option<usize>) {
         let (lines, hidden) = self.choice.lines(scope);
         let mut title = format!("netns {}", scope.netns);
@@ -140,7 +135,7 @@ impl Text {
 }
 
 /// What a reader of the text must know.
-fn notes(counters: &Counters) -> Vec<String> {
+pub fn notes(counters: &Counters) -> Vec<String> {
     let lost = &counters.lost;
     let mut notes = Vec::new();
     if let Source::Proc(why) = &counters.source {

@@ -5,9 +5,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use proptest::prelude::*;
 use topstat_model::counters::{
-    Amount, Choice, Counter, CounterKind, Counters, CountersLost, Csv, Order, Protocol, Scope, Shown, Source, Text,
-    json,
+    Amount, Choice, Counter, CounterKind, Counters, CountersLost, Order, Picture, Protocol, Scope, Shown, Source,
 };
+use topstat_model::text::TextOptions;
+use topstat_model::{Format, Sink, Space};
 
 fn amount(cpus: &[u64]) -> Amount {
     Amount { all: cpus.iter().copied().fold(0, u64::wrapping_add), cpus: cpus.to_vec() }
@@ -37,12 +38,14 @@ fn choice(order: Order) -> Choice {
     Choice { shown: Shown::All, order, ..Choice::default() }
 }
 
+fn written(format: Format, picture: Picture, space: Space) -> String {
+    let mut sink = Sink::new(format, TextOptions::default());
+    String::from_utf8(sink.write(&[&picture], space).unwrap()).unwrap()
+}
+
 /// The names of counters in the order in which they are shown.
 fn names(counters: &Counters, choice: &Choice) -> Vec<String> {
-    let mut line = Vec::new();
-    json(counters, choice, false, &mut line).unwrap();
-    let written = Csv::new(choice.clone(), false).write(counters).unwrap();
-    let text = String::from_utf8(written).unwrap();
+    let text = written(Format::Csv, Picture { counters, choice, cpus: false }, Space::default());
     text.lines().skip(1).map(|line| line.split(',').nth(6).unwrap().to_owned()).collect()
 }
 
@@ -61,7 +64,7 @@ fn rows_are_in_the_order_that_is_asked_for() {
     let two = Choice { rows: Some(2), ..choice(Order::Kernel) };
     assert_eq!(names(&counters, &two), ["Small", "New"]);
     assert_eq!(two.count(&counters), 2);
-    let text = Text { choice: two, ..Text::default() }.write(&counters, None);
+    let text = written(Format::Text, Picture { counters: &counters, choice: &two, cpus: false }, Space::default());
     assert!(text.contains("2 more not shown"), "{text}");
 }
 
@@ -83,10 +86,25 @@ fn what_has_not_changed_is_shown_only_if_asked_for() {
 #[test]
 fn no_name_reaches_the_terminal() {
     let counters = reading(vec![count("InSegs", Some([1, 1]), [2, 2])]);
-    let text = Text { cpus: true, ..Text::default() }.write(&counters, Some(60));
+    let picture = Picture { counters: &counters, choice: &Choice::default(), cpus: true };
+    let text = written(Format::Text, picture, Space { cells: Some(60), lines: None });
     assert!(!text.contains('\x1b') && text.lines().all(|line| line.chars().count() <= 60), "{text}");
-    let csv = String::from_utf8(Csv::new(Choice::default(), true).write(&counters).unwrap()).unwrap();
+    let csv = written(Format::Csv, picture, Space::default());
     assert_eq!((csv.lines().count(), csv.contains('\x1b')), (2, false), "{csv}");
+}
+
+#[test]
+fn no_more_lines_are_written_than_there_are() {
+    let counters = reading((0..30_u64).map(|n| count(&format!("C{n}"), Some([0, 0]), [n + 1, 0])).collect());
+    let two = Counters { scopes: [&counters.scopes[..], &counters.scopes[..]].concat(), ..counters.clone() };
+    for (counters, scopes) in [(&counters, 1), (&two, 2)] {
+        for lines in [12, 24, 200] {
+            let picture = Picture { counters, choice: &choice(Order::Kernel), cpus: false };
+            let text = written(Format::Text, picture, Space { lines: Some(lines), cells: None });
+            assert!(text.lines().count() < lines, "{text}");
+            assert_eq!(text.matches(" more not shown").count(), if lines == 200 { 0 } else { scopes }, "{text}");
+        }
+    }
 }
 
 #[test]
@@ -112,9 +130,9 @@ proptest! {
         }
         let counters = reading(vec![counter]);
         prop_assert_eq!(counters.check(), Ok(()));
-        let mut line = Vec::new();
-        json(&counters, &choice(Order::Kernel), true, &mut line).unwrap();
-        let document: serde_json::Value = serde_json::from_slice(&line).unwrap();
+        let picture = Picture { counters: &counters, choice: &choice(Order::Kernel), cpus: true };
+        let line = written(Format::Json, picture, Space::default());
+        let document: serde_json::Value = serde_json::from_str(&line).unwrap();
         let shown = &document["scopes"][0]["samples"]["snmp_tcp"]["Any"];
         prop_assert_eq!(shown["total"].as_u64(), Some(now[0].wrapping_add(now[1])));
         prop_assert_eq!(&shown["cpu_changes"], &serde_json::json!(came));

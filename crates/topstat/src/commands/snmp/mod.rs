@@ -2,15 +2,18 @@
 //! `topstat snmp`: the kernel's SNMP counters, again and again.
 
 mod plan;
-mod view;
+
+use std::time::Duration;
+
+use topstat_model::counters::{Counters, Picture};
 
 use crate::args::ColorWhen;
 use crate::args::snmp::SnmpArgs;
 use crate::backend::{Backend, Counting};
-use crate::console::{Console, Schedule, Wake};
+use crate::console::Console;
 use crate::error::{Error, Exit};
+use crate::view::{View, Watched};
 use plan::Plan;
-use view::View;
 
 pub fn run(
     args: &SnmpArgs,
@@ -27,42 +30,34 @@ pub fn run(
         let wait = humantime::format_duration(plan.output.interval);
         console.note(&format!("topstat: counting; what changes is shown in {wait}"));
     }
-    let mut view = View::new(&plan);
-    let shown = show(&plan, counters.as_mut(), &mut view, console);
-    // Also after an error: the terminal is not ours.
-    let left = view.leave(console).map_err(Error::Output);
-    shown.and(left)?;
-    Ok(Exit::Done)
-}
-
-/// Shows readings until there are enough, or the user has enough.
-fn show(plan: &Plan, counters: &mut dyn Counting, view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
-    let interval = plan.output.interval;
-    let mut schedule = Schedule::new(console.now(), interval);
+    let mut first_after = Duration::ZERO;
     if !plan.choice.totals {
         // What later ones are compared with.
         counters.read()?;
-        schedule = Schedule::new(console.now() + interval, interval);
+        first_after = plan.output.interval;
     }
-    let mut left = plan.output.count;
-    while left != Some(0) {
-        let wake = console
-            .wait_until(schedule.next())
-            .map_err(|source| Error::System { what: "wait for the next reading", source })?;
-        match wake {
-            Wake::Stop | Wake::Closed => return Ok(()),
-            Wake::Resized => view.redraw(console).map_err(Error::Output)?,
-            Wake::Suspend => {
-                view.leave(console).map_err(Error::Output)?;
-                console.suspend().map_err(|source| Error::System { what: "suspend", source })?;
-                view.redraw(console).map_err(Error::Output)?;
-            }
-            Wake::Deadline => {
-                view.show(counters.read()?, console).map_err(Error::Output)?;
-                left = left.map(|left| left - 1);
-                schedule.advance(console.now());
-            }
-        }
+    let mut watching = Watching { plan: &plan, counters, last: None };
+    let first = ("wait for the next reading", first_after);
+    View::new(plan.output, plan.choice.rows.is_some()).watch(&mut watching, first, console)?;
+    Ok(Exit::Done)
+}
+
+/// Counters, and what was read of them last.
+struct Watching<'a> {
+    plan: &'a Plan,
+    counters: Box<dyn Counting>,
+    last: Option<Counters>,
+}
+
+impl Watched for Watching<'_> {
+    fn read(&mut self) -> Result<(), Error> {
+        self.last = Some(self.counters.read()?);
+        Ok(())
     }
-    Ok(())
+
+    fn draw(&mut self, view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
+        let Some(counters) = &self.last else { return Ok(()) };
+        let Plan { choice, cpus, .. } = self.plan;
+        view.show(&[&Picture { counters, choice, cpus: *cpus }], console)
+    }
 }

@@ -39,7 +39,7 @@ pub fn run(
     }
     let mut tasks = Tasks { choice: &plan.choice, account, last: None };
     let first = ("wait for the end of the interval", plan.output.interval);
-    View::new(plan.output, plan.choice.rows).watch(&mut tasks, first, console)?;
+    View::new(plan.output, plan.choice.rows.is_some()).watch(&mut tasks, first, console)?;
     Ok(Exit::Done)
 }
 

@@ -46,7 +46,7 @@ pub fn run(
     }
     let mut tables = Tables { plan: &plan, source, last: vec![] };
     let first = ("wait for the next snapshot", plan.first_after);
-    View::new(plan.output, plan.rows).watch(&mut tables, first, console)?;
+    View::new(plan.output, plan.rows.is_some()).watch(&mut tables, first, console)?;
     Ok(Exit::Done)
 }
 
