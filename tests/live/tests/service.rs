@@ -288,7 +288,8 @@ fn systemd_is_told_what_it_waits_for() {
     let environment = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "1000000")];
     let mut daemon = Daemon::launch_in(Arc::new(Place::new()), &[], &environment);
     let ready = manager.hears("READY=1");
-    assert!(ready.contains("STATUS=counting tcp_v4, tcp_v6, udp_v4, udp_v6"), "{ready}");
+    let status = ready.lines().find(|line| line.starts_with("STATUS=counting ")).unwrap_or_default();
+    assert!(status.contains("tcp_v4, tcp_v6, udp_v4, udp_v6"), "{ready}");
     assert!(daemon.path("enabled").exists(), "it is ready once it serves");
     let begun = Instant::now();
     for _ in 0..4 {

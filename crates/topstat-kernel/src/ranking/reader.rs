@@ -223,7 +223,7 @@ impl Reader {
         ];
         let ranked = &self.state.of.ranked;
         if ranked.opaque {
-            further.push(("opaque".into(), sections.iter().map(|s| s.head.opaque).sum()));
+            further.push(("opaque".into(), sum(sections.iter().map(|s| s.head.opaque))));
         }
         for own in ranked.lost.iter().filter(|own| own.table == table.info.path()) {
             further.push((own.name.clone().into(), self.state.maps.number(&own.map).unwrap_or(0)));
