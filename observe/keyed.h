@@ -276,13 +276,20 @@ TS_APART int keyed_make(const KEYED_KEY *key, u32 sample)
 	return place;
 }
 
-/* The key's object, which is made where there is none. NULL: there is no place for it. */
-TS_INLINE KEYED_OBJECT *keyed_get(const KEYED_KEY *key, u32 sample)
+/* The place of the key's object, which is made where there is none: from 1; 0: there is no place for it. */
+TS_INLINE u32 keyed_place_of(const KEYED_KEY *key, u32 sample)
 {
 	u32 place = keyed_find(key, sample);
 
 	if (ts_unlikely(!place))
 		place = keyed_make(key, sample);
+	return place;
+}
+
+TS_INLINE KEYED_OBJECT *keyed_get(const KEYED_KEY *key, u32 sample)
+{
+	u32 place = keyed_place_of(key, sample);
+
 	return place ? host_item(objects, place - 1) : NULL;
 }
 

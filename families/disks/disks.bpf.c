@@ -16,21 +16,8 @@ struct request_queue {
 	struct gendisk *disk;
 } CORE;
 
-struct cgroup_root___disks {
-	int hierarchy_id;
-} CORE;
-
-struct cgroup___disks {
-	struct kernfs_node *kn;
-	struct cgroup_root___disks *root;
-} CORE;
-
-struct css___disks {
-	struct cgroup___disks *cgroup;
-} CORE;
-
 struct blkcg {
-	struct css___disks css;
+	struct cgroup_subsys_state css;
 } CORE;
 
 struct blkcg_gq {
@@ -71,7 +58,7 @@ static __always_inline u32 disks_part(struct request *rq)
  * process. Written back by the kernel, it is a kernel thread's. */
 static __always_inline u64 disks_group(struct process_who *who, struct request *rq)
 {
-	struct cgroup___disks *cgroup = BPF_CORE_READ(rq, bio, bi_blkg, blkcg, css.cgroup);
+	struct cgroup *cgroup = BPF_CORE_READ(rq, bio, bi_blkg, blkcg, css.cgroup);
 
 	if (cgroup && !BPF_CORE_READ(cgroup, root, hierarchy_id)) {
 		who->cgroup = BPF_CORE_READ(cgroup, kn, id);
@@ -87,7 +74,8 @@ static __always_inline int disks_made(struct request *rq)
 	u64 request = host_address(rq), group;
 	struct disks_who who = {};
 
-	if (disks_part(rq) >= DISKS_PARTS || !disk || disks_knows(request, rq->start_time_ns))
+	if (disks_part(rq) >= DISKS_PARTS || !disk || disks_knows(request, rq->start_time_ns) ||
+	    (!disks_is_on(DISKS_PROCS) && !disks_is_on(DISKS_CGROUPS)))
 		return 0;
 	process_describe(&who.process, task, 0, constants.v1_controller);
 	BPF_CORE_READ_INTO(&who.device, disk, disk_name);

@@ -66,9 +66,7 @@ TS_INLINE u64 disks_hold(u32 sample, u64 device, u64 id, const struct disks_who 
 
 	if (!disks_is_on(sample))
 		return 0;
-	place = keyed_find(&key, sample);
-	if (!place)
-		place = keyed_make(&key, sample);
+	place = keyed_place_of(&key, sample);
 	o = place ? host_item(objects, place - 1) : NULL;
 	if (!o || !keyed_hold(o))
 		return 0;

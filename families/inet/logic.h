@@ -71,7 +71,7 @@ TS_INLINE int inet_object_is_own(const struct inet_object *o)
 /* The object that was at this address, of another socket now perhaps, has ended. */
 TS_INLINE void inet_forget(u64 obj, u32 sample)
 {
-	ts_add(&census[ts_bound(sample, INET_SAMPLES - 1)].ended, 1);
+	ts_add(&obs_census(sample)->ended, 1);
 	obs_forget(sample, obj);
 }
 
@@ -110,7 +110,7 @@ TS_INLINE int inet_object_begin(struct inet_object *o, u32 sample, u64 id)
 	if (!ts_cas(&o->object.id, 0, id))
 		return 0;
 	if (!(id & INET_KERNELS))
-		ts_add(&census[ts_bound(sample, INET_SAMPLES - 1)].begun, 1);
+		ts_add(&obs_census(sample)->begun, 1);
 	/* Another CPU has ended it meanwhile, without an id. */
 	if (ts_read(o->dead))
 		inet_object_end(o);

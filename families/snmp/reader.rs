@@ -94,7 +94,8 @@ struct Files {
     layout: Layout,
     wanted: Vec<&'static Protocol>,
     why: String,
-    places: HashMap<(&'static str, Arc<str>), usize>,
+    /// The words of a protocol's counters, by their names.
+    places: HashMap<&'static str, HashMap<Arc<str>, usize>>,
 }
 
 impl Netns {
@@ -273,14 +274,12 @@ impl Files {
         let shown =
             shown.map_err(|e| Error::Kernel { what: "read /proc/thread-self/net".to_owned(), why: e.to_string() })?;
         let layout = Layout::of_files(&shown);
-        let mut places = HashMap::new();
-        for (protocol, counters) in &layout.protocols {
-            for place in counters {
-                if let At::Shared(word) = place.at {
-                    places.insert((*protocol, Arc::clone(&place.name)), word);
-                }
-            }
-        }
+        let shared = |place: &Place| match place.at {
+            At::Shared(word) => Some((Arc::clone(&place.name), word)),
+            At::Cpu(_) => None,
+        };
+        let of = |counters: &Vec<Place>| counters.iter().filter_map(shared).collect();
+        let places = layout.protocols.iter().map(|(protocol, counters)| (*protocol, of(counters))).collect();
         Ok(Self { layout, wanted, why, places })
     }
 
@@ -345,8 +344,9 @@ impl Files {
     fn words(&self, shown: &Shown) -> Vec<u64> {
         let mut words = vec![0; self.layout.words(true)];
         for (protocol, counters) in shown {
+            let Some(places) = self.places.get(protocol.name) else { continue };
             for (name, value) in counters {
-                if let Some(word) = self.places.get(&(protocol.name, Arc::from(name.as_str()))) {
+                if let Some(word) = places.get(name.as_str()) {
                     words[*word] = *value;
                 }
             }

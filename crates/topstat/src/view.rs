@@ -32,6 +32,17 @@ pub trait Watched {
     fn poll(&mut self) {}
 }
 
+/// Has the console hear of signals from now on: to be called before anything is loaded, for a Ctrl-C must find somebody who
+/// detaches it.
+///
+/// # Errors
+///
+/// When that can't be had.
+pub fn catch_signals(output: &Output, console: &mut dyn Console) -> Result<(), Error> {
+    let system = |source| Error::System { what: "catch signals", source };
+    console.catch_signals(output.in_place).map_err(system)
+}
+
 /// Shows readings of any kind.
 pub struct View {
     output: Output,

@@ -13,7 +13,7 @@ use topstat_live::cgroup::Limited;
 use topstat_live::daemon::Place;
 use topstat_live::scratch::SwapFile;
 use topstat_live::taskstats::{Accounting, Taskstats, Waits};
-use topstat_live::watch::{ENDLESS_MS, table};
+use topstat_live::watch::{self, endless, table};
 use topstat_live::{Case, Daemon, Role, Scratch, case, harness, note};
 use topstat_model::{Field, Snapshot};
 
@@ -63,17 +63,11 @@ impl OnDisk {
 }
 
 fn load(options: &Options) -> Box<dyn Source> {
-    let tables = TABLES.map(table);
-    topstat_kernel::load(&tables, options).unwrap_or_else(|e| panic!("{e}"))
-}
-
-fn endless() -> Options {
-    Options { period_ms: ENDLESS_MS, ..Options::default() }
+    watch::load(&TABLES, options)
 }
 
 fn snapshot(source: &mut dyn Source, path: &str) -> Snapshot {
-    let snapshot = source.snapshot(&table(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
-    assert_eq!(snapshot.check(), Ok(()));
+    let snapshot = watch::snapshot(source, path);
     // Where two tasks are made at once the kernel may have no storage for one: it is said, and it is no test's task.
     if snapshot.lost.no_memory > 0 {
         note(format!("{path}: {} pushes without an object", snapshot.lost.no_memory));

@@ -6,10 +6,9 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use serde_json::Value;
-use topstat_kernel::{Options, Source};
 use topstat_live::cgroup::Group;
 use topstat_live::scratch::LoopDevice;
-use topstat_live::watch::{ENDLESS_MS, table};
+use topstat_live::watch::{everything, load, snapshot};
 use topstat_live::{Case, case, note};
 use topstat_model::{Field, Row, Snapshot};
 
@@ -26,18 +25,6 @@ const BYTES: &str = "disk_procs/bytes";
 
 /// Read and written, as rows have it.
 type Parts = [u64; 2];
-
-fn load(paths: &[&str]) -> Box<dyn Source> {
-    let tables: Vec<_> = paths.iter().map(|path| table(path)).collect();
-    let options = Options { top: 1024, period_ms: ENDLESS_MS, ..Options::default() };
-    topstat_kernel::load(&tables, &options).unwrap_or_else(|e| panic!("{e}"))
-}
-
-fn snapshot(source: &mut dyn Source, path: &str) -> Snapshot {
-    let snapshot = source.snapshot(&table(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
-    assert_eq!(snapshot.check(), Ok(()));
-    snapshot
-}
 
 /// The sum of rows of this disk, whose column has a value. None has a request in flight.
 fn parts(snapshot: &Snapshot, disk: &LoopDevice, column: &str, value: &Field) -> Parts {
@@ -92,7 +79,7 @@ fn less(after: Parts, before: Parts) -> Parts {
 
 fn a_process_has_what_fio_and_diskstats_say() {
     let disk = LoopDevice::new(16).expect("a loop device");
-    let mut source = load(&["disk_procs/bytes", "disk_procs/ops", "disk_procs/wait"]);
+    let mut source = load(&["disk_procs/bytes", "disk_procs/ops", "disk_procs/wait"], &everything());
     let (before, took_before) = diskstats(&disk);
     let truth = fio(&disk, None);
     let (after, took_after) = diskstats(&disk);
@@ -117,7 +104,7 @@ fn a_process_has_what_fio_and_diskstats_say() {
 fn a_group_has_what_fio_says() {
     let disk = LoopDevice::new(16).expect("a loop device");
     let group = Group::new("disks").expect("a cgroup");
-    let mut source = load(&["disk_cgroups/bytes", "disk_cgroups/ops"]);
+    let mut source = load(&["disk_cgroups/bytes", "disk_cgroups/ops"], &everything());
     let truth = fio(&disk, Some(&group));
     let path = Field::Text(group.path.clone());
     let mut of = |table| parts(&snapshot(&mut *source, table), &disk, "cgroup", &path);
@@ -131,7 +118,7 @@ fn a_group_has_what_fio_says() {
 fn a_group_has_what_io_stat_says() {
     let disk = LoopDevice::new(16).expect("a loop device");
     let group = Group::new("disks").expect("a cgroup");
-    let mut source = load(&["disk_cgroups/bytes", "disk_cgroups/ops"]);
+    let mut source = load(&["disk_cgroups/bytes", "disk_cgroups/ops"], &everything());
     fio(&disk, Some(&group));
     let stat = fs::read_to_string(group.folder().join("io.stat")).expect("io.stat");
     let device = fs::read_to_string(format!("/sys/block/{}/dev", disk.name)).expect("its number");
@@ -153,7 +140,7 @@ fn more_users_than_there_are_places() {
     const USERS: u64 = 4500;
     const BLOCK: u64 = 4096;
     let disk = LoopDevice::new(32).expect("a loop device");
-    let mut source = load(&["disk_procs/bytes"]);
+    let mut source = load(&["disk_procs/bytes"], &everything());
     let before = diskstats(&disk).0.bytes[0];
     // One process after the other, each of which reads a block of its own, past the page cache.
     let read = r#"i=0; while [ $i -lt $2 ]; do dd if=$1 of=/dev/null bs=4096 count=1 skip=$i iflag=direct status=none || exit 1; i=$((i + 1)); done"#;

@@ -88,12 +88,17 @@ fn who_connects() {
     role.finish();
 }
 
-fn who_accepts_on_an_inherited_listener() {
-    let mut watch = Watch::load(&[BYTES, "tcp_v4/conns_pps"], &everything());
+/// A process that listens, where, and the process that accepts in its stead.
+fn inherited_listener() -> (Role, SocketAddr, u32) {
     let mut role = Role::start("listener", &[]);
     let said = role.expect("at");
     let (at, acceptor) = said.split_once(' ').unwrap();
-    let (to, acceptor): (SocketAddr, u32) = (address(at), acceptor.parse().unwrap());
+    (role, address(at), acceptor.parse().unwrap())
+}
+
+fn who_accepts_on_an_inherited_listener() {
+    let mut watch = Watch::load(&[BYTES, "tcp_v4/conns_pps"], &everything());
+    let (role, to, acceptor) = inherited_listener();
     let (mut client, key) = connected("tl-client", to);
     speak(&mut client);
     assert_owner(watch.snapshot(BYTES).get(other(key)), acceptor, "tl-acceptor");
@@ -137,10 +142,7 @@ fn sockets_that_were_there_before() {
 
 /// Accepted before topstat came, by a process that is not the listener's: its descriptors tell.
 fn accepted_sockets_that_were_there_before() {
-    let mut role = Role::start("listener", &[]);
-    let said = role.expect("at");
-    let (at, acceptor) = said.split_once(' ').unwrap();
-    let (to, acceptor): (SocketAddr, u32) = (address(at), acceptor.parse().unwrap());
+    let (role, to, acceptor) = inherited_listener();
     let (mut client, key) = connected("tl-client", to);
     speak(&mut client);
     let mut watch = Watch::load(&[BYTES], &everything());

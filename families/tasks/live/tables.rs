@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use topstat_kernel::{MAX_TOP, Options, Source};
+use topstat_kernel::{MAX_TOP, Options};
 use topstat_live::cgroup::Group;
 use topstat_live::pace;
-use topstat_live::watch::{ENDLESS_MS, table};
+use topstat_live::watch::{ENDLESS_MS, load, snapshot};
 use topstat_live::{Case, Role, case, eventually, note};
 use topstat_model::{Field, Row, Snapshot};
 
@@ -22,17 +22,6 @@ pub fn cases() -> Vec<Case> {
         case!(names_are_escaped, Root, TaskStorage),
         case!(ends_while_programs_are_preempted, Root, RealTime, TaskStorage; EveryKernel),
     ]
-}
-
-fn load(paths: &[&str], options: &Options) -> Box<dyn Source> {
-    let tables: Vec<_> = paths.iter().map(|path| table(path)).collect();
-    topstat_kernel::load(&tables, options).unwrap_or_else(|e| panic!("{e}"))
-}
-
-fn snapshot(source: &mut dyn Source, path: &str) -> Snapshot {
-    let snapshot = source.snapshot(&table(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
-    assert_eq!(snapshot.check(), Ok(()));
-    snapshot
 }
 
 fn row(snapshot: &Snapshot, column: &str, value: &Field) -> Option<Row> {

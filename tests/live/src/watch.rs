@@ -38,12 +38,23 @@ pub fn endless() -> Options {
     Options { period_ms: ENDLESS_MS, ..Options::default() }
 }
 
+/// Loads the tables of these paths, of any sample.
+pub fn load(paths: &[&str], options: &Options) -> Box<dyn Source> {
+    let tables: Vec<_> = paths.iter().map(|path| table(path)).collect();
+    topstat_kernel::load(&tables, options).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Takes a snapshot of a table of any sample, and checks it.
+pub fn snapshot(source: &mut dyn Source, path: &str) -> Snapshot {
+    let snapshot = source.snapshot(&table(path)).unwrap_or_else(|e| panic!("{path}: {e}"));
+    assert_eq!(snapshot.check(), Ok(()));
+    snapshot
+}
+
 impl Watch {
     /// Loads the tables of these paths.
     pub fn load(paths: &[&str], options: &Options) -> Self {
-        let tables: Vec<_> = paths.iter().map(|path| table(path)).collect();
-        let source = topstat_kernel::load(&tables, options).unwrap_or_else(|e| panic!("{e}"));
-        Self { source }
+        Self { source: load(paths, options) }
     }
 
     /// Watches what is loaded already.

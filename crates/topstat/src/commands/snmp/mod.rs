@@ -12,7 +12,7 @@ use crate::args::snmp::SnmpArgs;
 use crate::backend::{Backend, Counting};
 use crate::console::Console;
 use crate::error::{Error, Exit};
-use crate::view::{View, Watched};
+use crate::view::{View, Watched, catch_signals};
 use plan::Plan;
 
 pub fn run(
@@ -23,8 +23,7 @@ pub fn run(
 ) -> Result<Exit, Error> {
     let facts = console.facts();
     let plan = Plan::new(args, color, facts)?;
-    let system = |source| Error::System { what: "catch signals", source };
-    console.catch_signals(plan.output.in_place).map_err(system)?;
+    catch_signals(&plan.output, console)?;
     let mut counters = backend.counters(&plan.wish)?;
     if facts.notes && !plan.choice.totals {
         let wait = humantime::format_duration(plan.output.interval);

@@ -13,7 +13,7 @@ use crate::args::tasks::TasksArgs;
 use crate::backend::{Account, Backend};
 use crate::console::Console;
 use crate::error::{Error, Exit};
-use crate::view::{View, Watched};
+use crate::view::{View, Watched, catch_signals};
 use plan::Plan;
 use shot::{Shot, add_command_lines};
 
@@ -29,9 +29,7 @@ pub fn run(
 ) -> Result<Exit, Error> {
     let facts = console.facts();
     let plan = Plan::new(args, color, facts)?;
-    let system = |source| Error::System { what: "catch signals", source };
-    // Before anything is loaded: a Ctrl-C must find somebody who detaches it.
-    console.catch_signals(plan.output.in_place).map_err(system)?;
+    catch_signals(&plan.output, console)?;
     let account = backend.account(&plan.options, &plan.exact)?;
     if facts.notes {
         let wait = humantime::format_duration(plan.output.interval);

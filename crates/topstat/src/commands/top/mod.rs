@@ -14,7 +14,7 @@ use crate::args::{ColorWhen, TopArgs};
 use crate::backend::Backend;
 use crate::console::Console;
 use crate::error::{Error, Exit};
-use crate::view::{View, Watched};
+use crate::view::{View, Watched, catch_signals};
 use plan::Plan;
 
 pub fn run(
@@ -25,9 +25,7 @@ pub fn run(
 ) -> Result<Exit, Error> {
     let facts = console.facts();
     let mut plan = Plan::new(args, color, facts)?;
-    let system = |source| Error::System { what: "catch signals", source };
-    // Before anything is loaded: a Ctrl-C must find somebody who detaches it.
-    console.catch_signals(plan.output.in_place).map_err(system)?;
+    catch_signals(&plan.output, console)?;
     let source = match shared(args, &plan, backend)? {
         Some(state) => {
             plan.share(args, state.as_ref())?;
