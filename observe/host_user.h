@@ -44,7 +44,7 @@ static __attribute__((unused)) int host_user_no_memory;
 		const void *owners[HOST_USER_OWNERS];                                               \
 		stored items[HOST_USER_OWNERS] __attribute__((aligned(64)));                        \
 		stored *value;                                                                      \
-	} name
+	} name __attribute__((unused))
 
 /* The index of the owner; HOST_USER_OWNERS: it has none. */
 TS_INLINE u32 host_user_find(const void *const *owners, const void *owner)
@@ -100,7 +100,7 @@ TS_INLINE u32 host_user_find(const void *const *owners, const void *owner)
 #define host_item(name, i) ((i) < sizeof(name) / sizeof(*(name)) ? &(name)[i] : NULL)
 #define HOST_PER_CPU(name, stored) HOST_ARRAY(name, HOST_USER_CPUS, stored)
 #define host_on(name, cpu) host_item(name, cpu)
-#define HOST_WORD(name) static u64 name
+#define HOST_WORD(name) static __attribute__((unused)) u64 name
 
 #define host_cpu() host_user_cpu
 #define host_jiffies() (host_user_ns / HOST_USER_JIFFY_NS)

@@ -87,12 +87,28 @@ struct sock_common {
 	__u16 skc_num;
 	unsigned short skc_family;
 	volatile unsigned char skc_state;
+	unsigned long skc_flags;
 	possible_net_t skc_net;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
 } CORE;
 
+struct qspinlock {
+	struct {
+		int counter;
+	} val;
+} CORE;
+
+struct raw_spinlock {
+	struct qspinlock raw_lock;
+} CORE;
+
+struct spinlock {
+	struct raw_spinlock rlock;
+} CORE;
+
 typedef struct {
+	struct spinlock slock;
 	int owned;
 } socket_lock_t;
 
@@ -120,8 +136,20 @@ struct file;
 
 struct sk_buff;
 
+struct inet_connection_sock {
+	struct {
+		u32 lrcvtime; /* jiffies: of the last data that was in order */
+	} icsk_ack;
+} CORE;
+
 struct tcp_sock {
+	u32 segs_in;
+	u32 segs_out;
+	u64 bytes_received;
+	u64 bytes_sent;
 	u32 total_retrans;
+	u32 rcv_tstamp; /* jiffies: of the last acknowledgement */
+	u32 lsndtime; /* jiffies: of the last data sent */
 } CORE;
 
 struct kernfs_node {
@@ -269,8 +297,13 @@ struct bpf_iter__bpf_sk_storage_map {
 #define PF_KTHREAD 0x00200000
 /* Of a task's state at its last switch. */
 #define TASK_DEAD 0x80
+#define TCP_ESTABLISHED 1
 #define TCP_SYN_SENT 2
+#define TCP_SYN_RECV 3
 #define TCP_CLOSE 7
+#define TCP_LISTEN 10
+/* Of skc_flags, by number: a FIN was received. */
+#define SOCK_DONE 1
 /* Of a cgroup's own state: until it is removed. */
 #define CSS_ONLINE 2
 #define EAGAIN 11

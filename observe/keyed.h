@@ -18,7 +18,7 @@
  *	                 has a KEYED_KEY called `key`
  *	KEYED_BUCKETS    a power of two, up to 2^20; there are KEYED_WAYS objects to each
  *
- * and has one bank to a sample.
+ * A sample may have several banks: an object is found once, and pushed to in each by keyed_begin_of().
  *
  *   K1  A key has two buckets. Its object is in one of the places of the first, or else of the second. (With one bucket
  *       only, a fortieth would be full when half of all places are used; with two, hardly any.)
@@ -133,8 +133,8 @@ TS_APART int keyed_find(const KEYED_KEY *key, u32 sample)
 	return place ? place : keyed_find_in(keyed_second(hash), hash, key, sample);
 }
 
-/* K5, but for `held`: whether the object has the value 0 in all dynamic tables. */
-TS_INLINE int keyed_is_silent(struct obs *x, KEYED_OBJECT *o)
+/* K5, but for `held`: whether the object has the value 0 in all dynamic tables of the bank. */
+TS_INLINE int keyed_is_silent_in(struct obs *x, KEYED_OBJECT *o)
 {
 	u32 table;
 
@@ -154,6 +154,30 @@ TS_INLINE int keyed_is_silent(struct obs *x, KEYED_OBJECT *o)
 	return 1;
 }
 
+/* The same of all banks. */
+TS_INLINE int keyed_is_silent(KEYED_OBJECT *o)
+{
+	struct obs x;
+	u32 bank;
+
+	for (bank = 0; bank < HOST_SAMPLE_BANKS; bank++)
+		if (!obs_begin_total(&x, o->keyed.sample * HOST_SAMPLE_BANKS + bank, 0) || !keyed_is_silent_in(&x, o))
+			return 0;
+	return 1;
+}
+
+/* K5: whether a table of this bank has counts. */
+TS_INLINE int keyed_counts_in(u32 number)
+{
+	struct ts_config *c = settings.config[ts_bound(number, HOST_BANKS - 1)];
+	u32 table;
+
+	for (table = 0; table < TS_BANK_TABLES; table++)
+		if (c[table].epoch && obs_type(number, table) == TS_STATIC)
+			return 1;
+	return 0;
+}
+
 /* K5: what a key that comes again will not know of itself. */
 TS_INLINE u64 keyed_counted(struct obs *x, KEYED_OBJECT *o, u32 table)
 {
@@ -165,22 +189,34 @@ TS_INLINE u64 keyed_counted(struct obs *x, KEYED_OBJECT *o, u32 table)
 	return ts_read(count->sum[0]) + ts_read(count->sum[1]);
 }
 
-/* K6. False: it goes on. */
-TS_INLINE int keyed_object_end(struct obs *x, KEYED_OBJECT *o, u64 id)
+TS_INLINE void keyed_refuse_counts(KEYED_OBJECT *o, u32 number)
 {
+	struct obs x;
 	u32 table;
 
-	if (ts_read(o->keyed.held) || !keyed_is_silent(x, o) || !ts_cas(&o->keyed.object.id, id, 0))
+	if (!keyed_counts_in(number) || !obs_begin_total(&x, number, 0))
+		return;
+	for (table = 0; table < TS_BANK_TABLES; table++)
+		obs_refuse(&x, table, keyed_counted(&x, o, table));
+}
+
+/* K6. False: it goes on. */
+TS_INLINE int keyed_object_end(KEYED_OBJECT *o, u64 id)
+{
+	u32 sample = o->keyed.sample, bank;
+
+	if (ts_read(o->keyed.held) || !keyed_is_silent(o) || !ts_cas(&o->keyed.object.id, id, 0))
 		return 0;
-	if (ts_read(o->keyed.held) || !keyed_is_silent(x, o)) {
+	if (ts_read(o->keyed.held) || !keyed_is_silent(o)) {
 		ts_write(o->keyed.object.id, id);
 		return 0;
 	}
-	ts_add(&obs_census(x->number)->ended, 1);
-	obs_forget(x->number, o->keyed.object.self);
-	for (table = 0; table < TS_BANK_TABLES; table++)
-		obs_refuse(x, table, keyed_counted(x, o, table));
-	ts_write(o->keyed.ended, x->now);
+	ts_add(&obs_census(sample)->ended, 1);
+	for (bank = 0; bank < HOST_SAMPLE_BANKS; bank++) {
+		obs_forget(sample * HOST_SAMPLE_BANKS + bank, o->keyed.object.self);
+		keyed_refuse_counts(o, sample * HOST_SAMPLE_BANKS + bank);
+	}
+	ts_write(o->keyed.ended, host_jiffies());
 	return 1;
 }
 
@@ -188,41 +224,49 @@ TS_INLINE int keyed_object_end(struct obs *x, KEYED_OBJECT *o, u64 id)
 TS_APART int keyed_age(u32 place, u64 id, u32 wanted)
 {
 	KEYED_OBJECT *o = host_item(objects, place);
-	u32 table, counts = 0;
-	struct obs x;
+	u32 bank, counts = 0;
 
-	if (!o || o->keyed.sample >= HOST_BANKS || !obs_begin_total(&x, o->keyed.sample, 0))
+	if (!o || o->keyed.sample >= HOST_SAMPLES)
 		return 0;
-	for (table = 0; table < TS_BANK_TABLES; table++)
-		counts |= x.config[table].epoch && obs_type(x.number, table) == TS_STATIC;
-	return (!counts || wanted) && keyed_object_end(&x, o, id);
+	for (bank = 0; bank < HOST_SAMPLE_BANKS; bank++)
+		counts |= keyed_counts_in(o->keyed.sample * HOST_SAMPLE_BANKS + bank);
+	return (!counts || wanted) && keyed_object_end(o, id);
 }
 
-/* Take a place in this bucket: from 1; 0: there is none just now. Silent objects end: K5. */
-TS_INLINE u32 keyed_take_in(u32 bucket)
+/* A place in this bucket that no object has, taken: from 1; 0: there is none just now. */
+TS_INLINE u32 keyed_take_free(struct keyed_bucket *b, u32 bucket, u64 now)
 {
-	struct keyed_bucket *b = host_item(buckets, bucket);
-	u32 way, place = 0;
-	u64 now = host_jiffies();
+	u32 way;
 
-	if (!b)
-		return 0;
 	for (way = 0; way < KEYED_WAYS; way++) {
 		KEYED_OBJECT *o = host_item(objects, bucket * KEYED_WAYS + way);
 		u64 tag = ts_read(b->tag[way]);
 
-		if (!o || tag == KEYED_BUSY)
+		if (!o || tag >= KEYED_BUSY)
 			continue;
-		if (tag > KEYED_BUSY) {
-			/* Of those with a count, one at a time. */
-			if (keyed_age(bucket * KEYED_WAYS + way, tag, !place && way == now % KEYED_WAYS))
-				ts_write(b->tag[way], KEYED_ENDED);
-			continue;
-		}
-		if (place || (tag == KEYED_ENDED && now - ts_read(o->keyed.ended) < host_jiffies_of_ms(KEYED_GRACE_MS)))
+		if (tag == KEYED_ENDED && now - ts_read(o->keyed.ended) < host_jiffies_of_ms(KEYED_GRACE_MS))
 			continue;
 		if (ts_cas(&b->tag[way], tag, KEYED_BUSY))
-			place = bucket * KEYED_WAYS + way + 1;
+			return bucket * KEYED_WAYS + way + 1;
+	}
+	return 0;
+}
+
+/* The same; silent objects end: K5. Of those with a count one at a time, and only where there is no place. */
+TS_INLINE u32 keyed_take_in(u32 bucket)
+{
+	struct keyed_bucket *b = host_item(buckets, bucket);
+	u64 now = host_jiffies();
+	u32 way, place;
+
+	if (!b)
+		return 0;
+	place = keyed_take_free(b, bucket, now);
+	for (way = 0; way < KEYED_WAYS; way++) {
+		u64 tag = ts_read(b->tag[way]);
+
+		if (tag > KEYED_BUSY && keyed_age(bucket * KEYED_WAYS + way, tag, !place && way == now % KEYED_WAYS))
+			ts_write(b->tag[way], KEYED_ENDED);
 	}
 	return place;
 }
@@ -241,7 +285,7 @@ TS_INLINE int keyed_place(const KEYED_KEY *key, u32 sample, u64 hash, u32 place)
 	/* 0 is for ids of enum keyed_tag. */
 	incarnation += !(incarnation & 0xffffff);
 	for (i = 0; i < sizeof(*o) / sizeof(u64); i++)
-		((u64 *)o)[i] = 0;
+		ts_write(((u64 *)o)[i], 0); /* no memset, which eBPF has none of */
 	o->keyed.incarnation = incarnation;
 	o->keyed.sample = sample;
 	o->key = *key;
@@ -258,7 +302,7 @@ TS_APART int keyed_make(const KEYED_KEY *key, u32 sample)
 	u32 place;
 	u64 hash;
 
-	if (!key || sample >= HOST_BANKS)
+	if (!key || sample >= HOST_SAMPLES)
 		return 0;
 	hash = keyed_hash(key, sample);
 	first = host_item(buckets, keyed_first(hash));
@@ -310,15 +354,16 @@ TS_INLINE void keyed_release(KEYED_OBJECT *o)
 	ts_add(&o->keyed.held, -1ULL);
 }
 
-/* To an object that is there; NULL: to the total, as refused (K4). */
-TS_INLINE int keyed_begin_of(struct keyed *k, u32 sample, KEYED_OBJECT *o)
+/* To an object that is there, in one bank; NULL: to the total, as refused (K4). */
+TS_INLINE int keyed_begin_of(struct keyed *k, u32 number, KEYED_OBJECT *o)
 {
 	k->id = o ? ts_read(o->keyed.object.id) : 0;
 	if (!k->id)
-		return obs_begin_total(&k->obs, sample, 1);
-	return obs_begin(&k->obs, sample, &o->keyed.object);
+		return obs_begin_total(&k->obs, number, 1);
+	return obs_begin(&k->obs, number, &o->keyed.object);
 }
 
+/* In a family with one bank to a sample. */
 TS_INLINE int keyed_begin(struct keyed *k, u32 sample, const KEYED_KEY *key)
 {
 	return keyed_begin_of(k, sample, keyed_get(key, sample));
@@ -337,6 +382,14 @@ TS_INLINE void keyed_add_since(struct keyed *k, u32 table, u32 part, u64 amount,
 	obs_add_since(&k->obs, table, part, amount, since);
 	if (k->id && ts_unlikely(ts_read(k->obs.object->id) != k->id)) /* K6 */
 		obs_refuse(&k->obs, table, amount);
+}
+
+/* The same of both parts, used so many slides ago: see obs_add_ago(). */
+TS_INLINE void keyed_add_ago(struct keyed *k, u32 table, u64 amount0, u64 amount1, u32 ago)
+{
+	obs_add_ago(&k->obs, table, amount0, amount1, ago);
+	if (k->id && ts_unlikely(ts_read(k->obs.object->id) != k->id)) /* K6 */
+		obs_refuse(&k->obs, table, amount0 + amount1);
 }
 
 TS_INLINE void keyed_end(struct keyed *k)

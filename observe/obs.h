@@ -24,6 +24,7 @@
  *                                    should be one and was no memory for it (T6)
  *   add          obs_add             now; obs_add_any: if there is any
  *                obs_add_since       evenly since then
+ *                obs_add_ago         so many slides ago
  *                obs_add_unranked    to a window that no table ranks, and to the total
  *                obs_refuse          so much, at most, of some object is lost: to the proof alone (T6)
  *                obs_opaque          the same, where an event does not tell how much it is
@@ -275,6 +276,28 @@ TS_INLINE void obs_add_since(struct obs *x, u32 table, u32 part, u64 amount, u64
 	}
 	obs_spread(x, table, (void *)((char *)x->object + obs_at(x->number, table)), part, early, since);
 	obs_push_object(x, table, part, amount - early);
+}
+
+/* Both parts, used so many slides ago (below TS_SLIDES), and ordered once. A dynamic table. */
+TS_INLINE void obs_add_ago(struct obs *x, u32 table, u64 amount0, u64 amount1, u32 ago)
+{
+	struct ts_table *t = obs_table(x->bank, table);
+	struct ts_tick *tick = &x->bank->tick[table];
+	struct ts_window *w;
+
+	if (!x->config[table].enabled)
+		return;
+	ts_window_add_ago(&t->total, tick, ago, amount0, amount1);
+	if (!x->object) {
+		if (x->refused)
+			ts_refuse(t, tick, amount0 + amount1);
+		return;
+	}
+	w = (void *)((char *)x->object + obs_at(x->number, table));
+	if (ts_unlikely(ts_read(w->slide) != tick->slide))
+		ts_window_begin(w, tick);
+	ts_window_add_ago(w, tick, ago, amount0, amount1);
+	obs_push_object(x, table, 0, 0);
 }
 
 /* What is nobody's, such as idle time, and is shown all the same. A dynamic table. */

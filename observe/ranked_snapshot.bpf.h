@@ -143,7 +143,7 @@ static __always_inline void ranked_order_again(u64 self, u64 id)
 	{                                                                        \
 		KEYED_OBJECT *o = ctx->value;                                    \
                                                                                  \
-		if (o && o->keyed.sample == refill.bank)                       \
+		if (o && o->keyed.sample == refill.bank / HOST_SAMPLE_BANKS)    \
 			ranked_order_again(o->keyed.object.self, o->keyed.object.id); \
 		return 0;                                                        \
 	}

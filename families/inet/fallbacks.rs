@@ -25,6 +25,7 @@ pub fn builds() -> Builds {
         adopt: |object| bpf::iterate(object, "inet_adopt", LOOK).map(drop),
         adopt_before: None,
         refill: |object, maps, _| Refill::over_map(object, &maps.objects, "inet_refill"),
+        settle: None,
         maps: Vec::new(),
         sizes: Vec::new(),
         less: || None,

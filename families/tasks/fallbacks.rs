@@ -33,6 +33,7 @@ pub fn builds() -> Builds {
             abi::TASKS_CGROUPS => groups::refill_hierarchies(object, maps),
             _ => Refill::over_tasks(object, "top_refill_tasks"),
         },
+        settle: None,
         maps: vec!["runners", "groups", "waited"],
         sizes: vec![runners()],
         less: || None,

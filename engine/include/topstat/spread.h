@@ -79,6 +79,37 @@ TS_APART int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u
 	return 0;
 }
 
+/*
+ * Add what was used in an earlier slide, so many before the tick's, below TS_SLIDES: as if it had been pushed evenly in that
+ * slide. The caller has begun the tick's slide.
+ */
+TS_APART int ts_window_add_ago(struct ts_window *w, const struct ts_tick *tick, u32 ago, u64 amount0, u64 amount1)
+{
+	struct ts_mark *mark;
+	u32 i;
+
+	if (!w || !tick || ago >= TS_SLIDES)
+		return 0;
+	ts_add(&w->sum[0], amount0);
+	ts_add(&w->sum[1], amount1);
+	if (!ago || !ts_cas(&w->done, tick->slide, TS_WRITING))
+		return 0;
+	/* The sums of all slides that have begun since, and not of the oldest one that counts: so `base` stays. */
+	for (i = 0; i < TS_SLIDES - 1; i++) {
+		if (i >= ago)
+			break;
+		mark = ts_window_mark(w, tick, i);
+		ts_write(mark->sum[0], mark->sum[0] + (amount0 << 8));
+		ts_write(mark->sum[1], mark->sum[1] + (amount1 << 8));
+	}
+	mark = ts_window_mark(w, tick, ago);
+	ts_mark_fraction(&mark->sum[0], 0);
+	ts_mark_fraction(&mark->sum[1], TS_FRACTIONS - 1);
+	ts_wmb(); /* W9: pairs with ts_window_peek() */
+	ts_write(w->done, tick->slide);
+	return 0;
+}
+
 /* Begin the tick's slide in the window, for something that was used since then: not only since it
  * is pushed. */
 TS_INLINE void ts_window_begin_since(struct ts_window *w, const struct ts_tick *tick, const struct ts_config *c,

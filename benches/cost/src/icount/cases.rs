@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is attached while transactions are counted.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use topstat_kernel::{Source, load, samples};
+use topstat_kernel::{Source, TableInfo, load};
 
 use super::hooks;
 use super::peers::{Peer, TCPTOP_BCC, TCPTOP_LIBBPF};
@@ -19,13 +20,49 @@ pub enum What {
     Hooks(&'static str),
     /// The observers, and nobody who reads.
     Topstat {
-        one: bool,
+        tables: Tables,
         delay_ms: u32,
     },
     /// `topstat top`, every second.
     TopstatTop,
     /// A program and its arguments.
     Peer(&'static str, &'static [&'static str]),
+}
+
+/// Which tables of sockets are on.
+#[derive(Clone, Copy)]
+pub enum Tables {
+    One,
+    /// Of connections.
+    Tcp,
+    /// Of who uses the network.
+    Users,
+    /// Of connections, and of who uses the network.
+    TcpAndUsers,
+    All,
+}
+
+impl Tables {
+    /// The families that they are of.
+    fn families(self) -> &'static [&'static str] {
+        match self {
+            Self::One | Self::Tcp | Self::All => &["inet"],
+            Self::Users => &["net"],
+            Self::TcpAndUsers => &["inet", "net"],
+        }
+    }
+
+    /// Those of a family.
+    fn of(self, family: &str) -> Vec<Arc<TableInfo>> {
+        let families = topstat_kernel::families();
+        let tables = families.iter().filter(|one| one.name == family).flat_map(|one| one.tables());
+        let wanted = |table: &Arc<TableInfo>| match self {
+            Self::One => table.path() == "tcp_v4/conns_pps",
+            Self::Tcp | Self::TcpAndUsers => !table.sample.starts_with("udp"),
+            Self::All | Self::Users => true,
+        };
+        tables.filter(wanted).collect()
+    }
 }
 
 /// A line of the result.
@@ -43,8 +80,8 @@ const fn case(id: &'static str, label: &'static str, what: What) -> Case {
     Case { id, label, what, every_second: false }
 }
 
-const fn topstat(id: &'static str, label: &'static str, one: bool, delay_ms: u32) -> Case {
-    case(id, label, What::Topstat { one, delay_ms })
+const fn topstat(id: &'static str, label: &'static str, tables: Tables, delay_ms: u32) -> Case {
+    case(id, label, What::Topstat { tables, delay_ms })
 }
 
 /// The first is what all others are compared with. bcc's tcptop is the last: see `guest.rs`.
@@ -56,12 +93,19 @@ pub const CASES: &[Case] = &[
     case("count_packet", "fentry per packet, counting in the socket's storage", What::Hooks("count_packet")),
     case("empty_call", "fentry per call, an empty program", What::Hooks("empty_call")),
     case("count_call", "fentry per call, counting in the socket's storage", What::Hooks("count_call")),
-    topstat("one_0", "topstat, one table, delay 0 ms", true, 0),
-    topstat("one_10", "topstat, one table, delay 10 ms", true, 10),
-    topstat("one_100", "topstat, one table, delay 100 ms", true, 100),
-    topstat("all_0", "topstat, all tables, delay 0 ms", false, 0),
-    topstat("all_10", "topstat, all tables, delay 10 ms", false, 10),
-    topstat("all_100", "topstat, all tables, delay 100 ms", false, 100),
+    topstat("one_0", "topstat, one table, delay 0 ms", Tables::One, 0),
+    topstat("one_10", "topstat, one table, delay 10 ms", Tables::One, 10),
+    topstat("one_100", "topstat, one table, delay 100 ms", Tables::One, 100),
+    topstat("all_0", "topstat, all tables, delay 0 ms", Tables::All, 0),
+    topstat("all_10", "topstat, all tables, delay 10 ms", Tables::All, 10),
+    topstat("all_100", "topstat, all tables, delay 100 ms", Tables::All, 100),
+    topstat("tcp_0", "topstat, all tables of connections, delay 0 ms", Tables::Tcp, 0),
+    topstat("tcp_10", "topstat, all tables of connections, delay 10 ms", Tables::Tcp, 10),
+    topstat("tcp_100", "topstat, all tables of connections, delay 100 ms", Tables::Tcp, 100),
+    topstat("users", "topstat, who uses the network", Tables::Users, 0),
+    topstat("tcp_users_0", "the same, and all tables of connections, delay 0 ms", Tables::TcpAndUsers, 0),
+    topstat("tcp_users_10", "the same, delay 10 ms", Tables::TcpAndUsers, 10),
+    topstat("tcp_users_100", "the same, delay 100 ms", Tables::TcpAndUsers, 100),
     case("libbpf", "tcptop of libbpf-tools", What::Peer(TCPTOP_LIBBPF, &["-C", NEVER_S])),
     Case {
         id: "topstat_top",
@@ -87,7 +131,7 @@ pub fn find(id: &str) -> Option<&'static Case> {
 pub enum Held {
     Nothing,
     Hooks { _attached: hooks::Attached },
-    Topstat { _source: Box<dyn Source> },
+    Topstat { _sources: Vec<Box<dyn Source>> },
     Peer { _peer: Peer },
 }
 
@@ -97,15 +141,12 @@ impl Case {
         Ok(match &self.what {
             What::Nothing => Held::Nothing,
             What::Hooks(name) => Held::Hooks { _attached: hooks::attach(name)? },
-            What::Topstat { one, delay_ms } => {
-                // The family of the sockets' samples: one family is loaded at a time.
-                let samples = samples();
-                let all = samples.iter().filter(|sample| SOCKETS.contains(&sample.name.as_str()));
-                let tables = all.flat_map(|sample| &sample.tables);
-                let tables: Vec<_> =
-                    tables.filter(|table| !one || table.path() == "tcp_v4/conns_pps").cloned().collect();
+            What::Topstat { tables: which, delay_ms } => {
                 let options = topstat_kernel::Options { delay_ms: *delay_ms, ..topstat_kernel::Options::default() };
-                Held::Topstat { _source: load(&tables, &options)? }
+                // One family is loaded at a time.
+                let families = which.families().iter();
+                let sources = families.map(|family| Ok(load(&which.of(family), &options)?));
+                Held::Topstat { _sources: sources.collect::<Result<_>>()? }
             }
             What::TopstatTop => {
                 let bench = std::env::current_exe().context("cannot tell where this program is")?;
@@ -122,8 +163,6 @@ impl Case {
         if self.every_second { usual.max(Duration::from_secs(1)) } else { usual }
     }
 }
-
-const SOCKETS: [&str; 4] = ["tcp_v4", "tcp_v6", "udp_v4", "udp_v6"];
 
 #[cfg(test)]
 mod tests {

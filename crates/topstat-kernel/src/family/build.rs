@@ -6,7 +6,7 @@
 use std::mem::size_of;
 use std::sync::OnceLock;
 
-use libbpf_rs::{Object, OpenObject};
+use libbpf_rs::{Link, Object, OpenObject};
 
 use super::Refill;
 use crate::hooks::Hook;
@@ -24,6 +24,9 @@ pub struct Feature {
     pub without: &'static str,
 }
 
+/// Attaches an iterator, which settles each time that it is read out.
+pub type Settle = fn(&Object, &Maps) -> Result<Link, Error>;
+
 /// One way to compile a family's programs.
 pub struct Build {
     /// The programs that push.
@@ -38,6 +41,9 @@ pub struct Build {
     pub adopt_before: Option<&'static str>,
     /// Attaches what orders all objects of a sample again, by its number.
     pub refill: fn(&Object, &Maps, sample: u32) -> Result<Refill, Error>,
+    /// Attaches what pushes, before a snapshot, what objects have used and was not pushed yet, where the programs leave
+    /// such a rest. It orders all that was pushed, whatever the delay.
+    pub settle: Option<Settle>,
     /// Maps of its state besides those that all families have, by what their names end with.
     pub maps: Vec<&'static str>,
     /// Maps whose size is known when they are made.
@@ -138,6 +144,7 @@ impl Build {
             adopt: |_| Ok(()),
             adopt_before: None,
             refill,
+            settle: None,
             maps: Vec::new(),
             sizes: Vec::new(),
             less: || None,

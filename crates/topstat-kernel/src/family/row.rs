@@ -41,6 +41,8 @@ pub enum FieldAt {
     },
     /// A name as the kernel has it, up to the first zero, of so many bytes at most; an empty one is none.
     Name(usize, usize),
+    /// `u8`, which says which of these words it is.
+    Word(usize, &'static [&'static str]),
     /// The path of the control group of a `struct process_who`.
     Cgroup(usize),
     /// The container that the path names which an earlier column of the row has.
@@ -71,6 +73,8 @@ pub enum FilterBy {
     Path,
     /// A text, exactly.
     Text,
+    /// An address of IPv4 or IPv6.
+    Address,
 }
 
 impl RowColumn {
@@ -106,6 +110,7 @@ fn field(from: FieldAt, row: &[u8], paths: &mut Paths, path: &mut Option<String>
         FieldAt::KnownU32(at) => Field::U64(Some(u32::from_ne_bytes(chunk(row, at)?)).filter(|n| *n != 0)?.into()),
         FieldAt::Address { at, family } => Field::Ip(address(u32::from_ne_bytes(chunk(row, family)?), chunk(row, at)?)),
         FieldAt::Name(at, size) => process::text(row.get(at..)?.get(..size)?).into(),
+        FieldAt::Word(at, words) => (*words.get(usize::from(*row.get(at)?))?).into(),
         FieldAt::Cgroup(at) => {
             let id = |offset: usize| chunk(row, at + offset).map(u64::from_ne_bytes);
             let ids = (id(offset_of!(process_who, cgroup))?, id(offset_of!(process_who, cgroup_v1))?);

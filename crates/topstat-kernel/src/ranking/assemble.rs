@@ -46,6 +46,8 @@ pub struct Read<'a> {
     pub totals: Vec<u64>,
     /// What objects without a row may have been refused: see T6 in the engine's `table.h`.
     pub refused: u64,
+    /// Whether all objects that were pushed have been ordered just now, whatever the delay.
+    pub settled: bool,
     /// See [`Ranked::unranked`](crate::family::Ranked::unranked): one row, or none.
     pub unranked: Rows,
     /// The names of what values are made of.
@@ -62,8 +64,8 @@ pub struct Read<'a> {
 
 /// Puts it together. Also says whether rows are not proven that ordering all objects again would prove.
 pub fn assemble(read: Read<'_>, paths: &mut Paths) -> Result<(Snapshot, bool), Error> {
-    let Read { table, time, sections, mut totals, refused, unranked, parts, top, objects, lost, lost_now, cpu_rows } =
-        read;
+    let Read { table, time, sections, mut totals, refused, settled, unranked, parts, .. } = read;
+    let Read { top, objects, lost, lost_now, cpu_rows, .. } = read;
     let info = table.info;
     let tick = sections[0].head.tick;
     let scale = scale(info.unit);
@@ -87,10 +89,10 @@ pub fn assemble(read: Read<'_>, paths: &mut Paths) -> Result<(Snapshot, bool), E
     let shape = Shape { columns: &table.of.columns, parts: parts.len(), top: top as usize, scale };
     let rows = shape.rows(&merged, paths);
     let missed = sections.iter().map(|s| s.head.missed).max().unwrap_or(0);
-    let proven = |refused| match table.settings.order_ms() {
-        0 => proven(&merged, rows.len(), missed, refused),
+    let proven = |refused| match settled || table.settings.order_ms() == 0 {
+        true => proven(&merged, rows.len(), missed, refused),
         // Objects may have grown unseen, and nothing is certain.
-        _ => 0,
+        false => 0,
     };
     let unordered = (proven(0) as usize) < rows.len();
     let proven = proven(refused);

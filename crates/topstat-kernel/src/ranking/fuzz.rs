@@ -88,6 +88,7 @@ fn family_of(
             sections: &taken,
             totals,
             refused: sum((0..CPUS).filter_map(|cpu| banks.refused(cpu, sample, number, info.kind, &tick))),
+            settled: false,
             unranked: Rows::new(taken[1].rows.iter().next_back().map_or(vec![], |r| r.bytes.to_vec()), of.ranked.row),
             parts: &of.ranked.parts,
             top: TOP,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use libbpf_rs::{Object, ProgramInput};
+use libbpf_rs::{Link, Object, ProgramInput};
 use topstat_model::{Dump, DumpCpu, DumpSlot, Lost, Snapshot};
 
 use topstat_engine::abi::{ts_refill, ts_section};
@@ -32,6 +32,8 @@ pub struct Reader {
     object: Object,
     section: Shared,
     refill: Shared,
+    /// See [`Build::settle`](crate::family::Build::settle).
+    settle: Option<Link>,
     paths: Paths,
     /// Whether snapshots list the rows of every CPU, too.
     cpu_rows: bool,
@@ -57,11 +59,13 @@ impl Reader {
         bpf::program(&object, SNAPSHOT)?;
         let section = Shared::new(&bpf::map(&object, "section")?)?;
         let refill = Shared::new(&bpf::map(&object, ".data.refill")?)?;
+        let settle = state.of.build().settle.map(|attach| attach(&object, &state.maps)).transpose()?;
         Ok(Self {
             state,
             object,
             section,
             refill,
+            settle,
             paths: Paths::new(),
             cpu_rows,
             disturbed: false,
@@ -144,6 +148,10 @@ impl Reader {
     fn try_peek(&mut self, table: &Table<'_>) -> Result<Option<Snapshot>, Error> {
         let time = SystemTime::now();
         let refills = self.refills();
+        if let Some(settle) = &self.settle {
+            bpf::read_out(settle)
+                .map_err(|e| Error::Kernel { what: format!("settle {}", table.info.path()), why: e.to_string() })?;
+        }
         let sections = self.sections(table, !table.settings.sync)?;
         self.disturbed = refills % 2 == 1 || refills != self.refills();
         self.turned_away = sections.iter().any(|s| s.head.missed > 0);
@@ -203,6 +211,7 @@ impl Reader {
             sections,
             totals,
             refused,
+            settled: self.settle.is_some(),
             unranked: Rows::new(unranked.unwrap_or_default(), ranked.row),
             parts: &ranked.parts,
             top: self.state.top,

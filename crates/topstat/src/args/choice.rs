@@ -2,6 +2,7 @@
 //! The options of `top` that choose samples and rows: those that the families declare.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -25,6 +26,7 @@ pub enum Wanted {
     Comm(String),
     Path(String),
     Text(String),
+    Address(IpAddr),
 }
 
 /// An option by which rows are chosen, and the columns that it looks at.
@@ -75,6 +77,7 @@ impl clap::Args for Choice {
                 FilterBy::Number(most) => {
                     arg.value_delimiter(',').value_parser(RangedU64ValueParser::<u64>::new().range(0..=most))
                 }
+                FilterBy::Address => arg.value_parser(clap::value_parser!(IpAddr)),
                 FilterBy::Comm | FilterBy::Path | FilterBy::Text => arg,
             }
         };
@@ -100,6 +103,10 @@ impl clap::FromArgMatches for Choice {
                 FilterBy::Comm => texts().map(Wanted::Comm).collect(),
                 FilterBy::Path => texts().map(Wanted::Path).collect(),
                 FilterBy::Text => texts().map(Wanted::Text).collect(),
+                FilterBy::Address => {
+                    let addresses = matches.get_many::<IpAddr>(&filter.option).into_iter().flatten();
+                    addresses.copied().map(Wanted::Address).collect()
+                }
             };
             if !given.is_empty() {
                 wanted.insert(filter.option, given);

@@ -84,6 +84,7 @@ impl Wanted {
             }
             (Self::Path(wanted), Field::Text(path)) => in_cgroup(path, wanted),
             (Self::Text(wanted), Field::Text(text)) => wanted == text,
+            (Self::Address(wanted), Field::Ip(address)) => wanted.to_canonical() == address.to_canonical(),
             _ => false,
         }
     }
@@ -92,6 +93,7 @@ impl Wanted {
         match self {
             Self::Number(number) => number.to_string(),
             Self::Comm(text) | Self::Path(text) | Self::Text(text) => text.clone(),
+            Self::Address(address) => address.to_string(),
         }
     }
 }

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* How a connection is looked at: by hooks, under its lock, and by readers, without it. See F1 … F3 of logic.h. */
+#ifndef TOPSTAT_NET_FLOW_H
+#define TOPSTAT_NET_FLOW_H
+
+#include "logic.h"
+#include "observe/process.bpf.h"
+
+/* Connections that have been active since a reader last found them silent: readers go through these alone. */
+HOST_STORAGE(active, sk, u32);
+
+/* Connections whose owner is not sure yet. */
+HOST_WORD(unsure);
+
+enum net_looks {
+	NET_BY_SEGMENT, /* a segment has just come */
+	NET_BY_EVENT, /* something else has just happened */
+	NET_BY_READER, /* who wants to know */
+};
+
+/* Cells of time are as long as a slide of the default period, and as slides: time divided by that. */
+static __always_inline u32 net_cell_jiffies(void)
+{
+	return host_jiffies_of_ms(NET_LOOK_MS) ?: 1;
+}
+
+/* The beginning of the cell of a moment that is not long ago (jiffies). */
+static __always_inline u32 net_cell_of(u32 jiffies)
+{
+	u64 now = host_jiffies(), then = now - (u32)((u32)now - jiffies);
+
+	return then - then % net_cell_jiffies();
+}
+
+static __always_inline u32 net_data_time(struct tcp_sock *tp)
+{
+	return ((struct inet_connection_sock *)tp)->icsk_ack.lrcvtime;
+}
+
+/* Whether somebody may be changing what the socket has. */
+static __always_inline int net_is_locked(struct sock *sk)
+{
+	if (!bpf_core_field_exists(sk->sk_lock.slock.rlock.raw_lock.val))
+		return 1;
+	return BPF_CORE_READ(sk, sk_lock.slock.rlock.raw_lock.val.counter) || BPF_CORE_READ(sk, sk_lock.owned);
+}
+
+/*
+ * TCP counts a FIN as a byte, and says a moment later, under the same lock, that there was one. So who reads without the
+ * lock reads the count first, then whether the lock is held, and then what was said: if the lock is held and nothing was
+ * said, the last byte may be a FIN, and is left to the next look.
+ */
+static __always_inline u64 net_received(struct sock *sk, struct tcp_sock *tp, u32 how)
+{
+	u64 bytes = ts_read(tp->bytes_received);
+	u32 locked = how == NET_BY_READER && net_is_locked(sk);
+
+	ts_rmb();
+	return bytes - (bytes && (locked || ts_read(sk->__sk_common.skc_flags) >> SOCK_DONE & 1));
+}
+
+/* The counters as they are; returns the jiffies when it was active last, for a segment that has just come before that. */
+static __always_inline u32 net_find(struct net_counters *now, struct sock *sk, struct tcp_sock *tp, struct net_flow *f,
+				    u32 how)
+{
+	u32 last = tp->rcv_tstamp, data = net_data_time(tp), sent = tp->lsndtime;
+
+	now->rx = net_received(sk, tp, how);
+	/* The segment that has just come is of now, and what is found is of the past. */
+	now->in = tp->segs_in - (how == NET_BY_SEGMENT);
+	now->out = tp->segs_out;
+	now->tx = tp->bytes_sent;
+	now->resent = tp->total_retrans;
+	now->opened = f->begun;
+	if ((s32)(data - last) > 0)
+		last = data;
+	return (s32)(sent - last) > 0 ? sent : last;
+}
+
+/* Where the connection leads, and which port is served. Once, when it has its addresses. */
+static __always_inline void net_direct(struct net_flow *f, struct sock *sk, u32 side)
+{
+	struct sock_common *c = &sk->__sk_common;
+	u32 *host = (u32 *)f->to.host;
+
+	if (c->skc_family == AF_INET6) {
+		host[0] = c->skc_v6_daddr.in6_u.u6_addr32[0];
+		host[1] = c->skc_v6_daddr.in6_u.u6_addr32[1];
+		host[2] = c->skc_v6_daddr.in6_u.u6_addr32[2];
+		host[3] = c->skc_v6_daddr.in6_u.u6_addr32[3];
+	} else {
+		host[0] = 0;
+		host[1] = 0;
+		host[2] = bpf_htonl(0xffff);
+		host[3] = c->skc_daddr;
+	}
+	f->to.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+	f->to.port = side == NET_SERVER ? c->skc_num : bpf_ntohs(c->skc_dport);
+	f->to.side = side;
+	f->to.is_port = 1;
+}
+
+/* A connection that was silent for so many times NET_LOOK_MS is taken off the list of active ones. */
+#define NET_SILENT 10
+
+/* When it speaks again it is due, which a hook sees in this state only. */
+static __always_inline int net_is_silent(struct sock *sk, u32 last)
+{
+	return sk->__sk_common.skc_state == TCP_ESTABLISHED &&
+	       (u32)host_jiffies() - last > NET_SILENT * net_cell_jiffies();
+}
+
+/* Readers find it from now on, and it was looked at. */
+static __always_inline void net_list(struct net_flow *f, struct sock *sk)
+{
+	u64 listed = ts_read(f->looked) & NET_LISTED;
+
+	if (!listed && host_make(active, sk, sk))
+		listed = NET_LISTED;
+	ts_write(f->looked, listed | (u32)host_jiffies());
+}
+
+/* A hook that looks meanwhile either sees that it is not listed any more, or has listed it again, which is seen here. */
+static __always_inline void net_unlist(struct net_flow *f, struct sock *sk, u64 looked)
+{
+	if (!ts_cas(&f->looked, looked, looked & ~NET_LISTED))
+		return;
+	bpf_sk_storage_delete(&active, sk);
+	if (ts_read(f->looked) & NET_LISTED)
+		net_list(f, sk);
+}
+
+/* The counters are looked at, and what they have counted since the last look is counted. */
+static __noinline int net_look(struct sock *sk, struct tcp_sock *tp, struct net_flow *f, u32 how)
+{
+	struct net_cpu *cpu = host_on(batches, host_cpu());
+	struct net_batches *all = cpu ? net_claim(cpu) : NULL;
+	u64 looked = ts_read(f->looked);
+	u32 last;
+
+	if (!all) {
+		ts_add(&late, 1);
+		return 0;
+	}
+	last = net_find(&all->found.used, sk, tp, f, how);
+	all->found.when = net_cell_of(last);
+	net_count(f, all);
+	ts_release(&all->claim);
+	if (how != NET_BY_READER)
+		net_list(f, sk);
+	else if (net_is_silent(sk, last))
+		net_unlist(f, sk, looked);
+	return 0;
+}
+
+#endif /* TOPSTAT_NET_FLOW_H */

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Processes that serve others.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::ExitCode;
+
+use topstat_live::role::{name, say, told};
+
+/// Plays a role, if it is one of these.
+pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
+    match role {
+        "net-server" => server(arguments.first().expect("a name"), arguments.get(1).expect("an address")),
+        _ => return None,
+    }
+    Some(ExitCode::SUCCESS)
+}
+
+/// What is asked for: so many bytes, little-endian.
+pub const REQUEST: usize = 8;
+
+/// Asks for so many bytes, and reads them.
+pub fn ask(stream: &mut TcpStream, bytes: usize) -> std::io::Result<()> {
+    stream.write_all(&(bytes as u64).to_le_bytes())?;
+    let read = std::io::copy(&mut (&*stream).take(bytes as u64), &mut std::io::sink())?;
+    assert_eq!(read, bytes as u64, "all of the answer");
+    Ok(())
+}
+
+fn answer(mut stream: TcpStream) -> std::io::Result<()> {
+    let mut wanted = [0; REQUEST];
+    while stream.read_exact(&mut wanted).is_ok() {
+        let answer = vec![1; u64::from_le_bytes(wanted) as usize];
+        stream.write_all(&answer)?;
+    }
+    Ok(())
+}
+
+/// Answers what it is asked, on as many connections as there are, until it is told to end.
+fn server(comm: &str, at: &str) {
+    name(comm);
+    let listener = TcpListener::bind(at).expect("listen");
+    say(format!("at {}", listener.local_addr().expect("its address")));
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || answer(stream));
+        }
+    });
+    told();
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Samples `net_procs`, `net_cgroups`, `net_hosts` and `net_ports`: who uses the network. `README.md` says what is counted,
+//! and where.
+
+abi!("net");
+
+use std::mem::{offset_of, size_of};
+
+use libbpf_rs::Object;
+use topstat_model::{ColumnKind, Unit};
+
+use crate::family::{
+    Build, Builds, Constant, Constants, Entries, Family, FieldAt, FilterBy, MapSize, Objects, Ranked, Refill,
+    RowColumn, columns,
+};
+use crate::hooks::Hook;
+use crate::{Error, SampleInfo, TableInfo, bpf};
+
+/// The family of the samples of who uses the network.
+pub fn family() -> Family {
+    let build = Build {
+        adopt,
+        adopt_before: Some("net_destroy"),
+        settle: Some(|object, maps| match maps.get("active") {
+            Some(active) => Refill::over_map(object, active, "net_settle").map(|mut refill| refill.iterators.remove(0)),
+            None => unreachable!("it is among the build's maps"),
+        }),
+        sizes: vec![MapSize::of::<abi::net_cpu>("batches", Entries::Cpus)],
+        maps: vec!["buckets", "flows", "active", "batches", ".data.unsure", ".data.cell", ".data.late"],
+        ..Build::new(
+            object!("net/net.bpf.o"),
+            object!("net/snapshot.bpf.o"),
+            // Ends before beginnings: no connection is begun that nobody sees the end of.
+            vec![
+                Hook::tracepoint("net_destroy", "tcp_destroy_sock"),
+                Hook::tracepoint("net_state", "inet_sock_set_state"),
+                Hook::tracepoint("net_user", "tcp_rcv_space_adjust"),
+                Hook::tracepoint("net_retransmit", "tcp_retransmit_skb"),
+                Hook::tracepoint("net_segment", "tcp_probe"),
+            ],
+            |object, maps, _| Refill::over_map(object, &maps.objects, "net_refill"),
+        )
+    };
+    let fields = [
+        (offset_of!(abi::net_constants, jiffy_ns), Constant::JiffyNs),
+        (offset_of!(abi::net_constants, v1_controller), Constant::V1Controller),
+    ];
+    let constants = Constants::new(size_of::<abi::net_constants>(), fields);
+    let ranked = Ranked {
+        sample_banks: abi::NET_SAMPLE_BANKS,
+        parts: ["rx", "tx"].map(str::to_owned).to_vec(),
+        ..Ranked::new::<abi::net_section, abi::net_row>(Builds::one(build), constants)
+    };
+    Family::ranked("net", abi::NET_ABI, (6, 1), samples(), ranked)
+}
+
+/// Listeners before connections, which are told by them to be served.
+fn adopt(object: &Object) -> Result<(), Error> {
+    const LOOK: &str = "look for existing connections";
+    bpf::iterate(object, "net_adopt_listeners", LOOK)?;
+    bpf::iterate(object, "net_adopt", LOOK).map(drop)
+}
+
+/// In the order of `enum net_sample`, with tables in that of `enum net_table`.
+fn samples() -> [SampleInfo; 4] {
+    const KEY: usize = offset_of!(abi::net_row, key);
+    const OWNER: usize = offset_of!(abi::net_row, owner);
+    let sample = |name, whom: &str, columns: Vec<RowColumn>| {
+        let about = format!("{whom}, by their TCP traffic");
+        SampleInfo::new(name, &about, Objects::Keyed, columns, tables())
+    };
+    let host = FieldAt::Address { at: KEY + offset_of!(abi::net_key, host), family: offset_of!(abi::net_row, family) };
+    let about = "Only this remote host";
+    let host = RowColumn::new("host", ColumnKind::Address, host).by("host", "ADDRESS", about, FilterBy::Address);
+    let about = "Only with this port, at either end";
+    let port = RowColumn::new("port", ColumnKind::Port, FieldAt::U16(KEY + offset_of!(abi::net_key, port)));
+    let port = port.by("port", "PORT", about, FilterBy::Number(u16::MAX.into()));
+    let side = FieldAt::Word(KEY + offset_of!(abi::net_key, side), &["server", "client"]);
+    let about = "Only ports that are served here (server), or that this host connects to (client)";
+    let side = RowColumn::new("side", ColumnKind::Text, side).by("side", "SIDE", about, FilterBy::Text);
+    let netns = RowColumn::new("netns", ColumnKind::Id, FieldAt::U32(KEY + offset_of!(abi::net_key, netns)));
+    let ports = [vec![port, side], columns::process(OWNER), vec![netns]].concat();
+    [
+        sample("net_procs", "processes", columns::process(OWNER)),
+        sample("net_cgroups", "control groups", columns::group(OWNER).to_vec()),
+        sample("net_hosts", "remote hosts", vec![host]),
+        sample("net_ports", "ports that are served or connected to", ports),
+    ]
+}
+
+fn tables() -> [TableInfo; 5] {
+    let dynamic = TableInfo::dynamic;
+    [
+        dynamic(abi::NET_PPS, "pps", Unit::Packets, "pps", "packets, per period"),
+        dynamic(abi::NET_BPS, "bps", Unit::Bits, "bps", "payload, in bits per period"),
+        dynamic(abi::NET_RETRANS, "retrans", Unit::Segments, "retrans", "segments sent again, per period"),
+        dynamic(abi::NET_OPENED, "opened", Unit::Count, "opened", "connections opened, per period"),
+        TableInfo::running_total(abi::NET_BYTES, "bytes", Unit::Bytes, "bytes", "payload, since topstat began"),
+    ]
+}

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The observer of who uses the network: samples net_procs, net_cgroups, net_hosts and net_ports.
+ *
+ * TCP counts segments and bytes itself. A connection is looked at once a slide, at the first segment that it receives in
+ * it: the times of the connection's last segments tell without any storage being looked for. It is also looked at when
+ * its state changes, when it sends something again, and when it ends; readers settle what is left (snapshot.bpf.c).
+ */
+#include "flow.bpf.h"
+#include "observe/gate.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* The cell that is now, in jiffies: until then, and since when << 32. In one word, so that all CPUs see both. */
+HOST_WORD(cell);
+
+/* The beginning of this cell. */
+static __always_inline u32 net_cell(u32 now)
+{
+	u64 word = ts_read(cell);
+	u32 start;
+
+	if (ts_unlikely((u32)(now - (word >> 32)) >= (u32)((u32)word - (word >> 32)))) {
+		start = net_cell_of(now);
+		word = (u64)start << 32 | (start + net_cell_jiffies());
+		ts_write(cell, word);
+	}
+	return word >> 32;
+}
+
+/* Whose the connection is. In the context of its user. */
+static __noinline int net_own(struct net_flow *f)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	process_describe(&f->owner, task, 0, constants.v1_controller);
+	f->process = process_id(task->group_leader);
+	f->sure = 1;
+	net_owned(f);
+	if (f->unsure) {
+		f->unsure = 0;
+		ts_add(&unsure, -1ULL);
+	}
+	return 0;
+}
+
+static __always_inline void net_own_if_users(struct net_flow *f, struct sock *sk)
+{
+	if (!f->sure && BPF_CORE_READ(sk, sk_lock.owned))
+		net_own(f);
+}
+
+static __always_inline void net_over(struct net_flow *f)
+{
+	f->over = 1;
+	if (f->unsure) {
+		f->unsure = 0;
+		ts_add(&unsure, -1ULL);
+	}
+}
+
+/* So much of a connection may be missing: there is no memory for its storage. */
+static __noinline int net_refuse(struct tcp_sock *tp)
+{
+	u32 sample;
+	struct obs x;
+
+	for (sample = 0; sample < NET_SAMPLES; sample++) {
+		if (obs_begin_total(&x, net_bank(sample, NET_PPS), 1)) {
+			obs_refuse(&x, NET_PPS, (u64)tp->segs_in + tp->segs_out);
+			obs_refuse(&x, NET_BPS, tp->bytes_received + tp->bytes_sent);
+			obs_refuse(&x, NET_RETRANS, tp->total_retrans);
+			obs_refuse(&x, NET_OPENED, 1);
+			obs_end(&x);
+		}
+		if (obs_begin_total(&x, net_bank(sample, NET_BYTES), 1)) {
+			obs_refuse(&x, NET_BYTES % TS_BANK_TABLES, tp->bytes_received + tp->bytes_sent);
+			obs_end(&x);
+		}
+	}
+	return 0;
+}
+
+/* What the connection has counted so far does not count. Nobody looks at it yet. */
+static __always_inline void net_see(struct net_flow *f, struct sock *sk, struct tcp_sock *tp)
+{
+	net_find(&f->seen, sk, tp, f, NET_BY_EVENT);
+}
+
+/*
+ * The connection, as its own; `begun`: it has counted nothing before. One that has been there before counts from when it is
+ * seen first.
+ */
+static __noinline struct net_flow *net_flow_of(struct sock *sk, struct tcp_sock *tp, u32 begun, u32 side)
+{
+	struct net_flow *f = host_of(flows, sk, sk);
+
+	if (ts_likely(f && net_flow_is_own(f) && !begun))
+		return f->over ? NULL : f;
+	if (!f)
+		f = host_make(flows, sk, sk);
+	if (!f) {
+		net_refuse(tp);
+		return NULL;
+	}
+	if (!net_flow_is_own(f))
+		net_flow_init(f);
+	if (f->to.is_port)
+		return f;
+	net_direct(f, sk, side);
+	if (!f->sure) {
+		f->unsure = 1;
+		ts_add(&unsure, 1);
+	}
+	if (!begun)
+		net_see(f, sk, tp);
+	return f;
+}
+
+/* It counts from its beginning, and readers are to find it. Nobody has looked at it yet. */
+static __always_inline void net_begin(struct net_flow *f, struct sock *sk)
+{
+	f->begun = 1;
+	net_list(f, sk);
+}
+
+/* The port that is served by a connection that nobody was told of: the smaller one, mostly. See net_adopt(). */
+static __always_inline u32 net_likely_side(struct sock *sk)
+{
+	return sk->__sk_common.skc_num <= bpf_ntohs(sk->__sk_common.skc_dport) ? NET_SERVER : NET_CLIENT;
+}
+
+TS_GATE("tp_btf/tcp_probe", net_segment)
+
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(net_segment, struct sock *sk)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+	struct net_flow *f;
+	u32 cell_start;
+
+	if (!tp)
+		return 0;
+	cell_start = net_cell(host_jiffies());
+	if ((s32)(tp->rcv_tstamp - cell_start) >= 0 || (s32)(net_data_time(tp) - cell_start) >= 0)
+		return 0;
+	f = net_flow_of(sk, tp, 0, net_likely_side(sk));
+	/* Its user is about to read, most likely, and then it is known whose it is. */
+	if (f && (f->sure || (s32)((u32)ts_read(f->looked) - cell_start) < 0))
+		net_look(sk, tp, f, NET_BY_SEGMENT);
+	return 0;
+}
+
+TS_GATE("tp_btf/inet_sock_set_state", net_state)
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(net_state, struct sock *sk, int from, int to)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+	struct net_flow *f;
+
+	/* A connection that a listener has made has its addresses only when it is established. */
+	if (!tp || to == TCP_SYN_RECV)
+		return 0;
+	if (to == TCP_LISTEN || from == TCP_CLOSE) {
+		/* What the socket was before is over. Readers who look at that just now have the old storage. */
+		bpf_sk_storage_delete(&active, sk);
+		bpf_sk_storage_delete(&flows, sk);
+		f = host_make(flows, sk, sk);
+		if (!f)
+			return 0; /* its connection is refused when it is established */
+		net_flow_init(f);
+		net_own(f);
+		return 0;
+	}
+	if (to == TCP_ESTABLISHED) {
+		f = net_flow_of(sk, tp, 1, from == TCP_SYN_RECV ? NET_SERVER : NET_CLIENT);
+		if (f)
+			net_begin(f, sk);
+	} else {
+		f = net_flow_of(sk, tp, 0, from == TCP_SYN_SENT ? NET_CLIENT : net_likely_side(sk));
+	}
+	if (!f)
+		return 0;
+	net_own_if_users(f, sk);
+	if (to != TCP_ESTABLISHED)
+		net_look(sk, tp, f, NET_BY_EVENT);
+	if (to == TCP_CLOSE)
+		net_over(f);
+	return 0;
+}
+
+/* The socket goes, closed: for a close that net_state() was not run for. */
+TS_GATE("tp_btf/tcp_destroy_sock", net_destroy)
+
+SEC("tp_btf/tcp_destroy_sock")
+int BPF_PROG(net_destroy, struct sock *sk)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+	struct net_flow *f = host_of(flows, sk, sk);
+
+	if (!tp || !f || !net_flow_is_own(f) || f->over)
+		return 0;
+	if (f->to.is_port)
+		net_look(sk, tp, f, NET_BY_EVENT);
+	net_over(f);
+	return 0;
+}
+
+TS_GATE("tp_btf/tcp_retransmit_skb", net_retransmit)
+
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(net_retransmit, struct sock *sk)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+	struct net_flow *f = host_of(flows, sk, sk);
+
+	if (tp && f && net_flow_is_own(f) && !f->over && f->to.is_port &&
+	    (s32)((u32)ts_read(f->looked) - net_cell(host_jiffies())) < 0)
+		net_look(sk, tp, f, NET_BY_EVENT);
+	return 0;
+}
+
+/* Its user reads from a connection that was accepted: in the user's own context, with the lock. */
+TS_GATE("tp_btf/tcp_rcv_space_adjust", net_user)
+
+SEC("tp_btf/tcp_rcv_space_adjust")
+int BPF_PROG(net_user, struct sock *sk)
+{
+	struct net_flow *f;
+
+	if (!ts_read(unsure))
+		return 0;
+	f = host_of(flows, sk, sk);
+	if (f && net_flow_is_own(f) && !f->sure && !f->over)
+		net_own(f);
+	return 0;
+}
+
+/* Ports that somebody listened at before: what was accepted there is served. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u64); /* network namespace << 32 | port */
+	__type(value, u32);
+} listened SEC(".maps");
+
+static __always_inline u64 net_listened_key(struct sock *sk)
+{
+	return (u64)BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum) << 32 | sk->__sk_common.skc_num;
+}
+
+/* A socket of TCP that is there already, as a process's; NULL: it is known. */
+static __always_inline struct net_flow *net_adopted(struct sock *sk, struct task_struct *task)
+{
+	struct net_flow *f = host_make(flows, sk, sk);
+
+	if (!f || net_flow_is_own(f))
+		return NULL;
+	net_flow_init(f);
+	process_describe(&f->owner, task, 0, constants.v1_controller);
+	f->process = process_id(task->group_leader);
+	f->sure = 1;
+	return f;
+}
+
+/* Before hooks are attached, and before net_adopt(): sockets that listen. One of several processes is the first one's. */
+SEC("iter/task_file")
+int net_adopt_listeners(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct socket *socket;
+	struct sock *sk;
+	u32 one = 1;
+	u64 key;
+
+	if (!task || !file)
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (!socket)
+		return 0;
+	sk = socket->sk;
+	if (!sk || !bpf_skc_to_tcp_sock(sk) || sk->__sk_common.skc_state != TCP_LISTEN)
+		return 0;
+	key = net_listened_key(sk);
+	bpf_map_update_elem(&listened, &key, &one, BPF_ANY);
+	net_adopted(sk, task);
+	return 0;
+}
+
+/* Connections. What they have counted until now does not count. */
+SEC("iter/task_file")
+int net_adopt(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct socket *socket;
+	struct tcp_sock *tp;
+	struct net_flow *f;
+	struct sock *sk;
+	u64 key;
+	u8 state;
+
+	if (!task || !file)
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (!socket)
+		return 0;
+	sk = socket->sk;
+	if (!sk)
+		return 0;
+	tp = bpf_skc_to_tcp_sock(sk);
+	state = sk->__sk_common.skc_state;
+	if (!tp || state == TCP_LISTEN || state == TCP_CLOSE)
+		return 0;
+	f = net_adopted(sk, task);
+	if (!f)
+		return 0;
+	key = net_listened_key(sk);
+	net_direct(f, sk, bpf_map_lookup_elem(&listened, &key) ? NET_SERVER : NET_CLIENT);
+	net_see(f, sk, tp);
+	return 0;
+}
