@@ -27,13 +27,13 @@ __noinline int host_look_again(u32 place, u32 slot)
 	return 0;
 }
 
-__noinline int host_order_slow(u32 place, u64 obj, u64 id, u64 value)
+__noinline int host_admit(u32 place, u64 obj, u64 id, u64 value)
 {
 	u32 i = place >> 8, table = HOST_PLACE_TABLE(place);
 	struct ts_bank *bank = bpf_map_lookup_elem(&banks, &i);
 
 	if (bank)
-		ts_order_slow(obs_table(bank, table), &bank->tick[table], obj, id, value,
+		ts_admit(obs_table(bank, table), &bank->tick[table], obj, id, value,
 			      obs_view(HOST_NUMBER(i), table));
 	return 0;
 }

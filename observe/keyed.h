@@ -146,7 +146,7 @@ TS_INLINE int keyed_is_silent_in(struct obs *x, KEYED_OBJECT *o)
 			continue;
 		w = (void *)((char *)o + obs_at(x->number, table));
 		slide = ts_read(w->slide);
-		if (ts_read(w->done) != slide)
+		if (!ts_is_done(ts_read(w->done), slide))
 			return 0;
 		if (slide && ts_same_epoch(slide, now) && slide + TS_SLIDES >= now)
 			return 0;

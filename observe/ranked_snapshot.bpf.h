@@ -133,7 +133,7 @@ static __always_inline void ranked_order_again(u64 self, u64 id)
 			value.value = ts_window_now(&t->scratch, tick);
 	}
 	if (value.value)
-		ts_order_slow(t, tick, self, id, value.value, view);
+		ts_order_again(t, tick, self, id, value.value, view);
 	ts_bank_leave(bank, 1);
 }
 

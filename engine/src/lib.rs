@@ -14,4 +14,4 @@ mod value;
 
 pub use abi::{ts_bank, ts_config, ts_count, ts_entry, ts_table, ts_tick, ts_value, ts_window};
 pub use config::{Error, config, entries_for, table_size};
-pub use value::{Value, count_value, proof, tick_at, window_most, window_value};
+pub use value::{Value, count_value, proof, tick_at, window_is_done, window_most, window_value};

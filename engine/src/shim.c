@@ -15,6 +15,16 @@ int topstat_window_eval(const struct ts_window *w, const struct ts_tick *tick, s
 	return ts_window_eval(&copy, tick, v);
 }
 
+int topstat_window_is_done(const struct ts_window *w)
+{
+	return ts_is_done(w->done, w->slide);
+}
+
+u32 topstat_marks_oldest(u32 marks)
+{
+	return ts_marks_oldest(marks);
+}
+
 void topstat_window_begin(struct ts_window *w, const struct ts_tick *tick)
 {
 	ts_window_begin(w, tick);

@@ -16,6 +16,8 @@
 void topstat_set_precise(u64 ns);
 
 int topstat_window_eval(const struct ts_window *w, const struct ts_tick *tick, struct ts_value *v);
+int topstat_window_is_done(const struct ts_window *w);
+u32 topstat_marks_oldest(u32 marks);
 void topstat_window_begin(struct ts_window *w, const struct ts_tick *tick);
 void topstat_window_add(struct ts_window *w, const struct ts_tick *tick, u32 part, u64 amount);
 void topstat_window_begin_since(struct ts_window *w, const struct ts_tick *tick, const struct ts_config *c,

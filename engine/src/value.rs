@@ -36,6 +36,12 @@ pub fn window_most(window: &ts_window, tick: &ts_tick) -> Option<u64> {
     window_value(window, &ts_tick { fraction: 0, ..*tick }).map(|most| most.value)
 }
 
+/// Whether nobody was writing to a window when it was copied from the kernel.
+pub fn window_is_done(window: &ts_window) -> bool {
+    // SAFETY: it is whole and stays put for the call, which only reads it.
+    unsafe { abi::topstat_window_is_done(window) != 0 }
+}
+
 /// What a row must be at least worth to be proven: no object without a row is larger. `missed` bounds what is in no table
 /// (T5), `hidden` is the largest object that is in a table and not among the rows, and `refused` bounds what of any object
 /// is not known (T6).

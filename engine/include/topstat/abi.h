@@ -214,6 +214,9 @@ TS_INLINE void ts_tick_to(struct ts_tick *tick, const struct ts_config *c, u64 n
 		tick->end = tick->start + length;
 		tick->epoch = epoch;
 		tick->mark = slide % TS_MARKS;
+		tick->place = TS_MARK_FIRST + tick->mark;
+		tick->place_recent = TS_MARK_FIRST + ts_mark_index(tick->mark, TS_SLIDES - 1);
+		tick->place_fading = TS_MARK_FIRST + ts_mark_index(tick->mark, TS_SLIDES);
 		tick->stamp = (u32)slide ^ (epoch << 16);
 	}
 	tick->now = now;

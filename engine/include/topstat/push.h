@@ -96,16 +96,17 @@ TS_INLINE int ts_due(u32 *ordered, const struct ts_config *c, u64 now)
 TS_INLINE u64 ts_quiet_until(u64 before, const struct ts_tick *tick, const struct ts_config *c, u32 ordered)
 {
 	u64 until;
-	u32 gone;
+	int left;
 
 	if (!c->enabled)
 		return before;
 	if (!c->delay || c->precise || !ordered)
 		return 0;
-	gone = (u32)(tick->now >> (c->delay_shift & 63)) + 1 - ordered;
-	if (gone >= c->delay)
+	/* A unit of the delay is a jiffy here. */
+	left = ordered + c->delay - 1 - (u32)tick->now;
+	if (left <= 0)
 		return 0;
-	until = tick->now + ((u64)(c->delay - gone) << (c->delay_shift & 63));
+	until = tick->now + left;
 	if (until > tick->end)
 		until = tick->end;
 	return until < before ? until : before;

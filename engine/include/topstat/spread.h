@@ -30,17 +30,19 @@
  */
 TS_APART int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u64 since, u64 amount, u32 part)
 {
-	u64 length, over, rate, back, share, fading, recent = 0, oldest = 0;
+	u64 done, length, over, rate, back, share, fading, sum0 = 0, sum1 = 0, recent = 0, oldest = 0;
 	struct ts_mark *mark;
-	u32 i, first, spread;
+	u32 i, first, spread, had, marks;
 
 	if (!w || !tick || since >= tick->start)
 		return 0;
 	length = tick->end - tick->start;
 	over = tick->start - since;
 	ts_add(&w->sum[part & 1], amount);
-	if (!ts_cas(&w->done, tick->slide, TS_WRITING))
+	done = ts_read(w->done);
+	if (!ts_is_done(done, tick->slide) || !ts_cas(&w->done, done, TS_WRITING))
 		return 0;
+	marks = had = ts_done_marks(done);
 	rate = (amount << TS_SPREAD_SHIFT) / over;
 	ts_mark_fraction(&ts_window_mark(w, tick, 0)->sum[0], 0);
 	for (i = 0; i <= TS_SLIDES; i++) {
@@ -49,15 +51,22 @@ TS_APART int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u
 			break;
 		share = amount - (rate * back >> TS_SPREAD_SHIFT);
 		mark = ts_window_mark(w, tick, i);
-		ts_write(mark->sum[part & 1], mark->sum[part & 1] + (share << 8));
+		sum0 = mark->sum[0];
+		sum1 = mark->sum[1];
+		ts_write(mark->sum[part & 1], (part & 1 ? sum1 : sum0) + (share << 8));
 		if (i == TS_SLIDES - 1)
 			recent = share;
 		if (i == TS_SLIDES) {
 			oldest = share;
 			break;
 		}
-		/* The slide before this one was used to its end, and maybe from its beginning. */
+		/* The slide before this one was used to its end, and maybe from its beginning. It has a mark from now on. */
 		mark = ts_window_mark(w, tick, i + 1);
+		marks |= 2U << i;
+		if (!(had >> (i + 1) & 1)) {
+			ts_write(mark->sum[0], sum0 & ~255ULL);
+			ts_write(mark->sum[1], sum1 & ~255ULL);
+		}
 		ts_mark_fraction(&mark->sum[1], TS_FRACTIONS - 1);
 		if (back + length < over)
 			ts_mark_fraction(&mark->sum[0], 0);
@@ -75,7 +84,7 @@ TS_APART int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u
 		ts_write(w->base, w->base + recent);
 	}
 	ts_wmb(); /* W9: pairs with ts_window_peek() */
-	ts_write(w->done, tick->slide);
+	ts_write(w->done, ts_done(tick->slide, marks));
 	return 0;
 }
 

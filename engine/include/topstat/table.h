@@ -163,7 +163,7 @@ TS_NOINLINE int ts_remove_node(struct ts_table *t, u32 pos, u32 mask)
 /* T5: an object of this value is not in the table. */
 TS_INLINE void ts_miss(u64 *missed, const struct ts_tick *tick, u64 value, u32 type)
 {
-	u32 i = type == TS_STATIC ? 0 : ts_bound(ts_mark_index(tick, 0), TS_MARK_PLACES - 1);
+	u32 i = type == TS_STATIC ? 0 : ts_bound(tick->mark, TS_MARK_PLACES - 1);
 
 	if (value > missed[i])
 		missed[i] = value;
@@ -182,7 +182,7 @@ TS_INLINE void ts_miss_begin(struct ts_table *t, const struct ts_tick *tick)
 	}
 	t->missed_slide = slide;
 	for (i = 0; i < TS_MARKS; i++) {
-		u32 k = ts_bound(ts_mark_index(tick, i), TS_MARK_PLACES - 1);
+		u32 k = ts_bound(ts_mark_index(tick->mark, i), TS_MARK_PLACES - 1);
 
 		if (i >= gap)
 			break;
@@ -275,11 +275,11 @@ TS_INLINE void ts_look_again(struct ts_table *t, const struct ts_tick *tick, u32
 		ts_refresh(t, tick, slot, view, &v);
 }
 
-/* A push of an object that is not in the table. */
+/* A push of an object that is not in the table, and whose hash chain has room for it (T3): ts_find() gave 0. */
 TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value,
 			ts_view view)
 {
-	u32 mask = ts_view_mask(view), entries = mask + 1, pos = t->n, bucket, slot;
+	u32 mask = ts_view_mask(view), entries = mask + 1, pos = t->n, slot;
 	struct ts_entry *e;
 	u64 root;
 
@@ -303,13 +303,6 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		ts_miss(t->missed, tick, value, ts_view_type(view));
 		return;
 	}
-	bucket = ts_bucket(obj, mask);
-	/* The way to it may be full of others (T3). */
-	if (ts_find(t, obj, bucket, mask)) {
-		t->crowded++;
-		ts_miss(t->missed, tick, value, ts_view_type(view));
-		return;
-	}
 	if (pos >= entries) {
 		pos = 0;
 		slot = t->entry[0].order;
@@ -319,7 +312,7 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		slot = ts_entry(t, pos, mask)->order;
 		t->n = pos + 1;
 	}
-	ts_link(t, slot, obj, id, bucket, mask);
+	ts_link(t, slot, obj, id, ts_bucket(obj, mask), mask);
 	e = ts_entry(t, slot, mask);
 	e->pushed = tick->now;
 	e->pushed_in = tick->stamp;
@@ -328,8 +321,15 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	TS_COLD(ts_settle, t, pos, value, slot, mask);
 }
 
-/* What is left of ordering when the object is not in the table or must move in it. */
-TS_INLINE void ts_order_slow(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value,
+/* The object's hash chain is full: it is not put in (T3, T5). */
+TS_INLINE void ts_crowd(struct ts_table *t, const struct ts_tick *tick, u64 value, ts_view view)
+{
+	t->crowded++;
+	ts_miss(t->missed, tick, value, ts_view_type(view));
+}
+
+/* Order an object that was not pushed just now, by its value. The caller has the bank's claim. */
+TS_INLINE void ts_order_again(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value,
 			     ts_view view)
 {
 	u32 mask = ts_view_mask(view);
@@ -340,8 +340,7 @@ TS_INLINE void ts_order_slow(struct ts_table *t, const struct ts_tick *tick, u64
 	} else if (!slot) {
 		ts_admit(t, tick, obj, id, value, view);
 	} else {
-		t->crowded++;
-		ts_miss(t->missed, tick, value, ts_view_type(view));
+		ts_crowd(t, tick, value, view);
 	}
 }
 
@@ -392,7 +391,10 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		ts_miss(t->missed, tick, value, ts_view_type(view));
 		return;
 	}
-	TS_COLD(ts_order_slow, t, tick, obj, id, value, view);
+	if (ts_likely(!slot))
+		TS_COLD(ts_admit, t, tick, obj, id, value, view);
+	else
+		ts_crowd(t, tick, value, view);
 }
 
 /* The claim was taken: the push is summed, its ordering is skipped. */

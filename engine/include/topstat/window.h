@@ -4,8 +4,9 @@
  *
  * Time is cut into slides (period / 10). Slides are absolute, time / slide, so
  * they are the same for every window of a table. A window keeps its running sum
- * and, for the last slides in which it was pushed, a mark: what the sum was when
- * the slide began, and when in the slide the first and the last push came.
+ * and, for those of the last slides in which it was pushed, a mark: what the sum was when
+ * the slide began, and when in the slide the first and the last push came. A slide without
+ * pushes has no mark: its sum is that of the next slide that has one, or else the sum of now.
  *
  *      slide   s-10     s-9                                       s
  *            |fading| <-------------- recent --------------->| now |
@@ -33,12 +34,12 @@
  *   W6  The sum is added to atomically, and before anything says that part of it is old. Readers
  *       read the sum last.
  *   W7  Marks, `slide`, `fading…` and `base` are written only by the CPU that has swapped `done`
- *       from the slide to TS_WRITING; it writes `done` when all is in place. The push of a CPU
+ *       to TS_WRITING; it writes `done` when all is in place. The push of a CPU
  *       that can't swap counts as if it had come a moment earlier or later.
  *   W8  With a `base` that is out of date, all that may have faded still counts. So `base` is written
  *       after the fading fields, and read before them.
  *   W9  A reader that wants to be exact reads `slide`, `done` and `base` before and after the marks,
- *       and tries again if they differ or `done` is not `slide`.
+ *       and tries again if they differ or `done` is not of `slide`.
  *
  * While the writer of W7 is kept from running (a virtual CPU, a thread that was preempted) the window
  * does not age, and readers are told so by W9.
@@ -53,6 +54,10 @@
 /* Marks kept: the slides s-10 ... s, and one more so that a reader whose clock is
  * one slide behind the pushes still finds its oldest. */
 #define TS_MARKS 12
+/* A bit for each of them. */
+#define TS_MARKS_ALL ((1U << TS_MARKS) - 1)
+/* Those of the slides that are in the period as a whole. */
+#define TS_MARKS_RECENT ((1U << TS_SLIDES) - 1)
 /* An amount pushed has two parts, summed apart: received and sent for traffic. */
 #define TS_PARTS 2
 /* Slide numbers carry the epoch of their configuration above this bit: after a
@@ -64,6 +69,8 @@
 #define TS_VALUE_BITS 55
 /* `done` while a CPU writes to the window (W7). No slide has this number. */
 #define TS_WRITING (~0ULL)
+/* Of a slide, the number without the epoch; and of `done`. */
+#define TS_SLIDE_NUMBER ((1ULL << TS_EPOCH_SHIFT) - 1)
 
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 #define TS_LOW_BYTE 0
@@ -79,7 +86,11 @@ struct ts_tick {
 	u64 end;
 	u32 fraction;
 	u32 epoch;
-	u32 mark; /* slide % TS_MARKS: dividing is dear, so once a slide */
+	/* slide % TS_MARKS, and by it the places of marks in a window (TS_MARK_PLACES): dividing is dear, so once a slide */
+	u8 mark;
+	u8 place; /* of the slide's mark */
+	u8 place_recent; /* of s-9's */
+	u8 place_fading; /* of s-10's */
 	u32 stamp; /* of slide and epoch: the same in the same slide, else hardly ever */
 };
 
@@ -99,7 +110,7 @@ struct ts_mark {
 struct ts_window {
 	u64 sum[TS_PARTS]; /* of all pushes ever */
 	u64 slide; /* of the latest push; 0: never pushed */
-	u64 done; /* the slide the marks are complete for */
+	u64 done; /* the slide the marks are complete for, and which slides have one: see ts_done() */
 	/* What the latest push needs for its value, set once a slide: */
 	u64 base; /* mark[s-9], both parts */
 	u64 fading; /* sum of slide s-10, both parts */
@@ -134,17 +145,65 @@ TS_INLINE int ts_same_epoch(u64 a, u64 b)
 	return a >> TS_EPOCH_SHIFT == b >> TS_EPOCH_SHIFT;
 }
 
-/* The number of an older slide's mark: below TS_MARKS, for age up to TS_MARKS. */
-TS_INLINE u32 ts_mark_index(const struct ts_tick *tick, u32 age)
+/*
+ * `done` of a window that nobody writes to: the number of its slide, and above it for each of the last TS_MARKS slides, the
+ * latest one in the lowest bit, whether it has a mark.
+ */
+TS_INLINE u64 ts_done(u64 slide, u32 marks)
 {
-	u32 i = tick->mark + TS_MARKS - age;
+	return (slide & TS_SLIDE_NUMBER) | (u64)marks << TS_EPOCH_SHIFT;
+}
+
+TS_INLINE u32 ts_done_marks(u64 done)
+{
+	return done >> TS_EPOCH_SHIFT;
+}
+
+/* Whether nobody was writing to the window (W7). */
+TS_INLINE int ts_is_done(u64 done, u64 slide)
+{
+	return !((done ^ slide) & TS_SLIDE_NUMBER);
+}
+
+/* The number of an older slide's mark: below TS_MARKS, for age up to TS_MARKS. */
+TS_INLINE u32 ts_mark_index(u32 mark, u32 age)
+{
+	u32 i = mark + TS_MARKS - age;
 
 	return i >= TS_MARKS ? i - TS_MARKS : i;
 }
 
+TS_INLINE struct ts_mark *ts_window_place(struct ts_window *w, u32 place)
+{
+	return (struct ts_mark *)w + ts_bound(place, TS_MARK_PLACES - 1);
+}
+
 TS_INLINE struct ts_mark *ts_window_mark(struct ts_window *w, const struct ts_tick *tick, u32 age)
 {
-	return (struct ts_mark *)w + ts_bound(TS_MARK_FIRST + ts_mark_index(tick, age), TS_MARK_PLACES - 1);
+	return ts_window_place(w, TS_MARK_FIRST + ts_mark_index(tick->mark, age));
+}
+
+/*
+ * The age of the oldest of these marks, which are of the last 16 slides at most, and are not none. Without a branch, for the
+ * verifier looks at what follows once for each way that leads there. The highest bit is a power of two, 2^n; multiplied by
+ * De Bruijn's sequence of four bits it has other bits on top for each n; which, this number tells, digit by digit.
+ */
+TS_INLINE u32 ts_marks_oldest(u32 marks)
+{
+	marks |= marks >> 1;
+	marks |= marks >> 2;
+	marks |= marks >> 4;
+	marks |= marks >> 8;
+	marks -= marks >> 1;
+	return 0xCD7EA84FB6935210ULL >> ((0x09AF * marks >> 12 & 15) * 4) & 15;
+}
+
+/* The mark that has the sum of when slide s-9 began: its own, or else the next one's. There is one. */
+TS_INLINE struct ts_mark *ts_window_recent(struct ts_window *w, const struct ts_tick *tick, u32 marks)
+{
+	if (ts_likely(marks >> (TS_SLIDES - 1) & 1))
+		return ts_window_place(w, tick->place_recent);
+	return ts_window_mark(w, tick, ts_marks_oldest(marks & TS_MARKS_RECENT));
 }
 
 /* a - b for the sums in two marks, which hold the low 56 bits of each. */
@@ -160,53 +219,56 @@ TS_INLINE void ts_mark_fraction(u64 *mark, u8 fraction)
 }
 
 /*
- * Begin the tick's slide in the window: write the marks of all slides since the latest push.
- * Once per slide and window; at most TS_MARKS steps. Nothing is done where another CPU is ahead, or
+ * Begin the tick's slide in the window: write its mark, and what pushes in it need. Once per slide and window, and in a
+ * time that does not depend on how long ago the latest push was. Nothing is done where another CPU is ahead, or
  * is writing just now (W7).
  */
 TS_APART int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
 {
-	u64 gap = TS_MARKS, slide, young0, young1, fading, old, sum0, sum1;
+	u64 slide, done, old, gap, fading, sum0, sum1;
+	u32 spread, first, last, marks = 0;
 	struct ts_mark *mark, *oldest;
-	u32 i, spread, first, last;
 
 	if (!w || !tick)
 		return 0;
 	slide = tick->slide;
+	done = ts_read(w->done);
 	old = ts_read(w->slide);
-	if (old && ts_same_epoch(old, slide)) {
-		if (slide <= old) /* another CPU's clock is ahead of ours */
-			return 0;
-		gap = slide - old;
-	}
+	gap = slide - old;
+	if (!gap || !ts_is_done(done, old))
+		return 0;
+	if (gap < TS_MARKS)
+		marks = ts_done_marks(done) << gap & TS_MARKS_ALL;
+	else if (old > slide && ts_same_epoch(old, slide)) /* another CPU's clock is ahead of ours */
+		return 0;
 	/*
 	 * Pushes of CPUs that can't swap `done` come after the swap: they are not in these, and so count to
 	 * the new slide. Only if the one before it has just ended can they count to that.
 	 */
 	sum0 = ts_read(w->sum[0]) << 8;
 	sum1 = ts_read(w->sum[1]) << 8;
-	if (!ts_cas(&w->done, old, TS_WRITING))
+	if (!ts_cas(&w->done, done, TS_WRITING))
 		return 0;
-	if (gap == 1) { /* somebody may have changed its marks (spread.h), and the sum before them (W6) */
+	if (marks & 2) { /* somebody may have changed its marks (spread.h), and the sum before them (W6) */
 		sum0 = ts_read(w->sum[0]) << 8;
 		sum1 = ts_read(w->sum[1]) << 8;
 	}
 	last = ts_read(w->last);
 	ts_write(w->slide, slide);
-	if (gap < TS_MARKS)
+	if (marks)
 		ts_mark_fraction(&ts_window_mark(w, tick, gap)->sum[1], last);
-	for (i = 0; i < TS_MARKS; i++) {
-		if (i >= gap)
-			break;
-		mark = ts_window_mark(w, tick, i);
-		ts_write(mark->sum[0], sum0 | (i ? 0 : tick->fraction & 255));
-		ts_write(mark->sum[1], sum1);
+	marks |= 1;
+	mark = ts_window_place(w, tick->place);
+	ts_write(mark->sum[0], sum0 | (tick->fraction & 255));
+	ts_write(mark->sum[1], sum1);
+	mark = ts_window_recent(w, tick, marks);
+	sum0 = mark->sum[0];
+	sum1 = mark->sum[1];
+	fading = 0;
+	if (marks >> TS_SLIDES & 1) {
+		oldest = ts_window_place(w, tick->place_fading);
+		fading = ts_mark_diff(sum0, oldest->sum[0]) + ts_mark_diff(sum1, oldest->sum[1]);
 	}
-	mark = ts_window_mark(w, tick, TS_SLIDES - 1);
-	oldest = ts_window_mark(w, tick, TS_SLIDES);
-	young0 = mark->sum[0];
-	young1 = mark->sum[1];
-	fading = ts_mark_diff(young0, oldest->sum[0]) + ts_mark_diff(young1, oldest->sum[1]);
 	ts_write(w->fading, fading);
 	if (fading) {
 		first = oldest->sum[0] & 255;
@@ -218,9 +280,9 @@ TS_APART int ts_window_begin(struct ts_window *w, const struct ts_tick *tick)
 		ts_write(w->fading_step, ((fading << 8) + spread - 1) / spread);
 	}
 	ts_wmb(); /* W8: pairs with ts_window_now() */
-	ts_write(w->base, (young0 >> 8) + (young1 >> 8));
+	ts_write(w->base, (sum0 >> 8) + (sum1 >> 8));
 	ts_wmb(); /* W9: pairs with ts_window_peek() */
-	ts_write(w->done, slide);
+	ts_write(w->done, ts_done(slide, marks));
 	return 0;
 }
 
@@ -313,30 +375,38 @@ TS_INLINE u64 ts_fade(u64 sum, u32 fraction, u32 first, u32 last)
 TS_INLINE int ts_window_eval(struct ts_window *w, const struct ts_tick *tick, struct ts_value *v)
 {
 	u64 at = w->slide, slide = tick->slide, recent, fading, fading_all = 0;
-	struct ts_mark *mark, *oldest;
-	u32 part, first, last;
+	struct ts_mark *mark = NULL, *oldest = NULL;
+	u32 part, first = 0, last = 0, marks;
 
 	v->value = v->part[0] = v->part[1] = 0;
 	if (!at || !ts_same_epoch(at, slide))
 		return 0;
-	if (w->done != at)
+	if (!ts_is_done(w->done, at))
 		return 1;
+	marks = ts_done_marks(w->done);
 	if (at > slide) {
 		if (at - slide > TS_MARKS - 1 - TS_SLIDES)
 			return 1;
-	} else if (slide - at > TS_SLIDES) {
-		return 0;
+		/* Unless an older slide in the period has a mark. */
+		mark = ts_window_mark(w, tick, TS_MARKS - (at - slide));
+		marks >>= at - slide;
+	} else {
+		if (slide - at > TS_SLIDES)
+			return 0;
+		marks <<= slide - at;
 	}
-	mark = ts_window_mark(w, tick, TS_SLIDES - 1);
-	oldest = ts_window_mark(w, tick, TS_SLIDES);
-	first = oldest->sum[0] & 255;
-	last = slide - TS_SLIDES == at ? w->last : (u32)(oldest->sum[1] & 255);
+	if (marks & TS_MARKS_RECENT)
+		mark = ts_window_recent(w, tick, marks);
+	if (marks >> TS_SLIDES & 1) {
+		oldest = ts_window_place(w, tick->place_fading);
+		first = oldest->sum[0] & 255;
+		last = slide - TS_SLIDES == at ? w->last : (u32)(oldest->sum[1] & 255);
+	}
 	for (part = 0; part < TS_PARTS; part++) {
 		u64 sum = w->sum[part] << 8;
-		/* A slide after the latest push began with the sum of now. */
-		u64 since = slide - (TS_SLIDES - 1) > at ? sum : mark->sum[part];
+		u64 since = mark ? mark->sum[part] : sum;
 
-		fading = ts_mark_diff(since, oldest->sum[part]);
+		fading = oldest ? ts_mark_diff(since, oldest->sum[part]) : 0;
 		recent = ts_mark_diff(sum, since);
 		if ((fading | recent) >> TS_VALUE_BITS) /* of two moments, a slide apart (W9) */
 			return 1;

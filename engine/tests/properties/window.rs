@@ -3,7 +3,9 @@
 
 use crate::model::{SLIDES, Sums, Tick};
 use proptest::prelude::*;
-use topstat_engine::abi::{TS_DYNAMIC, topstat_window_add, topstat_window_begin, topstat_window_now};
+use topstat_engine::abi::{
+    TS_DYNAMIC, TS_EPOCH_SHIFT, topstat_marks_oldest, topstat_window_add, topstat_window_begin, topstat_window_now,
+};
 use topstat_engine::{Value, config, tick_at, ts_config, ts_window, window_value};
 
 const MS: u64 = 1_000_000;
@@ -261,4 +263,27 @@ fn a_torn_copy_is_refused() {
     flow.window.done -= 1;
     let tick = tick_at(&flow.config, 1000);
     assert_eq!(window_value(&flow.window, &tick), None);
+}
+
+/// A bit says which slides have a mark: those of the last twelve in which something was pushed.
+#[test]
+fn slides_without_pushes_have_no_mark() {
+    let mut flow = Flow::new(1000, 250);
+    let slide = flow.config.slide;
+    for (at, marks) in
+        [(100, 1), (101, 0b11), (104, 0b1_1001), (112, 0b1001_0000_0001), (113, 0b10_0000_0011), (125, 1)]
+    {
+        flow.push(at * slide, 0, 1);
+        assert_eq!(flow.window.done >> TS_EPOCH_SHIFT, marks, "slide {at}");
+        assert_eq!(flow.value(at * slide), flow.model(at * slide), "slide {at}");
+    }
+}
+
+/// However many marks there are.
+#[test]
+fn the_oldest_mark_is_the_highest_bit() {
+    for marks in 1u32..1 << 16 {
+        // SAFETY: computes with its argument alone.
+        assert_eq!(unsafe { topstat_marks_oldest(marks) }, marks.ilog2(), "{marks:#x}");
+    }
 }

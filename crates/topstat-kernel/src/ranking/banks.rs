@@ -4,7 +4,7 @@
 use std::mem::{offset_of, size_of};
 
 use libbpf_rs::MapHandle;
-use topstat_engine::{window_most, window_value};
+use topstat_engine::{window_is_done, window_most, window_value};
 use topstat_model::TableType;
 
 use crate::Error;
@@ -155,7 +155,7 @@ pub fn window(
         if let Some(value) = value(&window) {
             return Some(value);
         }
-        if window.slide == window.done {
+        if window_is_done(&window) {
             return None;
         }
     }
