@@ -41,6 +41,11 @@ void topstat_window_begin_since(struct ts_window *w, const struct ts_tick *tick,
 	ts_window_begin_since(w, tick, c, since);
 }
 
+void topstat_window_add_ago(struct ts_window *w, const struct ts_tick *tick, u32 ago, u64 amount0, u64 amount1)
+{
+	ts_window_add_ago(w, tick, ago, amount0, amount1);
+}
+
 void topstat_window_spread(struct ts_window *w, const struct ts_tick *tick, u64 since, u64 amount, u32 part)
 {
 	ts_window_spread(w, tick, since, amount, part);

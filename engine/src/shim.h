@@ -22,6 +22,7 @@ void topstat_window_begin(struct ts_window *w, const struct ts_tick *tick);
 void topstat_window_add(struct ts_window *w, const struct ts_tick *tick, u32 part, u64 amount);
 void topstat_window_begin_since(struct ts_window *w, const struct ts_tick *tick, const struct ts_config *c,
 				u64 since);
+void topstat_window_add_ago(struct ts_window *w, const struct ts_tick *tick, u32 ago, u64 amount0, u64 amount1);
 void topstat_window_spread(struct ts_window *w, const struct ts_tick *tick, u64 since, u64 amount, u32 part);
 u64 topstat_spread_early(const struct ts_tick *tick, u64 since, u64 now, u64 amount);
 u64 topstat_window_now(struct ts_window *w, const struct ts_tick *tick);

@@ -94,28 +94,39 @@ TS_APART int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u
  */
 TS_APART int ts_window_add_ago(struct ts_window *w, const struct ts_tick *tick, u32 ago, u64 amount0, u64 amount1)
 {
+	u64 done, sum0 = 0, sum1 = 0;
 	struct ts_mark *mark;
-	u32 i;
+	u32 i, marks;
 
 	if (!w || !tick || ago >= TS_SLIDES)
 		return 0;
 	ts_add(&w->sum[0], amount0);
 	ts_add(&w->sum[1], amount1);
-	if (!ago || !ts_cas(&w->done, tick->slide, TS_WRITING))
+	done = ts_read(w->done);
+	if (!ago || !ts_is_done(done, tick->slide) || !ts_cas(&w->done, done, TS_WRITING))
 		return 0;
-	/* The sums of all slides that have begun since, and not of the oldest one that counts: so `base` stays. */
+	marks = ts_done_marks(done);
+	/* All slides that have begun since began with so much more. None of them is the oldest of the period: `base` stays. */
 	for (i = 0; i < TS_SLIDES - 1; i++) {
 		if (i >= ago)
 			break;
+		if (!(marks >> i & 1))
+			continue;
 		mark = ts_window_mark(w, tick, i);
-		ts_write(mark->sum[0], mark->sum[0] + (amount0 << 8));
-		ts_write(mark->sum[1], mark->sum[1] + (amount1 << 8));
+		sum0 = mark->sum[0];
+		sum1 = mark->sum[1];
+		ts_write(mark->sum[0], sum0 + (amount0 << 8));
+		ts_write(mark->sum[1], sum1 + (amount1 << 8));
 	}
 	mark = ts_window_mark(w, tick, ago);
+	if (!(marks >> ago & 1)) { /* without pushes, it began with what the next one began with */
+		ts_write(mark->sum[0], sum0);
+		ts_write(mark->sum[1], sum1);
+	}
 	ts_mark_fraction(&mark->sum[0], 0);
 	ts_mark_fraction(&mark->sum[1], TS_FRACTIONS - 1);
 	ts_wmb(); /* W9: pairs with ts_window_peek() */
-	ts_write(w->done, tick->slide);
+	ts_write(w->done, ts_done(tick->slide, marks | 1U << ago));
 	return 0;
 }
 

@@ -3,8 +3,8 @@
 
 use proptest::prelude::*;
 use topstat_engine::abi::{
-    TS_DYNAMIC, topstat_spread_early, topstat_window_add, topstat_window_begin_since, topstat_window_now,
-    topstat_window_spread,
+    TS_DYNAMIC, topstat_spread_early, topstat_window_add, topstat_window_add_ago, topstat_window_begin,
+    topstat_window_begin_since, topstat_window_now, topstat_window_spread,
 };
 use topstat_engine::{config, tick_at, ts_config, ts_window, window_value};
 
@@ -44,6 +44,27 @@ impl Runner {
                 topstat_window_spread(w, &tick, since, early, 0);
             }
             topstat_window_add(w, &tick, 0, amount - early);
+            topstat_window_now(w, &tick)
+        }
+    }
+
+    /// Has used something so many slides ago, and pushes it now; both parts.
+    fn used_before(&mut self, ago: u32, now: u64, amounts: [u64; 2]) -> u64 {
+        let tick = tick_at(&self.config, now);
+        let begin = tick.start - u64::from(ago) * self.config.slide;
+        let length = if ago == 0 { now - begin + 1 } else { self.config.slide };
+        let all = amounts[0] + amounts[1];
+        // As evenly as whole jiffies allow.
+        let share = |jiffy: u64| all * (jiffy + 1) / length - all * jiffy / length;
+        self.used.extend((0..length).map(|jiffy| (begin + jiffy, share(jiffy))));
+        let w = &mut self.window;
+        // SAFETY: the window is whole and initialised.
+        unsafe {
+            if w.slide != tick.slide {
+                topstat_window_begin(w, &tick);
+            }
+            topstat_window_add_ago(w, &tick, ago, amounts[0], amounts[1]);
+            topstat_window_add(w, &tick, 0, 0);
             topstat_window_now(w, &tick)
         }
     }
@@ -91,6 +112,36 @@ proptest! {
         // All of it is in the sum, to the nanosecond.
         let all: u64 = runner.used.iter().map(|(_, ns)| ns).sum();
         prop_assert_eq!(runner.window.sum[0], all);
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::cases(400))]
+
+    /// What was found late: the value is what was used in the last period, but for the slide that fades, of which a part is
+    /// in it that pushes at other times in that slide have moved.
+    #[test]
+    fn what_was_used_some_slides_ago(
+        begin in 1u64 << 20..1 << 40,
+        steps in prop::collection::vec((0u64..60, 0u32..10, 0u64..100_000, 0u64..100_000), 1..60),
+    ) {
+        let mut runner = Runner::new(1000);
+        let mut now = begin;
+        let mut sums = [0; 2];
+        for (wait, ago, rx, tx) in steps {
+            now += wait;
+            let returned = runner.used_before(ago, now, [rx, tx]);
+            sums = [sums[0] + rx, sums[1] + tx];
+            prop_assert_eq!(runner.window.sum, sums);
+            prop_assert!(returned >= runner.value(now), "T5 rests on it");
+            let slide = runner.config.slide;
+            let fading = now / slide * slide - 10 * slide;
+            let in_fading: u64 = runner.used.iter()
+                .filter(|(jiffy, _)| (fading..fading + slide).contains(jiffy)).map(|(_, used)| used).sum();
+            let young: u64 = runner.used.iter().filter(|(jiffy, _)| *jiffy >= fading + slide).map(|(_, used)| used).sum();
+            let value = runner.value(now);
+            prop_assert!((young..=young + in_fading).contains(&value), "{} not of {}..={}", value, young, young + in_fading);
+        }
     }
 }
 
