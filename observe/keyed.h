@@ -25,7 +25,7 @@
  *   K2  The tag of a place is the id of its object: which names the place, the incarnation and 16 bits of the hash. A
  *       CPU that pushes finds the object by tags and the key, and takes no lock.
  *   K3  A CPU makes an object under the lock of the key's first bucket, where it looks for it once more. So a key has one
- *       object at most. A CPU that finds the lock taken does not wait.
+ *       object at most. A CPU that finds the lock taken tries so many times (KEYED_TRIES), and does not wait for longer.
  *   K4  What finds no object and no place is refused (T6): it goes to the total, and is counted. So rows + other =
  *       total, memory is bounded, and rows are proven if what was refused can't have changed them.
  *   K5  An object ends when a place is wanted and it is silent: nothing is held, and all its windows have the value 0.
@@ -295,6 +295,20 @@ TS_INLINE int keyed_place(const KEYED_KEY *key, u32 sample, u64 hash, u32 place)
 	return 1;
 }
 
+/* How often a CPU looks whether a lock is free: for about as long as it takes another one to make an object. */
+#define KEYED_TRIES 256
+
+/* K3. False: this CPU has interrupted who has the lock, or who has it does not run. */
+TS_INLINE int keyed_lock(struct keyed_bucket *b)
+{
+	u32 i;
+
+	for (i = 0; i < KEYED_TRIES; i++)
+		if (!ts_read(b->lock) && ts_cas(&b->lock, 0, 1))
+			return 1;
+	return 0;
+}
+
 /* K3. The place of the object, from 1; 0: there is none. */
 TS_APART int keyed_make(const KEYED_KEY *key, u32 sample)
 {
@@ -306,7 +320,7 @@ TS_APART int keyed_make(const KEYED_KEY *key, u32 sample)
 		return 0;
 	hash = keyed_hash(key, sample);
 	first = host_item(buckets, keyed_first(hash));
-	if (!first || !ts_cas(&first->lock, 0, 1))
+	if (!first || !keyed_lock(first))
 		return 0;
 	place = keyed_find(key, sample);
 	if (!place) {
