@@ -22,7 +22,7 @@ pub fn family() -> Family {
             object!("disks/snapshot.bpf.o"),
             // Ends before beginnings: no object is held by a request that nobody sees the end of.
             vec![
-                Hook::tracepoint("disks_complete", "block_rq_complete"),
+                Hook::tracepoint("disks_complete", "block_rq_complete").losing(),
                 Hook::tracepoint("disks_insert", "block_rq_insert"),
                 Hook::tracepoint("disks_issue", "block_rq_issue"),
             ],

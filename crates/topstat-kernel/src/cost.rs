@@ -12,7 +12,6 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
 use libbpf_sys::{bpf_insn, bpf_map_info, bpf_prog_info, bpf_test_run_opts};
 
-use crate::hooks::{At, Hook};
 use crate::{Error, Program};
 
 /// What a program has cost.
@@ -40,7 +39,7 @@ fn failed(what: &str) -> impl Fn(io::Error) -> Error {
 }
 
 /// What libbpf returned for a descriptor.
-fn descriptor(result: i32) -> io::Result<OwnedFd> {
+pub(crate) fn descriptor(result: i32) -> io::Result<OwnedFd> {
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result));
     }
@@ -125,30 +124,8 @@ impl Meter {
     }
 }
 
-/// Counts the events that the kernel keeps from programs: one of tracing does not run where it would interrupt itself on
-/// a CPU. What would have been pushed then is in no total.
-pub struct Skipped(Vec<OwnedFd>);
-
-impl Skipped {
-    /// By those of the programs that are attached to tracing hooks: where there is a gate, by that one, which stays when
-    /// what is behind it is replaced. Those that can't be opened are left out: it takes CAP_SYS_ADMIN.
-    pub fn by(programs: &[Program], hooks: &[Hook]) -> Self {
-        let attached = |hook: &Hook| {
-            let named = |name: &str| programs.iter().find(|p| p.name == name);
-            named(&hook.enter()).or_else(|| named(&hook.program))
-        };
-        // SAFETY: a system call with a number.
-        let open = |p: &Program| descriptor(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(p.id) }).ok();
-        Self(hooks.iter().filter(|h| h.at == At::Gate).filter_map(attached).filter_map(open).collect())
-    }
-
-    /// How often that was, since the programs were loaded. Kernels before 5.12 don't tell.
-    pub fn count(&self) -> u64 {
-        self.0.iter().filter_map(|fd| program_info(fd, None).ok()).map(|info| info.recursion_misses).sum()
-    }
-}
-
-fn program_info(fd: &OwnedFd, ids: Option<&mut [u32]>) -> io::Result<bpf_prog_info> {
+/// What the kernel says of a program, and the ids of its maps where there is room for them.
+pub(crate) fn program_info(fd: &OwnedFd, ids: Option<&mut [u32]>) -> io::Result<bpf_prog_info> {
     let mut info = bpf_prog_info::default();
     if let Some(ids) = ids {
         info.nr_map_ids = u32::try_from(ids.len()).unwrap_or(0);

@@ -26,17 +26,26 @@ pub struct Hook {
     pub at: At,
     /// The place, for people: `cgroup ingress`.
     pub name: String,
+    /// Whether an amount is lost with an event that the kernel keeps from the program (see `skipped.rs`): the program
+    /// pushes what the event tells, and no later one tells it again.
+    pub losing: bool,
 }
 
 impl Hook {
     /// A program of the root cgroup, at this place of it: `ingress`.
     pub fn cgroup(program: &str, place: &str) -> Self {
-        Self { program: program.to_owned(), at: At::Cgroup, name: format!("cgroup {place}") }
+        Self { program: program.to_owned(), at: At::Cgroup, name: format!("cgroup {place}"), losing: false }
     }
 
     /// A program of a tracepoint, behind a gate.
     pub fn tracepoint(program: &str, event: &str) -> Self {
-        Self { program: program.to_owned(), at: At::Gate, name: format!("tracepoint {event}") }
+        Self { program: program.to_owned(), at: At::Gate, name: format!("tracepoint {event}"), losing: false }
+    }
+
+    /// The same where an amount is lost with an event: see [`Hook::losing`].
+    #[must_use]
+    pub fn losing(self) -> Self {
+        Self { losing: true, ..self }
     }
 
     /// The name of its gate's array.

@@ -25,6 +25,7 @@ pub mod pinned;
 mod process;
 mod ranking;
 mod report;
+mod skipped;
 mod state;
 
 pub use bpf::Verified;

@@ -34,8 +34,8 @@ pub use pins::{adopt, open};
 pub use tables::RankedFamily;
 
 use crate::bpf::Shared;
-use crate::cost::Skipped;
 use crate::maps::Maps;
+use crate::skipped::Skipped;
 use crate::{Error, Program, SampleInfo, Setter, Source, State, TableInfo, TableSettings};
 use banks::Banks;
 use settings::{Locked, Settings};

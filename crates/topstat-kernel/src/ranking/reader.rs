@@ -2,12 +2,12 @@
 //! Takes snapshots of a family's tables.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use libbpf_rs::{Link, Object, ProgramInput};
-use topstat_model::{Dump, DumpCpu, DumpSlot, Lost, Snapshot};
+use topstat_model::{Dump, DumpCpu, DumpSlot, Lost, Snapshot, TableType};
 
-use topstat_engine::abi::{ts_refill, ts_section};
+use topstat_engine::abi::{TS_SLIDES, ts_refill, ts_section};
 
 use super::Ranking;
 use super::assemble::{Read, Section, Table, assemble, header, scale, sum};
@@ -178,8 +178,8 @@ impl Reader {
         Ok(Some(snapshot))
     }
 
-    /// See [`Settings::refills`](super::Settings::refills). If whoever has begun one was killed, it is at an end here,
-    /// and its table is not trusted.
+    /// See [`Settings::refills`](super::Settings::refills). If whoever has begun one was killed, it is at an
+    /// end here, and its table is not trusted.
     fn refills(&self) -> u32 {
         let Ranking { settings, banks, .. } = &*self.state;
         if settings.refills() % 2 == 1
@@ -202,7 +202,9 @@ impl Reader {
         refused: u64,
     ) -> Result<Snapshot, Error> {
         let tick = sections[0].head.tick;
-        let lost = self.lost(table, sections);
+        // After the rows: what of them was skipped is counted by now.
+        let skipped = self.state.skipped.read();
+        let lost = self.lost(table, sections, skipped.all);
         let ranked = &self.state.of.ranked;
         let unranked = ranked.unranked.and_then(|row| row(&self.state.maps, table.sample, table.number, &tick));
         let read = Read {
@@ -220,16 +222,20 @@ impl Reader {
             lost,
             cpu_rows: self.cpu_rows,
         };
-        let (snapshot, unordered) = assemble(read, &mut self.paths)?;
+        let (mut snapshot, unordered) = assemble(read, &mut self.paths)?;
         self.unordered = unordered;
+        // A dynamic table counts a push for a period, and a slide more at most (W1).
+        let period = Duration::from_millis(table.settings.period_ms.into());
+        let reach = (table.info.kind == TableType::Dynamic).then(|| period + period / TS_SLIDES);
+        if self.state.skipped.lacks(skipped, reach) {
+            snapshot.proven = 0;
+        }
         Ok(snapshot)
     }
 
-    fn lost(&self, table: &Table<'_>, sections: &[Section]) -> Lost {
-        let mut further = vec![
-            ("crowded".into(), sum(sections.iter().map(|s| s.head.crowded))),
-            ("skipped".into(), self.state.skipped.count()),
-        ];
+    fn lost(&self, table: &Table<'_>, sections: &[Section], skipped: u64) -> Lost {
+        let mut further =
+            vec![("crowded".into(), sum(sections.iter().map(|s| s.head.crowded))), ("skipped".into(), skipped)];
         let ranked = &self.state.of.ranked;
         if ranked.opaque {
             further.push(("opaque".into(), sum(sections.iter().map(|s| s.head.opaque))));
@@ -342,7 +348,7 @@ impl Source for Reader {
             now: tick.now,
             objects: self.state.census(table.sample),
             entries: self.state.banks.entries(),
-            lost: self.lost(&table, &sections),
+            lost: self.lost(&table, &sections, self.state.skipped.read().all),
             columns: table.of.columns(),
             cpus: sections.iter().map(|s| DumpCpu { cpu: s.cpu, slots: slots(s, &mut self.paths) }).collect(),
         })
