@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use serde_json::Value;
+use topstat_kernel::Source;
 use topstat_live::cgroup::Group;
 use topstat_live::scratch::LoopDevice;
 use topstat_live::watch::{everything, load, snapshot};
@@ -85,21 +86,45 @@ fn less(after: Parts, before: Parts) -> Parts {
     [after[0] - before[0], after[1] - before[1]]
 }
 
+/// There are virtual machines whose kernel runs no tracing program while a process of the machine's own is on the CPU, and
+/// counts that nowhere: of ten thousand requests, a few are done just then. So a round may lack requests that no observer
+/// was told of; none has too many, and one has all.
+fn all_in_one_round(mut round: impl FnMut() -> (Counted, Counted)) {
+    const ROUNDS: usize = 5;
+    let mut rounds = Vec::new();
+    while rounds.len() < ROUNDS {
+        let (shown, truth) = round();
+        let more = |shown: Parts, truth: Parts| shown[0] > truth[0] || shown[1] > truth[1];
+        assert!(!more(shown.bytes, truth.bytes) && !more(shown.ops, truth.ops), "{shown:?} is shown, of {truth:?}");
+        let is_all = shown == truth;
+        rounds.push(format!("{shown:?} of {truth:?}"));
+        if is_all {
+            return note(rounds.join("; "));
+        }
+    }
+    panic!("some is missing in each round: {rounds:?}");
+}
+
+/// What is shown of a disk in both tables of a sample, of the rows whose column has this value.
+fn shown(source: &mut dyn Source, sample: &str, disk: &LoopDevice, column: &str, value: &Field) -> Counted {
+    let mut of = |table| parts(&snapshot(source, &format!("{sample}/{table}")), disk, column, value);
+    Counted { bytes: of("bytes"), ops: of("ops") }
+}
+
 fn a_process_has_what_fio_and_diskstats_say() {
-    let disk = LoopDevice::new(16).expect("a loop device");
-    let mut source = load(&["disk_procs/bytes", "disk_procs/ops"], &everything());
-    let (before, _) = diskstats(&disk);
-    let truth = fio(&disk, &SMALL, None);
-    let (after, _) = diskstats(&disk);
     let comm = Field::Text("fio".to_owned());
-    let mut of = |path| parts(&snapshot(&mut *source, path), &disk, "comm", &comm);
-    let shown = Counted { bytes: of("disk_procs/bytes"), ops: of("disk_procs/ops") };
-    note(format!("{shown:?}"));
-    // fio looks at the disk before it begins, through the page cache.
-    let kernel = Counted { bytes: less(after.bytes, before.bytes), ops: less(after.ops, before.ops) };
-    assert_eq!(shown, kernel, "that and no more is shown, of this disk that nobody else uses");
-    assert_eq!((shown.bytes[1], shown.ops[1]), (truth.bytes[1], truth.ops[1]), "and written is what fio has written");
-    assert!(shown.bytes[0] >= truth.bytes[0] && shown.ops[0] >= truth.ops[0], "{shown:?}, fio: {truth:?}");
+    all_in_one_round(|| {
+        let disk = LoopDevice::new(16).expect("a loop device");
+        let mut source = load(&["disk_procs/bytes", "disk_procs/ops"], &everything());
+        let (before, _) = diskstats(&disk);
+        let truth = fio(&disk, &SMALL, None);
+        let (after, _) = diskstats(&disk);
+        // Nobody else uses this disk. fio looks at it before it begins, through the page cache.
+        let kernel = Counted { bytes: less(after.bytes, before.bytes), ops: less(after.ops, before.ops) };
+        assert_eq!((kernel.bytes[1], kernel.ops[1]), (truth.bytes[1], truth.ops[1]), "written is what fio has written");
+        assert!(kernel.bytes[0] >= truth.bytes[0] && kernel.ops[0] >= truth.ops[0], "{kernel:?}, fio: {truth:?}");
+        (shown(&mut *source, "disk_procs", &disk, "comm", &comm), kernel)
+    });
 }
 
 /// Both count from the same moment. The kernel counts until it has ended a request, after it has woken who waits for it;
@@ -127,24 +152,34 @@ fn requests_wait_as_long_as_diskstats_says() {
 }
 
 fn a_group_has_what_fio_says() {
-    let disk = LoopDevice::new(16).expect("a loop device");
     let group = Group::new("disks").expect("a cgroup");
-    let mut source = load(&["disk_cgroups/bytes", "disk_cgroups/ops"], &everything());
-    let truth = fio(&disk, &SMALL, Some(&group));
     let path = Field::Text(group.path.clone());
-    let mut of = |table| parts(&snapshot(&mut *source, table), &disk, "cgroup", &path);
-    let shown = Counted { bytes: of("disk_cgroups/bytes"), ops: of("disk_cgroups/ops") };
-    note(format!("{shown:?}, fio: {truth:?}"));
-    assert_eq!((shown.bytes[1], shown.ops[1]), (truth.bytes[1], truth.ops[1]));
-    assert!(shown.bytes[0] >= truth.bytes[0] && shown.ops[0] >= truth.ops[0], "{shown:?}, fio: {truth:?}");
+    all_in_one_round(|| {
+        let disk = LoopDevice::new(16).expect("a loop device");
+        let mut source = load(&["disk_cgroups/bytes", "disk_cgroups/ops"], &everything());
+        let mut truth = fio(&disk, &SMALL, Some(&group));
+        let shown = shown(&mut *source, "disk_cgroups", &disk, "cgroup", &path);
+        // fio looks at the disk before it begins, which it does not count.
+        truth.bytes[0] = truth.bytes[0].max(shown.bytes[0]);
+        truth.ops[0] = truth.ops[0].max(shown.ops[0]);
+        (shown, truth)
+    });
 }
 
 /// What the kernel itself counts for the group, where it does.
 fn a_group_has_what_io_stat_says() {
-    let disk = LoopDevice::new(16).expect("a loop device");
-    let group = Group::new("disks").expect("a cgroup");
-    let mut source = load(&["disk_cgroups/bytes", "disk_cgroups/ops"], &everything());
-    fio(&disk, &SMALL, Some(&group));
+    all_in_one_round(|| {
+        let disk = LoopDevice::new(16).expect("a loop device");
+        let group = Group::new("disks").expect("a cgroup");
+        let mut source = load(&["disk_cgroups/bytes", "disk_cgroups/ops"], &everything());
+        fio(&disk, &SMALL, Some(&group));
+        let path = Field::Text(group.path.clone());
+        (shown(&mut *source, "disk_cgroups", &disk, "cgroup", &path), io_stat(&group, &disk))
+    });
+}
+
+/// Of a disk, by the controller `io`.
+fn io_stat(group: &Group, disk: &LoopDevice) -> Counted {
     let stat = fs::read_to_string(group.folder().join("io.stat")).expect("io.stat");
     let device = fs::read_to_string(format!("/sys/block/{}/dev", disk.name)).expect("its number");
     let line =
@@ -153,17 +188,15 @@ fn a_group_has_what_io_stat_says() {
         let word = line.split(' ').find_map(|word| word.strip_prefix(name)).expect("a key");
         word.parse().expect("a number")
     };
-    let truth = Counted { bytes: [number("rbytes="), number("wbytes=")], ops: [number("rios="), number("wios=")] };
-    let path = Field::Text(group.path.clone());
-    let mut of = |table| parts(&snapshot(&mut *source, table), &disk, "cgroup", &path);
-    let shown = Counted { bytes: of("disk_cgroups/bytes"), ops: of("disk_cgroups/ops") };
-    assert_eq!(shown, truth, "{stat}");
+    Counted { bytes: [number("rbytes="), number("wbytes=")], ops: [number("rios="), number("wios=")] }
 }
 
-/// Each of so many processes reads once within a period: what finds no place is in `other`, and told.
+/// Each of so many processes reads once within a period: what finds no place is in `other`, and told. A fifth of the
+/// requests finds none; so few as may be kept from every observer (see `all_in_one_round`) hide nothing of that.
 fn more_users_than_there_are_places() {
     const USERS: u64 = 4500;
     const BLOCK: u64 = 4096;
+    const KEPT_MOST: u64 = USERS / 500 * BLOCK;
     let disk = LoopDevice::new(32).expect("a loop device");
     let mut source = load(&["disk_procs/bytes"], &everything());
     let before = diskstats(&disk).0.bytes[0];
@@ -175,9 +208,11 @@ fn more_users_than_there_are_places() {
     let carried = diskstats(&disk).0.bytes[0] - before;
     assert!(carried >= USERS * BLOCK);
     let snapshot = snapshot(&mut *source, "disk_procs/bytes");
-    note(format!("{} objects, {} refused of {USERS}", snapshot.objects, snapshot.lost.no_memory));
-    assert!(snapshot.total >= carried, "{} bytes are in the total of at least {carried}", snapshot.total);
+    note(format!("{} objects, {:?} of {USERS}", snapshot.objects, snapshot.lost));
+    let least = carried - KEPT_MOST;
+    assert!(snapshot.total >= least, "{} bytes are in the total, {carried} were read", snapshot.total);
     assert!(snapshot.objects < USERS && snapshot.objects > USERS / 2, "{} objects", snapshot.objects);
-    assert!(snapshot.lost.no_memory >= USERS - snapshot.objects, "{} were refused", snapshot.lost.no_memory);
+    let kept = KEPT_MOST / BLOCK;
+    assert!(snapshot.lost.no_memory + kept >= USERS - snapshot.objects, "{} were refused", snapshot.lost.no_memory);
     assert!(snapshot.proven < snapshot.rows.len() as u32, "what was refused might be larger than a row");
 }
