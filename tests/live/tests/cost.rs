@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::query::ProgInfoIter;
+use rustix::process::Signal;
 use serde_json::Value;
 use topstat_live::daemon::Place;
 use topstat_live::{Busy, Case, Daemon, Scratch, Transport, Witness, beside, case, eventually, limits, note, truth};
@@ -176,19 +177,19 @@ fn raised(daemon: &Daemon) -> u64 {
 }
 
 fn a_budget_raises_delays_and_gives_them_back() {
-    /// So little that any load is more.
-    const BUDGET: &str = "0.01%";
+    /// So little that any load is more, and so much that none is, whatever others have this host do.
+    const BUDGETS: [&str; 2] = ["0.01%", "50%"];
     // Tasks are switched on an idle host, too, for more than that.
+    const OFF: &str = "[samples.tasks]\nenabled = false\n[samples.cgroups]\nenabled = false\n";
     let scratch = Scratch::new("budget");
     let file = scratch.path().join("topstat.toml");
-    fs::write(&file, "[samples.tasks]\nenabled = false\n[samples.cgroups]\nenabled = false\n").unwrap();
-    let options = ["--overhead-budget", BUDGET, "--config", file.to_str().unwrap()];
-    let daemon = Daemon::start_at(Arc::new(Place::new()), &options);
+    let write = |budget: &str| fs::write(&file, format!("overhead_budget = \"{budget}\"\n{OFF}")).unwrap();
+    write(BUDGETS[0]);
+    let daemon = Daemon::start_at(Arc::new(Place::new()), &["--config", file.to_str().unwrap()]);
     daemon.write(DELAY, 3);
     assert_eq!(raised(&daemon), 0);
     let busy = Busy::new(20);
     assert!(eventually(Duration::from_secs(30), || raised(&daemon) >= 20), "{}", daemon.log());
-    busy.end();
     // The user's own is what it was, and is what the file says; the snapshot says what is so.
     assert_eq!(daemon.read(DELAY), "3\n");
     assert!(daemon.json("tcp_v4/conns_pps").value["delay_ms"].as_u64() >= Some(20));
@@ -205,6 +206,10 @@ fn a_budget_raises_delays_and_gives_them_back() {
     }
     assert!(daemon.log().contains("delays raised from level 0 to 1 of 7"), "{}", daemon.log());
     assert!(daemon.read("self").contains("\nchanged\tfrom_level\tto_level\t"));
+    // Not before here: with less load they begin to be taken back.
+    busy.end();
+    write(BUDGETS[1]);
+    daemon.signal(Signal::HUP);
     let begun = Instant::now();
     assert!(eventually(Duration::from_secs(90), || raised(&daemon) == 0), "{}", daemon.log());
     assert_eq!(daemon.json("tcp_v4/conns_pps").value["delay_ms"], 4);
