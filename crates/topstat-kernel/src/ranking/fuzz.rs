@@ -14,7 +14,7 @@ use super::RankedFamily;
 use super::assemble::{Read, Section, Table, assemble, sum};
 use super::banks::{Banks, bank_size};
 use super::rows::Rows;
-use super::settings::Settings;
+use super::settings::SharedSettings;
 use crate::bpf::{Pod, Shared};
 use crate::cgroup::Paths;
 use crate::{Error, catalogue, maps};
@@ -62,8 +62,8 @@ fn family_of(
     let per_cpu = u32::try_from(of.banks()).expect("few banks");
     let memory = Shared::of_bytes(bank_size(entries), (CPUS * per_cpu) as usize, banks);
     let banks = Banks::of(memory, per_cpu, entries);
-    let memory = Shared::of_bytes(Settings::size(per_cpu as usize), 1, settings);
-    let settings = Settings::new(memory, of.numbers(), None);
+    let memory = Shared::of_bytes(SharedSettings::size(per_cpu as usize), 1, settings);
+    let settings = SharedSettings::new(memory, of.numbers(), None);
     let mut read = Vec::new();
     for info in &of.family.tables() {
         let (sample, number) = of.place(info).expect("a table of the family");

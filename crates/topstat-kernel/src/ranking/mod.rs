@@ -38,7 +38,7 @@ use crate::maps::Maps;
 use crate::skipped::Skipped;
 use crate::{Error, Program, SampleInfo, Setter, Source, State, TableInfo, TableSettings};
 use banks::Banks;
-use settings::{Locked, Settings};
+use settings::{Locked, SharedSettings};
 
 /// What snapshots have told to be lost, by sample and number of the table.
 struct Told {
@@ -53,7 +53,7 @@ pub struct Ranking {
     maps: Maps,
     banks: Banks,
     census: Shared,
-    settings: Settings,
+    settings: SharedSettings,
     top: u32,
     threads: bool,
     programs: Vec<Program>,

@@ -178,7 +178,7 @@ impl Reader {
         Ok(Some(snapshot))
     }
 
-    /// See [`Settings::refills`](super::Settings::refills). If whoever has begun one was killed, it is at an
+    /// See [`SharedSettings::refills`](super::SharedSettings::refills). If whoever has begun one was killed, it is at an
     /// end here, and its table is not trusted.
     fn refills(&self) -> u32 {
         let Ranking { settings, banks, .. } = &*self.state;

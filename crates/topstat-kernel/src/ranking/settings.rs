@@ -28,7 +28,7 @@ use topstat_engine::abi::{
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The settings of a family.
-pub struct Settings {
+pub struct SharedSettings {
     memory: Shared,
     /// The numbers of the tables that there are in each bank, whose number is "sample" below.
     banks: Vec<Vec<u32>>,
@@ -40,7 +40,7 @@ pub struct Settings {
     hz: u32,
 }
 
-impl Settings {
+impl SharedSettings {
     /// Those in this memory.
     pub fn new(memory: Shared, banks: Vec<Vec<u32>>, shared: Option<OwnedFd>) -> Self {
         Self { memory, banks, setting: Mutex::new(()), shared, hz: clock::hz() }
@@ -213,10 +213,10 @@ mod tests {
     use super::*;
 
     /// The settings of a family, as one more process has them that has opened their memory and its directory of pins.
-    fn opened(memory: &File, pins: &std::path::Path) -> Settings {
+    fn opened(memory: &File, pins: &std::path::Path) -> SharedSettings {
         let banks = vec![vec![0, 1, 2, 3]];
         let pins = File::open(pins).unwrap().into();
-        Settings::new(Shared::of_file(memory, Settings::size(banks.len()), 1), banks, Some(pins))
+        SharedSettings::new(Shared::of_file(memory, SharedSettings::size(banks.len()), 1), banks, Some(pins))
     }
 
     /// Two processes change different settings of the same table, each by reading all of them, changing one and writing all

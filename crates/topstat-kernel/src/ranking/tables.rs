@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore as _, OpenObject};
 use topstat_engine::abi::{TS_BANK_TABLES, ts_census, ts_shape};
 
 use super::banks::{Banks, bank_size};
-use super::settings::Settings;
+use super::settings::SharedSettings;
 use crate::bpf::{self, Shared};
 use crate::family::{Build, Constant, Family, Kind, Ranked, SampleInfo};
 use crate::maps::{Maps, rows_of};
@@ -59,9 +59,9 @@ impl RankedFamily {
         found.ok_or_else(|| Error::NotLoaded(table.path()))
     }
 
-    /// What users set, in these maps: see [`Settings::new`].
-    pub fn settings(&self, maps: &Maps, shared: Option<OwnedFd>) -> Result<Settings, Error> {
-        Ok(Settings::new(Shared::new(&maps.settings)?, self.numbers(), shared))
+    /// What users set, in these maps: see [`SharedSettings::new`].
+    pub fn settings(&self, maps: &Maps, shared: Option<OwnedFd>) -> Result<SharedSettings, Error> {
+        Ok(SharedSettings::new(Shared::new(&maps.settings)?, self.numbers(), shared))
     }
 
     /// The numbers of the tables in each bank.
@@ -111,7 +111,7 @@ impl RankedFamily {
         let bank = bank_size(shape.entries_mask.wrapping_add(1));
         let needed = [
             ("banks", &maps.banks, bank, bank),
-            (".data.settings", &maps.settings, Settings::size(banks), usize::MAX),
+            (".data.settings", &maps.settings, SharedSettings::size(banks), usize::MAX),
             (".data.census", &maps.census, self.family.samples.len() * size_of::<ts_census>(), usize::MAX),
         ];
         for (map_name, map, least, most) in needed {
