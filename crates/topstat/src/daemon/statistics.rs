@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use topstat_kernel::{Error, SampleInfo, Source, State, TableInfo, TableSettings, update_all};
-use topstat_model::{dump, json, stat};
+use topstat_model::text::TextOptions;
+use topstat_model::{Format, Sink, Space, dump, stat};
 
 use super::logging;
 use super::own::Own;
@@ -167,7 +168,8 @@ impl Statistics {
             }
             (Kind::Json, Place::Table(table)) => {
                 let snapshot = self.serving(table)?.with_reader(|source| source.snapshot(table))?;
-                Ok(written(&mut |text| json::write(&snapshot, text)))
+                let mut sink = Sink::new(Format::Json, TextOptions::default());
+                Ok(sink.write(&[&snapshot], Space::default()).expect("a snapshot is JSON"))
             }
             (Kind::Dump, Place::Table(table)) => {
                 let found = self.serving(table)?.with_reader(|source| source.dump(table))?;
