@@ -4,7 +4,7 @@
 
 use super::adopt::{self, LOOK, adopt_by_descriptor};
 use crate::bpf;
-use crate::family::{Build, Builds, Feature, Refill};
+use crate::family::{Build, Builds, Feature, Probe, Refill};
 use crate::hooks::Hook;
 
 /// All of them.
@@ -49,18 +49,18 @@ pub fn builds() -> Builds {
 fn needed() -> Vec<Feature> {
     vec![
         Feature {
-            program: "probe_atomics",
+            probe: Probe::Atomics,
             name: "eBPF atomics that return a value",
             without: "a push that begins a slide takes a lock",
         },
         Feature {
-            program: "probe_traced",
+            probe: Probe::Program("probe_traced"),
             name: "socket storage in tracepoints",
             without: "a table learns that a connection has ended when it looks at it again; segments sent again are \
                       looked for when the connection sends",
         },
         Feature {
-            program: "probe_files",
+            probe: Probe::Program("probe_files"),
             name: "socket storage in iterators over files",
             without: "sockets that were there before are found by their descriptors (with CAP_SYS_PTRACE); of others it \
                       is known whose they are when they send",

@@ -7,20 +7,12 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-u64 word SEC(".data.probe");
-
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
 	__type(value, u64);
 } stored SEC(".maps");
-
-SEC("raw_tp")
-int probe_atomics(void *ctx)
-{
-	return __sync_val_compare_and_swap(&word, 0, 1) + __sync_lock_test_and_set(&word, 0);
-}
 
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(probe_traced, struct sock *sk)

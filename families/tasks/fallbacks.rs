@@ -3,7 +3,7 @@
 //! what is missing, and which kernel commit brought it.
 
 use super::{abi, groups};
-use crate::family::{Build, Builds, Entries, Feature, MapSize, Refill};
+use crate::family::{Build, Builds, Entries, Feature, MapSize, Probe, Refill};
 use crate::hooks::Hook;
 use crate::process;
 
@@ -58,7 +58,7 @@ pub fn builds() -> Builds {
         ..full
     };
     let needed = Feature {
-        program: "probe_groups",
+        probe: Probe::Program("probe_groups"),
         name: "storage of cgroups",
         without: "control groups are in a bounded array, of which no subtree can take all; what has no place is counted \
                   as no_memory",

@@ -15,7 +15,7 @@ use memmap2::{MmapOptions, MmapRaw};
 
 use crate::Error;
 
-mod atomics;
+pub mod atomics;
 mod verified;
 
 pub use verified::{Verified, record};

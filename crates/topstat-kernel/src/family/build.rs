@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use libbpf_rs::{Link, Object, OpenObject};
 
 use super::Refill;
+use crate::bpf::atomics;
 use crate::hooks::Hook;
 use crate::maps::Maps;
 use crate::{Error, Options, bpf};
@@ -16,8 +17,8 @@ use crate::{Error, Options, bpf};
 /// Something that came after the oldest kernel that a family is for, and what is the case without it.
 #[derive(Clone, Debug)]
 pub struct Feature {
-    /// What needs it, of the family's `probe.bpf.c`.
-    pub program: &'static str,
+    /// How it is found out whether it is there.
+    pub probe: Probe,
     /// What it is.
     pub name: &'static str,
     /// How things are without it.
@@ -26,6 +27,15 @@ pub struct Feature {
 
 /// Attaches an iterator, which settles each time that it is read out.
 pub type Settle = fn(&Object, &Maps) -> Result<Link, Error>;
+
+/// How it is found out whether a feature is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// By a program that needs it, of the family's `probe.bpf.c`.
+    Program(&'static str),
+    /// It is atomics that return a value, which more than one family needs.
+    Atomics,
+}
 
 /// One way to compile a family's programs.
 pub struct Build {
@@ -177,10 +187,12 @@ const PLAIN: &str = "TOPSTAT_PLAIN";
 fn lacking(needed: &[Feature], probe: &[u8]) -> Vec<Feature> {
     let all = std::env::var_os(PLAIN).is_some_and(|v| !v.is_empty());
     // Mostly there are all; each object that is loaded reads all of the kernel's types.
-    if !all && loads(probe, |_| true) {
-        return Vec::new();
-    }
-    needed.iter().filter(|f| all || !loads(probe, |name| name == f.program)).cloned().collect()
+    let programs = !all && loads(probe, |_| true);
+    let has = |feature: &Feature| match feature.probe {
+        Probe::Program(program) => programs || loads(probe, |name| name == program),
+        Probe::Atomics => atomics::there(),
+    };
+    needed.iter().filter(|feature| all || !has(feature)).cloned().collect()
 }
 
 /// Whether the kernel takes these programs.

@@ -18,7 +18,7 @@ use libbpf_rs::{Link, MapHandle, Object};
 use topstat_engine::ts_tick;
 use topstat_model::interval::{Each, Interval};
 
-pub use build::{Build, Builds, Entries, Feature, MapSize};
+pub use build::{Build, Builds, Entries, Feature, MapSize, Probe};
 pub use constants::{Constant, Constants};
 pub use row::{FieldAt, Filter, FilterBy, RowColumn, describe};
 pub use sample::{SampleInfo, TableInfo, Variant, names_of};
