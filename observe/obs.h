@@ -213,6 +213,62 @@ TS_INLINE void obs_add_any(struct obs *x, u32 table, u32 part, u64 amount)
 		obs_add(x, table, part, amount);
 }
 
+/* The object is ordered by the next push, whatever the delay. */
+TS_INLINE void obs_order_next(struct obs *x, u32 table)
+{
+	void *w = (char *)x->object + obs_at(x->number, table);
+
+	if (obs_type(x->number, table) == TS_STATIC)
+		ts_write(((struct ts_count *)w)->ordered, 0);
+	else
+		ts_write(((struct ts_window *)w)->ordered, 0);
+}
+
+/*
+ * Both parts at once, and ordered once, whatever the delay: for observers that look at an object once a delay at most.
+ * There is an object.
+ */
+TS_INLINE void obs_add_parts(struct obs *x, u32 table, u64 part0, u64 part1)
+{
+	void *w = (char *)x->object + obs_at(x->number, table);
+	struct ts_table *t = obs_table(x->bank, table);
+
+	if (!x->config[table].enabled)
+		return;
+	if (x->config[table].delay)
+		obs_order_next(x, table);
+	if (part0) {
+		if (obs_type(x->number, table) == TS_STATIC)
+			ts_push_static_quiet(t, w, 0, part0);
+		else
+			ts_push_quiet(t, &x->bank->tick[table], w, 0, part0);
+	}
+	obs_push_object(x, table, 1, part1);
+}
+
+/* Whether a moment (jiffies, 32 bits) is earlier than the slide before this one. A dynamic table. */
+TS_INLINE int obs_is_late(const struct obs *x, u32 table, u32 jiffies)
+{
+	const struct ts_tick *tick = &x->bank->tick[table];
+
+	return !x->config[table].precise && (int)(jiffies - (u32)(tick->start - (tick->end - tick->start))) < 0;
+}
+
+/*
+ * What was used about when the object was last pushed, and is pushed only now: without a slide begun it
+ * is of that push's. The total has it since then. Before all that is of now. A dynamic table.
+ */
+TS_INLINE void obs_add_late(struct obs *x, u32 table, u32 part, u64 amount, u64 since)
+{
+	struct ts_window *w = (void *)((char *)x->object + obs_at(x->number, table));
+	struct ts_tick *tick = &x->bank->tick[table];
+
+	if (!amount || !x->config[table].enabled)
+		return;
+	ts_window_spread(&obs_table(x->bank, table)->total, tick, since, amount, part);
+	ts_add(&w->sum[part & 1], amount);
+}
+
 /* The moment of a table's clock that was `ns` ago, if its jiffies then are known. */
 TS_INLINE u64 obs_since(const struct obs *x, u32 table, u64 jiffies, u64 ns)
 {

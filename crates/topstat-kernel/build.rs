@@ -38,11 +38,14 @@ fn main() -> Result<()> {
         let family_out = out.join(&name);
         fs::create_dir_all(&family_out)?;
         let plain = [flags.as_slice(), &["-DTOPSTAT_PLAIN".to_owned()]].concat();
-        let has_plain = family.join("fallbacks.bpf.h").exists();
+        let sources = rust_sources(&family)?;
         for program in programs {
-            let flavours = [(".bpf.o", &flags), (".plain.bpf.o", &plain)];
-            for (ending, flags) in flavours.into_iter().take(if has_plain { 2 } else { 1 }) {
+            for (ending, flags) in [(".bpf.o", &flags), (".plain.bpf.o", &plain)] {
                 let object = program.file_name().unwrap_or_default().to_string_lossy().replace(".bpf.c", ending);
+                // The plain flavour is for who names it: see `Builds::or_plain`.
+                if ending == ".plain.bpf.o" && !sources.contains(&format!("{name}/{object}\"")) {
+                    continue;
+                }
                 SkeletonBuilder::new()
                     .source(&program)
                     .obj(family_out.join(object))
@@ -73,6 +76,12 @@ fn main() -> Result<()> {
     )?;
     fs::write(out.join("families.rs"), list)?;
     Ok(())
+}
+
+/// All that is in a family's Rust files.
+fn rust_sources(family: &Path) -> Result<String> {
+    let read = |file: &PathBuf| fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()));
+    files(family, ".rs")?.iter().map(read).collect()
 }
 
 /// Where headers are found: `topstat/window.h`, `observe/process.h`.

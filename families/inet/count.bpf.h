@@ -67,6 +67,7 @@ static __noinline int inet_count_without(struct __sk_buff *skb, u32 sample, u32 
 static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u32 part)
 {
 	struct bpf_sock *sk = skb->sk;
+	struct inet_seen now = {};
 	struct inet_object *o;
 	u32 sample;
 
@@ -88,7 +89,8 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 		inet_count_without(skb, sample, part, 1);
 		return NULL;
 	}
-	if (!inet_object_is_own(o) && !inet_object_init(o, (u64)sk, inet_resent_now(sk))) {
+	now.resent = inet_resent_now(sk);
+	if (!inet_object_is_own(o) && !inet_object_init(o, (u64)sk, &now)) {
 		inet_count_without(skb, sample, part, 1);
 		return NULL;
 	}

@@ -15,6 +15,7 @@
  * the socket's first packet; it gets its id, and its place in a sample, with that packet.
  */
 #include "count.bpf.h"
+#include "made.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -28,36 +29,6 @@ SEC("cgroup_skb/egress")
 int inet_egress(struct __sk_buff *skb)
 {
 	return inet_packet(skb, skb->sk, INET_TX);
-}
-
-/* A process makes a socket: it is that process's. */
-SEC("cgroup/sock_create")
-int inet_create(struct bpf_sock *sk)
-{
-	struct inet_object *o;
-
-	if (sk->protocol != IPPROTO_TCP && sk->protocol != IPPROTO_UDP)
-		return 1;
-	o = host_make(objects, sk, sk);
-	if (!o)
-		return 1; /* the first packet tries again, and counts it */
-	inet_owner(o, (void *)bpf_get_current_task());
-	return 1;
-}
-
-/* The last descriptor of a socket is closed. A UDP socket ends with that; a TCP
- * connection has its say (inet_state). */
-SEC("cgroup/sock_release")
-int inet_release(struct bpf_sock *sk)
-{
-	struct inet_object *o;
-
-	if (sk->protocol != IPPROTO_UDP)
-		return 1;
-	o = host_of(objects, sk, sk);
-	if (o)
-		inet_object_end(o);
-	return 1;
 }
 
 #ifdef TOPSTAT_PLAIN

@@ -37,19 +37,36 @@ enum inet_part {
 #define INET_KERNELS (1ULL << 63)
 
 /*
+ * What of a connection's own counters was pushed: the low 32 bits of each, as INET_LOOK_MS bounds how much comes in
+ * between. In words that are brought forward by one swap each, so that of two who look at once each pushes a difference
+ * of its own: see inet_take().
+ */
+struct inet_seen {
+	u64 segments; /* received; those sent are in the high half */
+	u64 bytes; /* of payload, as those */
+	u64 resent; /* segments; the high half is 0 */
+};
+
+/* The longest that an active connection goes unlooked at: in less than 343 Gbit/s that is no 2^32 bytes. */
+#define INET_LOOK_MS 100
+
+/*
  * An object, in the socket's local storage: it lives as long as the socket.
  *
  * The kernel puts it 8 bytes behind the start of a cache line, and 136 bytes of its own before
  * it: so that what every push needs fits one line, and each window begins one, there are 56
- * bytes before the windows; and with 880 in all it fits into 1 KiB.
+ * bytes before the windows; and with 888 in all it fits into 1 KiB.
  */
 struct inet_object {
 	/* `id`: the socket's cookie, and INET_KERNELS. `self`: another's address: a copy, made by accept;
 	 * INET_INIT: some CPU is making it an object right now. */
 	struct ts_object object;
-	u64 quiet; /* see ts_quiet() */
+	union {
+		u64 quiet; /* where packets are counted: see ts_quiet() */
+		u64 looked; /* where TCP's counters are read: see look.bpf.h */
+	};
 	struct ts_count bytes;
-	u32 resent; /* of the connection's count of segments sent again, what was pushed */
+	u32 resent; /* of the connection's count of segments sent again, what was pushed; where packets are counted */
 	u8 sample; /* enum inet_sample */
 	u8 dead; /* closed: packets that still come make no new object of it */
 	u8 sure; /* of the owner; 0: inherited from the listener, until its user sends */
@@ -57,6 +74,7 @@ struct inet_object {
 	struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
 	u64 sock; /* address of the socket */
 	struct process_who owner; /* its user; set in process context, see inet_owner() */
+	struct inet_seen seen; /* where TCP's counters are read */
 };
 
 TS_INLINE int inet_is_tcp(u32 sample)
@@ -76,11 +94,18 @@ struct inet_found {
  * bank, an object. */
 #define INET_ABI 2
 
+/* Which programs push to the objects: what they keep in them differs. */
+enum inet_build {
+	INET_BY_PACKETS, /* inet.bpf.c */
+	INET_BY_COUNTERS, /* counters.bpf.c */
+};
+
 /* Set before loading. */
 struct inet_constants {
 	struct ts_shape shape;
 	u32 v1_controller; /* enum process_v1 */
-	u32 pad;
+	u32 build; /* enum inet_build */
+	u64 jiffy_ns;
 };
 
 /* What users set, at any time. */

@@ -33,17 +33,18 @@ TS_INLINE void inet_object_reset(struct inet_object *o)
 	o->dead = 0;
 	o->quiet = 0;
 	o->resent = 0;
+	o->seen = (struct inet_seen){};
 	__builtin_memset(&o->window, 0, sizeof(o->window));
 	__builtin_memset(&o->bytes, 0, sizeof(o->bytes));
 }
 
 /*
  * The storage is new, or a copy of the listener's: make it an object of its own, of the socket at this
- * address, which has sent so many segments again until now. What it has sent again before it is seen first
+ * address, whose own counters stand at `now`. What it has counted before it is seen first
  * does not count, unless it is known since it was made, adopted or copied from its listener.
  * False when another CPU is doing so just now.
  */
-TS_INLINE int inet_object_init(struct inet_object *o, u64 sock, u32 resent)
+TS_INLINE int inet_object_init(struct inet_object *o, u64 sock, const struct inet_seen *now)
 {
 	u64 self = ts_read(o->object.self);
 
@@ -54,7 +55,8 @@ TS_INLINE int inet_object_init(struct inet_object *o, u64 sock, u32 resent)
 		o->sure = 0;
 		inet_object_reset(o);
 	} else if (!o->owner.pid) {
-		o->resent = resent;
+		o->resent = now->resent;
+		o->seen = *now;
 	}
 	o->sock = sock;
 	ts_wmb(); /* whoever sees that the object is its own sees all of it */
@@ -195,6 +197,125 @@ TS_NOINLINE int inet_push_resent(struct inet_object *o, u32 segments)
 		obs_end(&x);
 	}
 	return 0;
+}
+
+/*
+ * Where TCP's own counters are read: what they have counted since the last look is a difference. Hooks look, and readers
+ * before a snapshot, without a lock between them. All that a connection has exchanged is in its differences, once.
+ */
+struct inet_difference {
+	u32 segments[2]; /* received, sent: enum inet_part */
+	u32 bytes[2]; /* of payload, as those */
+	u32 resent; /* segments */
+	u32 since; /* jiffies: of the look before */
+	u32 last; /* jiffies: when the connection was last active; for a segment that has just come, before that */
+};
+
+/* A counter that has gone back by less than this has not: it was read before somebody else read it, or a reader without
+ * the connection's lock has seen one part of a change before the other. */
+#define INET_BACK (1U << 20)
+
+TS_INLINE u32 inet_more(u32 seen, u32 now)
+{
+	u32 more = now - seen;
+
+	return more > -INET_BACK ? 0 : more;
+}
+
+/*
+ * Bring a word of what was pushed, which was `was` before the counters were read, to where they stood. What that is more,
+ * by half, is the caller's to push. 0: somebody else has brought it forward, or the socket is used again, since it was
+ * read: read it, and then the counters, again.
+ */
+TS_INLINE int inet_take(u64 *seen, u64 was, u64 now, u32 *more)
+{
+	u32 low = inet_more(was, now), high = inet_more(was >> 32, now >> 32);
+
+	if (!(low | high))
+		return 1;
+	if (!ts_cas(seen, was, (u64)((u32)(was >> 32) + high) << 32 | (u32)((u32)was + low)))
+		return 0;
+	more[0] += low;
+	more[1] += high;
+	return 1;
+}
+
+/* The same of all of them. */
+TS_INLINE int inet_take_all(struct inet_seen *seen, const struct inet_seen *was, const struct inet_seen *now,
+			    struct inet_difference *d)
+{
+	u32 resent[2] = {};
+	int all = inet_take(&seen->segments, was->segments, now->segments, d->segments);
+
+	all &= inet_take(&seen->bytes, was->bytes, now->bytes, d->bytes);
+	all &= inet_take(&seen->resent, was->resent, now->resent, resent);
+	d->resent += resent[0];
+	return all;
+}
+
+TS_INLINE int inet_is_none(const struct inet_difference *d)
+{
+	return !(d->segments[0] | d->segments[1] | d->bytes[0] | d->bytes[1] | d->resent);
+}
+
+/*
+ * Push a difference, and order the object in each table that it is pushed to. What was used before the slide that was
+ * last is of the look before: a connection that has fallen silent is not looked at until it speaks again. `newest`: so
+ * many of the segments received are of now.
+ */
+TS_APART int inet_push_difference(struct inet_object *o, struct inet_difference *d, u32 newest)
+{
+	u32 in, out, rx, tx, sample;
+	struct obs x;
+
+	if (!o || !d)
+		return 0;
+	in = d->segments[INET_RX];
+	out = d->segments[INET_TX];
+	rx = d->bytes[INET_RX];
+	tx = d->bytes[INET_TX];
+	sample = o->sample;
+	if (sample >= INET_SAMPLES || !obs_begin(&x, sample, &o->object))
+		return 0;
+	if (ts_unlikely(obs_is_late(&x, INET_PPS, d->last)) && o->window[INET_PPS].slide) {
+		u64 since = x.now - (u32)((u32)x.now - d->since);
+
+		newest = newest < in ? newest : in;
+		obs_add_late(&x, INET_PPS, INET_RX, in - newest, since);
+		obs_add_late(&x, INET_PPS, INET_TX, out, since);
+		in = newest;
+		out = 0;
+		if (o->window[INET_BPS].slide) {
+			obs_add_late(&x, INET_BPS, INET_RX, rx, since);
+			obs_add_late(&x, INET_BPS, INET_TX, tx, since);
+			obs_add_parts(&x, INET_BYTES, rx, tx);
+			rx = tx = 0;
+		}
+	}
+	obs_add_parts(&x, INET_PPS, in, out);
+	if (rx | tx) {
+		obs_add_parts(&x, INET_BPS, rx, tx);
+		obs_add_parts(&x, INET_BYTES, rx, tx);
+	}
+	if (d->resent)
+		obs_add_parts(&x, INET_RETRANS, 0, d->resent);
+	obs_end(&x);
+	return 0;
+}
+
+/* There is no memory for the connection's object, or for what has its differences settled: how much it has exchanged
+ * since it was looked at is not known, but no more than it has counted in all (T6). */
+TS_INLINE void inet_refuse(u32 sample, const struct inet_seen *all)
+{
+	struct obs x;
+
+	if (sample >= INET_SAMPLES || !obs_begin_total(&x, sample, 1))
+		return;
+	obs_refuse(&x, INET_PPS, (u64)(u32)all->segments + (all->segments >> 32));
+	obs_refuse(&x, INET_BPS, (u64)(u32)all->bytes + (all->bytes >> 32));
+	obs_refuse(&x, INET_BYTES, (u64)(u32)all->bytes + (all->bytes >> 32));
+	obs_refuse(&x, INET_RETRANS, all->resent);
+	obs_end(&x);
 }
 
 #endif /* TOPSTAT_INET_LOGIC_H */

@@ -55,7 +55,8 @@ static void packet(struct test_socket *s, u32 part)
 		return;
 	}
 	if (!inet_object_is_own(o))
-		TEST_WANT(inet_object_init(o, (u64)s, s->retrans), "nobody else makes the object");
+		TEST_WANT(inet_object_init(o, (u64)s, &(struct inet_seen){ .resent = s->retrans }),
+			  "nobody else makes the object");
 	if (!o->dead && !o->object.id) {
 		s->packets = s->bytes = s->resent = 0;
 		inet_object_begin(o, s->sample, ++next_cookie);
@@ -82,6 +83,70 @@ static void close_socket(struct test_socket *s)
 			inet_object_end(o); /* told twice */
 	}
 	s->closed = 1;
+}
+
+/*
+ * Where TCP's counters are read: whoever looks, and however looks interleave, what is pushed is what was counted, once. Each
+ * of those who look goes on by one step at a time: it reads what was pushed, then the counters, then takes the difference.
+ */
+#define LOOKERS 3
+
+struct test_looker {
+	u32 step;
+	struct inet_seen was, now;
+};
+
+static void test_looks(void)
+{
+	static struct inet_object o;
+	struct test_looker lookers[LOOKERS] = {};
+	u64 counted[5] = {}, taken[5] = {};
+	struct inet_seen now;
+	u32 i, k, first = test_random(1U << 31) * 2 + test_random(2); /* so that counters wrap, too */
+
+	memset(&o, 0, sizeof(o));
+	o.seen = now = (struct inet_seen){ (u64)first << 32 | first, (u64)first << 32 | first, first };
+	for (i = 0; i < 200; i++) {
+		struct test_looker *l = &lookers[test_random(LOOKERS)];
+		struct inet_difference d = {};
+		u32 more[5];
+
+		for (k = 0; k < 5; k++)
+			counted[k] += more[k] = test_once_in(2) ? 0 : test_random(1 << test_random(20));
+		now.segments = (u64)((u32)(now.segments >> 32) + more[1]) << 32 | (u32)((u32)now.segments + more[0]);
+		now.bytes = (u64)((u32)(now.bytes >> 32) + more[3]) << 32 | (u32)((u32)now.bytes + more[2]);
+		now.resent = (u32)(now.resent + more[4]);
+		if (l->step == 0) {
+			l->was = o.seen;
+		} else if (l->step == 1) {
+			l->now = now;
+		} else {
+			inet_take_all(&o.seen, &l->was, &l->now, &d);
+			for (k = 0; k < 2; k++) {
+				taken[k] += d.segments[k];
+				taken[2 + k] += d.bytes[k];
+			}
+			taken[4] += d.resent;
+		}
+		l->step = (l->step + 1) % 3;
+		for (k = 0; k < 5; k++)
+			TEST_WANT(taken[k] <= counted[k], "counter %u: more was pushed than counted", k);
+	}
+	/* The last look, when the connection is closed, finds the rest. */
+	{
+		struct inet_difference d = {};
+		struct inet_seen was = o.seen;
+
+		TEST_WANT(inet_take_all(&o.seen, &was, &now, &d), "nobody else looks");
+		for (k = 0; k < 2; k++) {
+			taken[k] += d.segments[k];
+			taken[2 + k] += d.bytes[k];
+		}
+		taken[4] += d.resent;
+	}
+	for (k = 0; k < 5; k++)
+		TEST_WANT(taken[k] == counted[k], "counter %u: %llu were pushed of %llu", k, (unsigned long long)taken[k],
+			  (unsigned long long)counted[k]);
 }
 
 /* A listener's storage is copied into that of the socket that is accepted. */
@@ -148,6 +213,7 @@ TEST(inet)
 {
 	u32 i, sample, table, steps = 40 + test_random(300), delay = test_once_in(2) ? 0 : 1 + test_random(300);
 
+	test_looks();
 	memset(sockets, 0, sizeof(sockets));
 	memset(&objects, 0, sizeof(objects));
 	memset(packets, 0, sizeof(packets));

@@ -19,12 +19,17 @@ const _: () = assert!(abi::INET_TABLES == abi::TS_BANK_TABLES, "a bank for each 
 
 /// The family of the socket samples.
 pub fn family() -> Family {
-    let fields = [(offset_of!(abi::inet_constants, v1_controller), Constant::V1Controller)];
+    let fields = [
+        (offset_of!(abi::inet_constants, v1_controller), Constant::V1Controller),
+        (offset_of!(abi::inet_constants, build), Constant::Build),
+        (offset_of!(abi::inet_constants, jiffy_ns), Constant::JiffyNs),
+    ];
     let constants = Constants::new(size_of::<abi::inet_constants>(), fields);
     let ranked = Ranked {
         opaque: true,
         parts: ["rx", "tx"].map(str::to_owned).to_vec(),
         ..Ranked::new::<abi::inet_section, abi::inet_row>(fallbacks::builds(), constants)
     };
-    Family::ranked("inet", abi::INET_ABI, (5, 10), tables::samples(), ranked)
+    let family = Family::ranked("inet", abi::INET_ABI, (5, 10), tables::samples(), ranked);
+    Family { ready: fallbacks::ready, check: fallbacks::check, ..family }
 }

@@ -7,6 +7,8 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
+u64 word SEC(".data.probe");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -18,6 +20,17 @@ SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(probe_traced, struct sock *sk)
 {
 	bpf_sk_storage_get(&stored, sk, NULL, 0);
+	return 0;
+}
+
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(probe_counters, struct sock *sk)
+{
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+
+	if (tp)
+		word = tp->segs_in + bpf_get_socket_cookie(sk);
+	bpf_sk_storage_get(&stored, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	return 0;
 }
 

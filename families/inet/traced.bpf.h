@@ -74,41 +74,15 @@ int BPF_PROG(inet_retransmit, struct sock *sk)
 	return 0;
 }
 
-/* Once the hooks are attached: sockets that were there already, and whose they are. A
- * socket of several processes is the first one's. */
-SEC("iter/task_file")
-int inet_adopt(struct bpf_iter__task_file *ctx)
+static __always_inline void inet_adopted(struct inet_object *o, struct sock *sk, struct task_struct *task)
 {
-	struct task_struct *task = ctx->task;
-	struct file *file = ctx->file;
-	struct inet_object *o;
-	struct socket *socket;
-	struct sock *sk;
-	u16 family, protocol;
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 
-	if (!task || !file)
-		return 0;
-	socket = bpf_sock_from_file(file);
-	if (!socket)
-		return 0;
-	sk = socket->sk;
-	if (!sk)
-		return 0;
-	family = sk->__sk_common.skc_family;
-	protocol = sk->sk_protocol;
-	if ((family != AF_INET && family != AF_INET6) || (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP))
-		return 0;
-	o = host_make(objects, sk, sk);
-	if (!o)
-		return 0;
-	if (!o->owner.pid) {
-		struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
-
-		if (tp && !o->object.self)
-			o->resent = tp->total_retrans;
-		inet_owner(o, task);
-	}
-	return 0;
+	if (tp && !o->object.self)
+		o->resent = tp->total_retrans;
+	inet_owner(o, task);
 }
+
+#include "adopt.bpf.h"
 
 #endif /* TOPSTAT_INET_TRACED_H */

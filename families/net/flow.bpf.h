@@ -5,6 +5,7 @@
 
 #include "logic.h"
 #include "observe/process.bpf.h"
+#include "observe/tcp.bpf.h"
 
 /* Connections that have been active since a reader last found them silent: readers go through these alone. */
 HOST_STORAGE(active, sk, u32);
@@ -32,49 +33,18 @@ static __always_inline u32 net_cell_of(u32 jiffies)
 	return then - then % net_cell_jiffies();
 }
 
-static __always_inline u32 net_data_time(struct tcp_sock *tp)
-{
-	return ((struct inet_connection_sock *)tp)->icsk_ack.lrcvtime;
-}
-
-/* Whether somebody may be changing what the socket has. */
-static __always_inline int net_is_locked(struct sock *sk)
-{
-	if (!bpf_core_field_exists(sk->sk_lock.slock.rlock.raw_lock.val))
-		return 1;
-	return BPF_CORE_READ(sk, sk_lock.slock.rlock.raw_lock.val.counter) || BPF_CORE_READ(sk, sk_lock.owned);
-}
-
-/*
- * TCP counts a FIN as a byte, and says a moment later, under the same lock, that there was one. So who reads without the
- * lock reads the count first, then whether the lock is held, and then what was said: if the lock is held and nothing was
- * said, the last byte may be a FIN, and is left to the next look.
- */
-static __always_inline u64 net_received(struct sock *sk, struct tcp_sock *tp, u32 how)
-{
-	u64 bytes = ts_read(tp->bytes_received);
-	u32 locked = how == NET_BY_READER && net_is_locked(sk);
-
-	ts_rmb();
-	return bytes - (bytes && (locked || ts_read(sk->__sk_common.skc_flags) >> SOCK_DONE & 1));
-}
-
 /* The counters as they are; returns the jiffies when it was active last, for a segment that has just come before that. */
 static __always_inline u32 net_find(struct net_counters *now, struct sock *sk, struct tcp_sock *tp, struct net_flow *f,
 				    u32 how)
 {
-	u32 last = tp->rcv_tstamp, data = net_data_time(tp), sent = tp->lsndtime;
-
-	now->rx = net_received(sk, tp, how);
+	now->rx = tcp_received(sk, tp, how != NET_BY_READER);
 	/* The segment that has just come is of now, and what is found is of the past. */
 	now->in = tp->segs_in - (how == NET_BY_SEGMENT);
 	now->out = tp->segs_out;
 	now->tx = tp->bytes_sent;
 	now->resent = tp->total_retrans;
 	now->opened = f->begun;
-	if ((s32)(data - last) > 0)
-		last = data;
-	return (s32)(sent - last) > 0 ? sent : last;
+	return tcp_last_active(tp);
 }
 
 /* Where the connection leads, and which port is served. Once, when it has its addresses. */

@@ -11,7 +11,7 @@ use topstat_model::{ColumnKind, Unit};
 
 use crate::family::{
     Build, Builds, Constant, Constants, Entries, Family, FieldAt, FilterBy, MapSize, Objects, Ranked, Refill,
-    RowColumn, columns,
+    RowColumn, Settle, columns,
 };
 use crate::hooks::Hook;
 use crate::{Error, SampleInfo, TableInfo, bpf};
@@ -21,10 +21,7 @@ pub fn family() -> Family {
     let build = Build {
         adopt,
         adopt_before: Some("net_destroy"),
-        settle: Some(|object, maps| match maps.get("active") {
-            Some(active) => Refill::over_map(object, active, "net_settle").map(|mut refill| refill.iterators.remove(0)),
-            None => unreachable!("it is among the build's maps"),
-        }),
+        settle: Some(Settle { object: object!("net/settle.bpf.o"), program: "net_settle", over: "active" }),
         sizes: vec![MapSize::of::<abi::net_cpu>("batches", Entries::Cpus)],
         maps: vec!["buckets", "flows", "active", "batches", ".data.unsure", ".data.cell", ".data.late"],
         ..Build::new(

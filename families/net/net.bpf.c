@@ -142,7 +142,7 @@ int BPF_PROG(net_segment, struct sock *sk)
 	if (!tp)
 		return 0;
 	cell_start = net_cell(host_jiffies());
-	if ((s32)(tp->rcv_tstamp - cell_start) >= 0 || (s32)(net_data_time(tp) - cell_start) >= 0)
+	if ((s32)(tp->rcv_tstamp - cell_start) >= 0 || (s32)(tcp_data_time(tp) - cell_start) >= 0)
 		return 0;
 	f = net_flow_of(sk, tp, 0, net_likely_side(sk));
 	/* Its user is about to read, most likely, and then it is known whose it is. */

@@ -34,6 +34,8 @@ pub fn builds() -> Builds {
             _ => Refill::over_tasks(object, "top_refill_tasks"),
         },
         settle: None,
+        number: 0,
+        ways: Vec::new(),
         maps: vec!["runners", "groups", "waited"],
         sizes: vec![runners()],
         less: || None,
@@ -55,6 +57,7 @@ pub fn builds() -> Builds {
             MapSize::of::<u32>("group_index", Entries::Groups),
             MapSize::of::<u32>("group_free", Entries::Groups),
         ],
+        ways: Vec::new(),
         ..full
     };
     let needed = Feature {

@@ -22,8 +22,8 @@ pub fn verify() -> Vec<(String, Result<Vec<Verified>, Error>)> {
 
 fn try_load(family: &Arc<Family>) -> Result<(), Error> {
     match &family.kind {
-        Kind::Ranked(ranked) => {
-            let of = RankedFamily { family: Arc::clone(family), ranked: Arc::clone(ranked) };
+        Kind::Ranked(_) => {
+            let of = RankedFamily::of(family).expect("it is one");
             Arc::new(ranking::load(&of, &family.tables(), &Options::default())?).read(false).map(drop)
         }
         Kind::Account(account) => (account.load)(&AccountOptions::default(), &[]).map(drop),

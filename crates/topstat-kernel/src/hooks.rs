@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where programs are attached, and how one that is attached gives way to another.
 
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Object, OpenObject};
 
@@ -29,23 +29,66 @@ pub struct Hook {
     /// Whether an amount is lost with an event that the kernel keeps from the program (see `skipped.rs`): the program
     /// pushes what the event tells, and no later one tells it again.
     pub losing: bool,
+    /// The samples that it is for alone: it is attached while a table of theirs is on. Empty: it is attached always.
+    pub only_for: &'static [&'static str],
+    /// It is for kernels that take this program of `probe.bpf.c`.
+    with: Option<&'static str>,
+    /// It is for kernels that don't.
+    without: Option<&'static str>,
 }
 
 impl Hook {
+    fn new(program: &str, at: At, name: String) -> Self {
+        Self { program: program.to_owned(), at, name, losing: false, only_for: &[], with: None, without: None }
+    }
+
     /// A program of the root cgroup, at this place of it: `ingress`.
     pub fn cgroup(program: &str, place: &str) -> Self {
-        Self { program: program.to_owned(), at: At::Cgroup, name: format!("cgroup {place}"), losing: false }
+        Self::new(program, At::Cgroup, format!("cgroup {place}"))
     }
 
     /// A program of a tracepoint, behind a gate.
     pub fn tracepoint(program: &str, event: &str) -> Self {
-        Self { program: program.to_owned(), at: At::Gate, name: format!("tracepoint {event}"), losing: false }
+        Self::new(program, At::Gate, format!("tracepoint {event}"))
     }
 
     /// The same where an amount is lost with an event: see [`Hook::losing`].
     #[must_use]
     pub fn losing(self) -> Self {
         Self { losing: true, ..self }
+    }
+
+    /// A program of the beginning of a function of the kernel's, behind a gate.
+    pub fn function(program: &str, function: &str) -> Self {
+        Self::new(program, At::Gate, format!("function {function}"))
+    }
+
+    /// It is attached only while a table of these samples is on.
+    #[must_use]
+    pub fn only_for(self, samples: &'static [&'static str]) -> Self {
+        Self { only_for: samples, ..self }
+    }
+
+    /// It is for kernels that take a program of `probe.bpf.c`.
+    #[must_use]
+    pub fn with(self, probe: &'static str) -> Self {
+        Self { with: Some(probe), ..self }
+    }
+
+    /// It is for kernels that don't.
+    #[must_use]
+    pub fn without(self, probe: &'static str) -> Self {
+        Self { without: Some(probe), ..self }
+    }
+
+    /// Whether it is for a kernel that takes these programs of `probe.bpf.c`.
+    pub fn is_for(&self, has: impl Fn(&str) -> bool) -> bool {
+        self.with.is_none_or(&has) && !self.without.is_some_and(&has)
+    }
+
+    /// Whether it is to be attached, where these samples have a table that is on.
+    pub fn is_needed(&self, is_on: impl Fn(&str) -> bool) -> bool {
+        self.only_for.is_empty() || self.only_for.iter().any(|sample| is_on(sample))
     }
 
     /// The name of its gate's array.
@@ -69,10 +112,20 @@ fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
 /// too many when it is called again before its work has run (Linux 5.5 to 6.18 at least).
 pub fn without_gates(object: &mut OpenObject, hooks: &[Hook]) -> Result<(), Error> {
     for hook in hooks.iter().filter(|hook| hook.at == At::Gate) {
-        bpf::leave_out(object, &hook.enter())?;
-        bpf::leave_out_map(object, &hook.gate())?;
+        leave_out_gate(object, hook)?;
     }
     Ok(())
+}
+
+fn leave_out_gate(object: &mut OpenObject, hook: &Hook) -> Result<(), Error> {
+    bpf::leave_out(object, &hook.enter())?;
+    bpf::leave_out_map(object, &hook.gate())
+}
+
+/// Has an object be loaded without a hook that is not for this kernel.
+pub fn leave_out(object: &mut OpenObject, hook: &Hook) -> Result<(), Error> {
+    bpf::leave_out(object, &hook.program)?;
+    if hook.at == At::Gate { leave_out_gate(object, hook) } else { Ok(()) }
 }
 
 /// Attaches a program, behind its gate if there are gates. Dropping the link detaches it, unless the link is pinned.
@@ -118,6 +171,30 @@ pub fn exclusive(object: &Object, hook: &Hook, cgroup: BorrowedFd<'_>) -> Option
         crate::cgroup::root_path().display()
     ))
 }
+
+/// Attaches a program that is loaded already, and is not behind a gate, to its place in the cgroup.
+pub fn attach_loaded(program: BorrowedFd<'_>, hook: &Hook, cgroup: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
+    let failed =
+        |why: &dyn std::fmt::Display| kernel(format!("attach {} ({})", hook.program, hook.name), &why.to_string());
+    let (_, at) = PLACES.iter().find(|(place, _)| *place == hook.name).ok_or_else(|| failed(&"no such place"))?;
+    // SAFETY: two descriptors, and no options.
+    let link = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), cgroup.as_raw_fd(), *at, std::ptr::null()) };
+    if link < 0 {
+        return Err(failed(&std::io::Error::from_raw_os_error(-link)));
+    }
+    // SAFETY: just made, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
+}
+
+/// Whether this thread has the privilege to attach programs to a cgroup's packets.
+pub fn may_attach() -> bool {
+    let sets = rustix::thread::capabilities(None);
+    sets.is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::NET_ADMIN))
+}
+
+/// Places in a cgroup where programs come and go, and what the kernel calls them.
+const PLACES: [(&str, libbpf_sys::bpf_attach_type); 2] =
+    [("cgroup ingress", libbpf_sys::BPF_CGROUP_INET_INGRESS), ("cgroup egress", libbpf_sys::BPF_CGROUP_INET_EGRESS)];
 
 /// Has a gate go on into the program of this object, from the next event on.
 pub fn enter(object: &Object, hook: &Hook, gate: &MapHandle) -> Result<(), Error> {

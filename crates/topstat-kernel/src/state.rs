@@ -36,6 +36,11 @@ impl TableSettings {
     pub fn order_ms(&self) -> u32 {
         self.delay_ms.max(self.raised_ms)
     }
+
+    /// Whether pushes count.
+    pub fn counts(&self) -> bool {
+        self.enabled && self.sample_enabled && self.root_enabled
+    }
 }
 
 impl Default for TableSettings {
@@ -97,8 +102,11 @@ pub trait State: Send + Sync {
     /// How many objects of a sample there are now; 0 for one that is not the family's.
     fn objects(&self, sample: &SampleInfo) -> u64;
 
-    /// The programs that are attached.
+    /// The programs that are attached, or are as soon as a table needs them.
     fn programs(&self) -> Vec<Program>;
+
+    /// How what a sample shows is counted, where there is a choice: `counters`.
+    fn way(&self, sample: &SampleInfo) -> Option<&'static str>;
 }
 
 /// The settings of a family while nobody else changes them.
@@ -166,6 +174,15 @@ pub trait Source: Send {
     /// # Errors
     /// When the table is not among those loaded, or the kernel refuses to run the snapshot.
     fn snapshot(&mut self, table: &TableInfo) -> Result<Snapshot, Error>;
+
+    /// Takes snapshots of several tables, one after the other: what was used and not pushed yet is looked for once, and not
+    /// for each of them.
+    ///
+    /// # Errors
+    /// As [`Source::snapshot`].
+    fn snapshots(&mut self, tables: &[Arc<TableInfo>]) -> Result<Vec<Snapshot>, Error> {
+        tables.iter().map(|table| self.snapshot(table)).collect()
+    }
 
     /// Takes a snapshot of what the tables hold, at a cost that does not depend on how many
     /// objects there are. [`Snapshot::proven`] says how many of its rows are certain.

@@ -43,6 +43,11 @@ pub fn programs() -> &'static [String] {
     })
 }
 
+/// Whether TCP's own counters are read, and not its packets counted.
+pub fn reads_counters() -> bool {
+    programs().iter().any(|name| name == "inet_probe")
+}
+
 /// How many programs are attached, or gone on into from a gate: as many as there are links.
 pub fn hooks() -> usize {
     programs().iter().filter(|name| !name.ends_with("_enter")).count()

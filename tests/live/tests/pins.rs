@@ -226,17 +226,18 @@ fn gated() -> Vec<&'static str> {
     nest::programs().iter().filter_map(|name| name.strip_suffix("_enter")).collect()
 }
 
-/// The other programs.
-fn ungated() -> Vec<&'static str> {
+/// The other programs, without those of samples that are off: they are not attached.
+fn ungated(family: &Path) -> Vec<&'static str> {
     let gated = gated();
     let names = nest::programs().iter().map(String::as_str);
-    names.filter(|name| !gated.contains(&name.trim_end_matches("_enter"))).collect()
+    let is_attached = |name: &&str| family.join("links").join(name).exists();
+    names.filter(|name| !gated.contains(&name.trim_end_matches("_enter"))).filter(is_attached).collect()
 }
 
 impl Build {
     fn of(family: &Path) -> Self {
         let open = |name: &str| Program::fd_from_pinned_path(family.join("programs").join(name)).expect("a program");
-        Self(ungated().into_iter().chain(gated()).map(open).collect())
+        Self(ungated(family).into_iter().chain(gated()).map(open).collect())
     }
 
     /// Attaches them in place of whatever is, in the way that topstat does.
@@ -262,7 +263,7 @@ fn take_turns(nest: &Nest, time: Duration) -> u32 {
     let two = Build::of(&family);
     let link = |name: &str| Link::open(family.join("links").join(name)).expect("a link");
     let gate = |name: &str| MapHandle::from_pinned_path(family.join("maps").join(format!("{name}_gate"))).unwrap();
-    let links: Vec<_> = ungated().into_iter().map(link).collect();
+    let links: Vec<_> = ungated(&family).into_iter().map(link).collect();
     let gates: Vec<_> = gated().into_iter().map(gate).collect();
     let (begun, mut turns) = (Instant::now(), 0);
     while begun.elapsed() < time {

@@ -49,7 +49,10 @@ const LIMIT: Duration = Duration::from_secs(3600);
 pub fn in_guest(tools: &Tools, kernel: &Kernel, machine: &Machine, argv: &[OsString]) -> Result<Vec<String>> {
     let program = std::env::current_exe().context("cannot tell where this program is")?;
     let words = argv.iter().map(|word| word.to_string_lossy().into_owned());
-    let argv = std::iter::once(program.to_string_lossy().into_owned()).chain(words).collect();
+    // Which way TCP is counted is for the guest to know.
+    let way =
+        std::env::var("TOPSTAT_TCP").map_or_else(|_| vec![], |way| vec!["env".into(), format!("TOPSTAT_TCP={way}")]);
+    let argv = way.into_iter().chain([program.to_string_lossy().into_owned()]).chain(words).collect();
     let plan = Plan {
         tools,
         kernel,

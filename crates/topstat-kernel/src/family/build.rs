@@ -6,7 +6,7 @@
 use std::mem::size_of;
 use std::sync::OnceLock;
 
-use libbpf_rs::{Link, Object, OpenObject};
+use libbpf_rs::{Object, OpenObject, ProgramAttachType};
 
 use super::Refill;
 use crate::bpf::atomics;
@@ -17,16 +17,13 @@ use crate::{Error, Options, bpf};
 /// Something that came after the oldest kernel that a family is for, and what is the case without it.
 #[derive(Clone, Debug)]
 pub struct Feature {
-    /// How it is found out whether it is there.
+    /// How it is found out whether the kernel has it.
     pub probe: Probe,
     /// What it is.
     pub name: &'static str,
     /// How things are without it.
     pub without: &'static str,
 }
-
-/// Attaches an iterator, which settles each time that it is read out.
-pub type Settle = fn(&Object, &Maps) -> Result<Link, Error>;
 
 /// How it is found out whether a feature is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +32,17 @@ pub enum Probe {
     Program(&'static str),
     /// It is atomics that return a value, which more than one family needs.
     Atomics,
+}
+
+/// What pushes, before a snapshot, what objects have used and was not pushed yet, and orders them, whatever the delay.
+#[derive(Clone, Copy, Debug)]
+pub struct Settle {
+    /// The compiled programs.
+    pub object: &'static [u8],
+    /// The one of them that goes over a map.
+    pub program: &'static str,
+    /// The map, one of [`Build::maps`].
+    pub over: &'static str,
 }
 
 /// One way to compile a family's programs.
@@ -51,9 +59,13 @@ pub struct Build {
     pub adopt_before: Option<&'static str>,
     /// Attaches what orders all objects of a sample again, by its number.
     pub refill: fn(&Object, &Maps, sample: u32) -> Result<Refill, Error>,
-    /// Attaches what pushes, before a snapshot, what objects have used and was not pushed yet, where the programs leave
-    /// such a rest. It orders all that was pushed, whatever the delay.
+    /// Where the programs leave something that is to be settled. They order an object whenever they push to it.
     pub settle: Option<Settle>,
+    /// What the programs' constants say that this build is ([`Constant::Build`](super::Constant::Build)), where what it
+    /// keeps in objects is not what the others do.
+    pub number: u32,
+    /// How it counts what samples show, by the sample's name, where builds differ in that.
+    pub ways: Vec<(&'static str, &'static str)>,
     /// Maps of its state besides those that all families have, by what their names end with.
     pub maps: Vec<&'static str>,
     /// Maps whose size is known when they are made.
@@ -85,42 +97,112 @@ pub enum Entries {
 pub struct Builds {
     full: Build,
     plain: Option<Plain>,
+    better: Option<Better>,
+    /// The compiled `probe.bpf.c`.
+    probe: Option<&'static [u8]>,
+    /// Those of its programs that the kernel does not take; asked once.
+    missing: OnceLock<Vec<String>>,
 }
 
 /// The build for kernels that lack something.
 struct Plain {
     build: Build,
     needed: Vec<Feature>,
-    probe: &'static [u8],
     since: &'static str,
-    lacking: OnceLock<Vec<Feature>>,
+}
+
+/// A build that is preferred to the full one, where the kernel has what it needs.
+struct Better {
+    build: Build,
+    needed: Vec<Feature>,
+    wanted: fn() -> bool,
+}
+
+/// One of a family's builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The usual one.
+    Full,
+    /// See [`Builds::or_plain`].
+    Plain,
+    /// See [`Builds::or_better`].
+    Better,
 }
 
 impl Builds {
     /// The only one: there is no kernel that has BTF and lacks anything that it needs.
     pub fn one(build: Build) -> Self {
-        Self { full: build, plain: None }
+        Self { full: build, plain: None, better: None, probe: None, missing: OnceLock::new() }
     }
 
     /// One for kernels that have these features, and a plain one for those that lack any of them. They came with Linux
     /// `since`, as people are told; `probe` is the compiled `probe.bpf.c`.
     #[must_use]
     pub fn or_plain(self, plain: Build, needed: Vec<Feature>, since: &'static str, probe: &'static [u8]) -> Self {
-        Self { plain: Some(Plain { build: plain, needed, probe, since, lacking: OnceLock::new() }), ..self }
+        Self { plain: Some(Plain { build: plain, needed, since }), probe: Some(probe), ..self }
     }
 
-    /// Which of the features this kernel lacks, or does not let this user have; asked once.
-    pub fn lacking(&self) -> &[Feature] {
-        let Some(plain) = &self.plain else { return &[] };
-        plain.lacking.get_or_init(|| lacking(&plain.needed, plain.probe))
+    /// One that is taken instead of the full one where it is `wanted` and the kernel has these features, too, which the same
+    /// `probe.bpf.c` tries.
+    #[must_use]
+    pub fn or_better(self, better: Build, needed: Vec<Feature>, wanted: fn() -> bool) -> Self {
+        Self { better: Some(Better { build: better, needed, wanted }), ..self }
+    }
+
+    /// The programs of `probe.bpf.c` that this kernel does not take, or does not let this user have.
+    fn missing(&self) -> &[String] {
+        self.missing.get_or_init(|| self.probe.map(missing).unwrap_or_default())
+    }
+
+    fn are_missing(&self, needed: &[Feature]) -> Vec<Feature> {
+        let lacks = |feature: &&Feature| match feature.probe {
+            Probe::Program(program) => self.missing().iter().any(|name| name == program),
+            Probe::Atomics => is_plain() || !atomics::there(),
+        };
+        needed.iter().filter(lacks).cloned().collect()
+    }
+
+    /// Which of the features this kernel lacks that the full build needs, or does not let this user have.
+    pub fn lacking(&self) -> Vec<Feature> {
+        self.plain.as_ref().map(|plain| self.are_missing(&plain.needed)).unwrap_or_default()
+    }
+
+    /// The same of those that the better build needs beyond these.
+    pub fn lacking_for_better(&self) -> Vec<Feature> {
+        self.better.as_ref().map(|better| self.are_missing(&better.needed)).unwrap_or_default()
     }
 
     /// The one for this kernel.
-    pub fn chosen(&self) -> &Build {
-        match &self.plain {
-            Some(plain) if !self.lacking().is_empty() => &plain.build,
-            _ => &self.full,
+    pub fn chosen(&self) -> Which {
+        match &self.better {
+            _ if !self.lacking().is_empty() => Which::Plain,
+            Some(better) if (better.wanted)() && self.lacking_for_better().is_empty() => Which::Better,
+            _ => Which::Full,
         }
+    }
+
+    /// The one whose programs have made what is pinned, by what their constants say.
+    pub fn numbered(&self, number: u32) -> Which {
+        match &self.better {
+            Some(better) if better.build.number == number => Which::Better,
+            _ if self.lacking().is_empty() => Which::Full,
+            _ => Which::Plain,
+        }
+    }
+
+    /// One of them.
+    pub fn build(&self, which: Which) -> &Build {
+        match which {
+            Which::Plain => self.plain.as_ref().map_or(&self.full, |plain| &plain.build),
+            Which::Better => self.better.as_ref().map_or(&self.full, |better| &better.build),
+            Which::Full => &self.full,
+        }
+    }
+
+    /// Those of a build's hooks that this kernel has a use for.
+    pub fn hooks_of(&self, which: Which) -> Vec<Hook> {
+        let has = |probe: &str| !self.missing().iter().any(|name| name == probe);
+        self.build(which).hooks.iter().filter(|hook| hook.is_for(has)).cloned().collect()
     }
 
     /// What to do about what is lacking.
@@ -134,7 +216,11 @@ impl Builds {
     pub fn hooks(&self) -> Vec<Hook> {
         let mut all = self.full.hooks.clone();
         let plain = self.plain.iter().flat_map(|plain| &plain.build.hooks);
-        all.extend(plain.filter(|hook| !self.full.hooks.iter().any(|other| other.program == hook.program)).cloned());
+        for hook in plain.chain(self.better.iter().flat_map(|better| &better.build.hooks)) {
+            if !all.iter().any(|other| other.program == hook.program) {
+                all.push(hook.clone());
+            }
+        }
         all
     }
 }
@@ -155,6 +241,8 @@ impl Build {
             adopt_before: None,
             refill,
             settle: None,
+            number: 0,
+            ways: Vec::new(),
             maps: Vec::new(),
             sizes: Vec::new(),
             less: || None,
@@ -184,23 +272,36 @@ impl MapSize {
 /// Set to anything, everything is taken to be lacking: to try and to test the plain builds on any kernel.
 const PLAIN: &str = "TOPSTAT_PLAIN";
 
-fn lacking(needed: &[Feature], probe: &[u8]) -> Vec<Feature> {
-    let all = std::env::var_os(PLAIN).is_some_and(|v| !v.is_empty());
-    // Mostly there are all; each object that is loaded reads all of the kernel's types.
-    let programs = !all && loads(probe, |_| true);
-    let has = |feature: &Feature| match feature.probe {
-        Probe::Program(program) => programs || loads(probe, |name| name == program),
-        Probe::Atomics => atomics::there(),
-    };
-    needed.iter().filter(|feature| all || !has(feature)).cloned().collect()
+fn is_plain() -> bool {
+    std::env::var_os(PLAIN).is_some_and(|v| !v.is_empty())
 }
 
-/// Whether the kernel takes these programs.
-fn loads(probe: &[u8], wanted: impl Fn(&str) -> bool) -> bool {
-    let Ok(mut object) = bpf::open("probe", probe) else { return false };
+fn missing(probe: &[u8]) -> Vec<String> {
+    let Ok(object) = bpf::open("probe", probe) else { return Vec::new() };
+    let names: Vec<_> = object.progs().map(|program| program.name().to_string_lossy().into_owned()).collect();
+    if is_plain() {
+        return names;
+    }
+    // Mostly there are all; each object that is loaded reads all of the kernel's types.
+    if let Some(refused) = refused(probe, |_| true) {
+        return refused;
+    }
+    let one = |name: &String| refused(probe, |program| program == name).is_none_or(|refused| !refused.is_empty());
+    names.into_iter().filter(one).collect()
+}
+
+/// Those of these programs that can't be attached, where all of them load. A kernel may load programs at functions that it
+/// can't attach any to.
+fn refused(probe: &[u8], wanted: impl Fn(&str) -> bool) -> Option<Vec<String>> {
+    let mut object = bpf::open("probe", probe).ok()?;
     for mut program in object.progs_mut() {
         let wanted = wanted(&program.name().to_string_lossy());
         program.set_autoload(wanted);
     }
-    bpf::load("probe", object).is_ok()
+    let object = bpf::load("probe", object).ok()?;
+    let at_function = |attach| matches!(attach, ProgramAttachType::TraceFentry | ProgramAttachType::TraceFexit);
+    let tried = object.progs_mut().filter(|program| {
+        wanted(&program.name().to_string_lossy()) && at_function(program.attach_type()) && program.attach().is_err()
+    });
+    Some(tried.map(|program| program.name().to_string_lossy().into_owned()).collect())
 }

@@ -20,6 +20,8 @@ pub enum Constant {
     V1Controller,
     /// `u32`: control groups that can be told apart where the kernel has no storage for them.
     Groups,
+    /// `u32`: [`Build::number`](super::Build::number).
+    Build,
     /// `u64`: how long a jiffy is.
     JiffyNs,
     /// `u32`: a number of the family's own.
@@ -32,8 +34,8 @@ impl Constants {
         Self { size, fields: fields.into_iter().collect() }
     }
 
-    /// Its bytes, for tables of this shape.
-    pub fn bytes(&self, shape: &ts_shape, options: &Options) -> Result<Vec<u8>, Error> {
+    /// Its bytes, for tables of this shape and programs of this build.
+    pub fn bytes(&self, shape: &ts_shape, options: &Options, build: u32) -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; self.size];
         let mut put = |at: usize, value: &[u8]| {
             let field = bytes.get_mut(at..at + value.len());
@@ -44,6 +46,7 @@ impl Constants {
             let number = match constant {
                 Constant::ByThread => options.threads.into(),
                 Constant::V1Controller => process::v1_controller(),
+                Constant::Build => build,
                 Constant::Groups if (1..=MAX_GROUPS).contains(&options.groups) => options.groups,
                 Constant::Groups => {
                     return Err(Error::Option(format!("groups must be 1 to {MAX_GROUPS}, not {}", options.groups)));

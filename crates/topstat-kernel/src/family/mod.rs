@@ -18,7 +18,7 @@ use libbpf_rs::{Link, MapHandle, Object};
 use topstat_engine::ts_tick;
 use topstat_model::interval::{Each, Interval};
 
-pub use build::{Build, Builds, Entries, Feature, MapSize, Probe};
+pub use build::{Build, Builds, Entries, Feature, MapSize, Probe, Settle, Which};
 pub use constants::{Constant, Constants};
 pub use row::{FieldAt, Filter, FilterBy, RowColumn, describe};
 pub use sample::{SampleInfo, TableInfo, Variant, names_of};
@@ -85,7 +85,7 @@ impl Family {
     /// What is left out since this process lacks a privilege, and which; `None` where nothing is.
     pub fn less(&self) -> Option<String> {
         match &self.kind {
-            Kind::Ranked(ranked) => (ranked.builds.chosen().less)(),
+            Kind::Ranked(ranked) => (ranked.builds.build(ranked.builds.chosen()).less)(),
             Kind::Account(_) | Kind::Counters(_) => None,
         }
     }

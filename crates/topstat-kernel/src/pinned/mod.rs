@@ -156,5 +156,18 @@ pub fn kept(state: &dyn State, options: &Options) -> Vec<String> {
         let (are, wanted) = if state.threads() { ("threads", "processes") } else { ("processes", "threads") };
         notes.push(format!("the pinned tables rank {are}, not {wanted}; {ANEW}"));
     }
+    let family = crate::catalogue::families().iter().find_map(|family| {
+        let is_it =
+            family.samples.first().zip(state.samples().first()).is_some_and(|(one, other)| one.name == other.name);
+        is_it.then(|| RankedFamily::of(family)).flatten()
+    });
+    for sample in state.samples() {
+        let (is, wanted) = (state.way(sample), family.as_ref().and_then(|family| family.way(sample)));
+        if let (Some(is), Some(wanted)) = (is, wanted)
+            && is != wanted
+        {
+            notes.push(format!("the pinned tables of {} count {is}, not {wanted}; {ANEW}", sample.name));
+        }
+    }
     notes
 }

@@ -17,7 +17,7 @@ pub fn check(of: &RankedFamily) -> Vec<Check> {
     if matches!((of.family.ready)(), Err(Error::Unsupported { .. })) {
         return Vec::new();
     }
-    let in_cgroups = of.build().hooks.iter().any(|hook| hook.at == At::Cgroup);
+    let in_cgroups = of.hooks().iter().any(|hook| hook.at == At::Cgroup);
     in_cgroups.then(cgroups).into_iter().chain([programs(of)]).collect()
 }
 
@@ -37,11 +37,12 @@ fn programs(of: &RankedFamily) -> Check {
     if let Some((hook, why)) = loaded.as_ref().ok().and_then(|object| in_the_way(of, object)) {
         return Check::missing(&name, format!("can't be attached at {}: {why}", hook.name), "see there");
     }
-    let hooks: Vec<_> = of.build().hooks.iter().map(|hook| hook.name.as_str()).collect();
+    let hooks: Vec<_> = of.hooks().into_iter().map(|hook| hook.name).collect();
     let storage = family.samples.first().map_or("", |sample| sample.objects.storage());
     let check = loads(&name, &samples, loaded.map(drop), format!("hooks: {}; {storage}", hooks.join(", ")));
     let builds = &of.ranked.builds;
-    let mut lacks: Vec<_> = builds.lacking().iter().map(|f| format!("without {}: {}", f.name, f.without)).collect();
+    let mut lacks: Vec<_> =
+        builds.lacking().into_iter().map(|f| format!("without {}: {}", f.name, f.without)).collect();
     lacks.extend(family.less());
     if check.outcome != Outcome::Ok || lacks.is_empty() {
         return check;
@@ -51,7 +52,11 @@ fn programs(of: &RankedFamily) -> Check {
 }
 
 /// What keeps a hook from being attached.
-fn in_the_way<'a>(of: &'a RankedFamily, object: &Object) -> Option<(&'a Hook, String)> {
+fn in_the_way(of: &RankedFamily, object: &Object) -> Option<(Hook, String)> {
     let root = cgroup::root().ok()?;
-    of.build().hooks.iter().find_map(|hook| Some((hook, hooks::exclusive(object, hook, root.as_fd())?)))
+    let exclusive = |hook: Hook| {
+        let why = hooks::exclusive(object, &hook, root.as_fd())?;
+        Some((hook, why))
+    };
+    of.hooks().into_iter().find_map(exclusive)
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loads the programs of a family that push.
 
+use std::collections::HashMap;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use libbpf_rs::{Link, Object, OpenObject};
 
-use super::{RankedFamily, Ranking};
+use super::{Attached, RankedFamily, Ranking};
 use crate::clock::possible_cpus;
 use crate::family::names_of;
 use crate::hooks::{self, Hook};
@@ -30,7 +31,7 @@ impl Loaded {
     pub fn new(of: &RankedFamily, mut object: OpenObject, gates: bool) -> Result<Self, Error> {
         let family = &of.family;
         if !gates {
-            hooks::without_gates(&mut object, &of.build().hooks)?;
+            hooks::without_gates(&mut object, &of.hooks())?;
         }
         let cgroup = cgroup::root().map_err(|e| Error::Unsupported {
             sample: family.name.clone(),
@@ -55,19 +56,24 @@ impl Loaded {
         Ok((loaded, maps))
     }
 
-    /// Attaches one of them.
+    /// Attaches one of its programs.
     pub fn attach(&self, hook: &Hook) -> Result<Link, Error> {
         hooks::attach(&self.object, hook, self.cgroup.as_fd(), self.gates)
     }
 
-    /// Attaches all of them, each in the way given, and finds the objects that were there before.
-    pub fn begin(&self, mut attach: impl FnMut(&Hook) -> Result<(), Error>) -> Result<(), Error> {
+    /// Attaches those of them that these tables need, each in the way given, and finds the objects that were there before.
+    pub fn begin(
+        &self,
+        tables: &[Arc<TableInfo>],
+        mut attach: impl FnMut(&Hook) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let build = self.of.build();
-        for hook in &build.hooks {
+        let is_on = |sample: &str| tables.iter().any(|table| table.sample == sample);
+        for hook in self.of.hooks().into_iter().filter(|hook| hook.is_needed(is_on)) {
             if build.adopt_before == Some(hook.program.as_str()) {
                 (build.adopt)(&self.object)?;
             }
-            attach(hook)?;
+            attach(&hook)?;
         }
         if build.adopt_before.is_none() {
             (build.adopt)(&self.object)?;
@@ -79,12 +85,34 @@ impl Loaded {
 /// Loads and attaches, with the given tables on and all others off. Dropping the state detaches.
 pub fn load(of: &RankedFamily, tables: &[Arc<TableInfo>], options: &Options) -> Result<Ranking, Error> {
     let (loaded, maps) = Loaded::afresh(of, tables, options, false)?;
-    let mut links = Vec::new();
-    loaded.begin(|hook| {
-        links.push(loaded.attach(hook)?);
+    let mut links = HashMap::new();
+    loaded.begin(tables, |hook| {
+        links.insert(hook.program.clone(), loaded.attach(hook)?);
         Ok(())
     })?;
-    let hooks = &of.build().hooks;
-    let programs = hooks.iter().map(|hook| hooks::describe(&loaded.object, hook)).collect::<Result<Vec<_>, _>>()?;
-    Ranking::new(of, maps, programs, None, (links, loaded))
+    let describe = |hook: &Hook| hooks::describe(&loaded.object, hook);
+    let programs = of.hooks().iter().map(describe).collect::<Result<Vec<_>, _>>()?;
+    Ranking::new(of, maps, programs, None, Box::new(Own { links: Mutex::new(links), loaded }))
+}
+
+/// Programs that are attached as long as this lives.
+struct Own {
+    // Dropped first.
+    links: Mutex<HashMap<String, Link>>,
+    loaded: Loaded,
+}
+
+impl Attached for Own {
+    fn attach(&self, hook: &Hook) -> Result<(), Error> {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        if !links.contains_key(&hook.program) {
+            links.insert(hook.program.clone(), self.loaded.attach(hook)?);
+        }
+        Ok(())
+    }
+
+    fn detach(&self, hook: &Hook) -> Result<(), Error> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner).remove(&hook.program);
+        Ok(())
+    }
 }

@@ -14,9 +14,9 @@ mod pins;
 mod reader;
 mod rows;
 mod settings;
+mod settler;
 mod tables;
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::mem::size_of;
 use std::os::fd::OwnedFd;
@@ -34,11 +34,13 @@ pub use pins::{adopt, open};
 pub use tables::RankedFamily;
 
 use crate::bpf::Shared;
+use crate::hooks::Hook;
 use crate::maps::Maps;
 use crate::skipped::Skipped;
 use crate::{Error, Program, SampleInfo, Setter, Source, State, TableInfo, TableSettings};
 use banks::Banks;
 use settings::{Locked, SharedSettings};
+use settler::Settler;
 
 /// What snapshots have told to be lost, by sample and number of the table.
 struct Told {
@@ -59,7 +61,17 @@ pub struct Ranking {
     programs: Vec<Program>,
     skipped: Skipped,
     told: Told,
-    _attached: Box<dyn Any + Send + Sync>,
+    settler: Settler,
+    attached: Box<dyn Attached>,
+}
+
+/// Programs that are attached, and those of them that come and go: see [`Hook::only_for`].
+pub trait Attached: Send + Sync {
+    /// Attaches one, unless it is.
+    fn attach(&self, hook: &Hook) -> Result<(), Error>;
+
+    /// Detaches one, if it is attached.
+    fn detach(&self, hook: &Hook) -> Result<(), Error>;
 }
 
 impl Ranking {
@@ -73,7 +85,7 @@ impl Ranking {
         maps: Maps,
         programs: Vec<Program>,
         shared: Option<OwnedFd>,
-        attached: impl Any + Send + Sync,
+        attached: Box<dyn Attached>,
     ) -> Result<Self, Error> {
         let shape = maps.shape()?;
         if shape.abi != of.family.abi {
@@ -95,7 +107,8 @@ impl Ranking {
             of: of.clone(),
             maps,
             programs,
-            _attached: Box::new(attached),
+            settler: Settler::new(of.build().settle),
+            attached,
         })
     }
 
@@ -124,6 +137,28 @@ impl Ranking {
     /// Reads its tables: see [`State::reader`].
     pub fn read(self: Arc<Self>, cpu_rows: bool) -> Result<Box<dyn Source>, Error> {
         Ok(Box::new(reader::Reader::new(self, cpu_rows)?))
+    }
+
+    /// Whether any table of a sample is on when this one is set so.
+    fn is_on(&self, sample: &str, table: &TableInfo, to: &TableSettings) -> bool {
+        let Some(sample) = self.of.family.samples.iter().find(|info| info.name == sample) else { return false };
+        let is_on = |info: &Arc<TableInfo>| {
+            let is_this = (&info.sample, &info.name) == (&table.sample, &table.name);
+            if is_this { Ok(to.counts()) } else { self.settings(info).map(|settings| settings.counts()) }
+        };
+        sample.tables.iter().any(|info| is_on(info).unwrap_or(true))
+    }
+
+    /// The hooks that are for the table's sample, and whether each is needed when the table is set so.
+    fn hooks_for(&self, table: &TableInfo, to: &TableSettings) -> Vec<(Hook, bool)> {
+        let of = |hook: &Hook| hook.only_for.contains(&table.sample.as_str());
+        let hooks = self.of.hooks().into_iter().filter(of);
+        hooks.map(|hook| (hook.is_needed(|sample| self.is_on(sample, table, to)), hook)).map(|(n, h)| (h, n)).collect()
+    }
+
+    /// See [`Settler::run`].
+    fn settle(&self) -> Result<bool, Error> {
+        self.settler.run(&self.maps)
     }
 
     /// While there was a delay, objects may have grown unseen.
@@ -183,6 +218,10 @@ impl State for Ranking {
     fn programs(&self) -> Vec<Program> {
         self.programs.clone()
     }
+
+    fn way(&self, sample: &SampleInfo) -> Option<&'static str> {
+        self.of.way(sample)
+    }
 }
 /// A family whose settings are locked.
 struct Setting<'a> {
@@ -193,8 +232,21 @@ struct Setting<'a> {
 impl Setter for Setting<'_> {
     fn set(&self, table: &TableInfo, to: &TableSettings) -> Result<(), Error> {
         let (sample, number) = self.state.of.place(table)?;
+        let old = self.state.settings.get(sample, number);
+        let switched = old.counts() != to.counts();
+        // What was used until now counts as it was set until now.
+        if switched || old.period_ms != to.period_ms {
+            self.state.settle()?;
+        }
+        let hooks = if switched { self.state.hooks_for(table, to) } else { Vec::new() };
+        for (hook, _) in hooks.iter().filter(|(_, is_needed)| *is_needed) {
+            self.state.attached.attach(hook)?;
+        }
         let before = self.state.settings.set(&self.locked, sample, number, table.kind, to)?;
         self.state.changed(sample, number, &before, to);
+        for (hook, _) in hooks.iter().filter(|(_, is_needed)| !is_needed) {
+            self.state.attached.detach(hook)?;
+        }
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd as _};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use libbpf_rs::{Link, Map, MapCore as _, MapFlags, MapHandle, MapType, Object, O
 use topstat_engine::abi::ts_shape;
 
 use super::load::Loaded;
-use super::{RankedFamily, Ranking};
+use super::{Attached, RankedFamily, Ranking};
 use crate::bpffs::{self, Adopted, BUILD, Dir, LINKS, Locked, MAPS, PROGRAMS, Pins, abi_name, abis, build, partial};
 use crate::clock::possible_cpus;
 use crate::hooks::{self, At, Hook};
 use crate::maps::Maps;
-use crate::{Error, Options, Program, State, TableInfo, bpf};
+use crate::{Error, Options, Program, State, TableInfo, bpf, cgroup};
 
 /// Opens what is pinned: see [`crate::pinned::open`].
 pub fn open(of: &RankedFamily, pins: &Pins) -> Result<Option<Arc<dyn State>>, Error> {
@@ -35,7 +35,7 @@ pub fn open(of: &RankedFamily, pins: &Pins) -> Result<Option<Arc<dyn State>>, Er
     };
     let whole = || {
         let Some(dir) = abi.dir(&of.family.name)? else { return Err(unusable(found.path(), &"it is no directory")) };
-        let pinned = Pinned::new(of, dir);
+        let pinned = Pinned::found(of, dir);
         match pinned.fault()? {
             Some(fault) => Err(unusable(found.path(), &fault)),
             None => pinned.state(),
@@ -63,7 +63,7 @@ pub fn adopt(
     let abi = locked.dir().make(&abi_name(of.family.abi))?;
     // What somebody who was killed has left beside the state.
     locked.remove_family(&abi, &partial(&of.family.name), &mut Vec::new())?;
-    let found = abi.dir(&of.family.name)?.map(|dir| Pinned::new(of, dir));
+    let found = abi.dir(&of.family.name)?.map(|dir| Pinned::found(of, dir));
     if let Some(found) = &found {
         found.remove_leftovers()?;
     }
@@ -92,6 +92,8 @@ fn others(of: &RankedFamily, dir: &Dir) -> Result<Vec<Error>, Error> {
     Ok(found)
 }
 
+/// The map of the programs' constants.
+const CONSTANTS: &str = ".rodata.constants";
 /// What a name ends with while the file is not yet the one that the name belongs to.
 const NEW: &str = "-new";
 
@@ -134,6 +136,17 @@ struct Pinned {
 impl Pinned {
     fn new(of: &RankedFamily, dir: Dir) -> Self {
         Self { of: of.clone(), dir }
+    }
+
+    /// What is there already: whatever this kernel's build is, its own goes on with it.
+    fn found(of: &RankedFamily, dir: Dir) -> Self {
+        let found = Self::new(of, dir);
+        let constants = found.map(CONSTANTS).ok().flatten();
+        let bytes = constants.and_then(|map| map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten());
+        match bytes {
+            Some(bytes) => Self { of: of.made_with(&bytes), ..found },
+            None => found,
+        }
     }
 
     /// A pinned map; `None`: it is not there, or it is something else.
@@ -199,14 +212,23 @@ impl Pinned {
     fn state(&self) -> Result<Ranking, Error> {
         let mut programs = Vec::new();
         for hook in self.of.ranked.builds.hooks() {
-            let Some((link, id)) = self.link(&hook)? else { continue };
+            let Some((link, id)) = self.link(&hook)? else {
+                // It waits until a table needs it.
+                if let (false, Some(program)) = (hook.only_for.is_empty(), self.program(&hook)?) {
+                    let id = libbpf_rs::Program::id_from_fd(program.as_fd());
+                    let id = id.map_err(|e| unusable(&self.dir.path_of(PROGRAMS).join(&hook.program), &e))?;
+                    programs.push(Program { name: hook.program, id, hook: hook.name });
+                }
+                continue;
+            };
             if hook.at == At::Gate {
                 let id = link.info().map_err(|e| unusable(self.dir.path(), &e))?.prog_id;
                 programs.push(Program { name: hook.enter(), id, hook: hook.name.clone() });
             }
             programs.push(Program { name: hook.program, id, hook: hook.name });
         }
-        Ranking::new(&self.of, self.maps()?, programs, Some(self.dir.again()?), ())
+        let attached = Self::new(&self.of, Dir::open(self.dir.again()?.as_fd(), self.dir.path().to_owned())?);
+        Ranking::new(&self.of, self.maps()?, programs, Some(self.dir.again()?), Box::new(attached))
     }
 
     /// Removes what somebody who was killed has left in the state.
@@ -235,7 +257,7 @@ impl Pinned {
         let (loaded, _) = Loaded::afresh(of, tables, options, true)?;
         let made = Self::new(of, locked.make_partial(abi, name)?);
         let named = || abi.rename(&partial(name), name).map_err(|e| cannot_pin(&abi.path_of(name), &e));
-        if let Err(error) = made.fill(&loaded, pins).and_then(|()| named()) {
+        if let Err(error) = made.fill(&loaded, pins, tables).and_then(|()| named()) {
             // What went wrong says more than what goes wrong now.
             let _ = abi.remove_tree(&partial(name), &mut Vec::new());
             return Err(error);
@@ -244,9 +266,12 @@ impl Pinned {
         named.ok_or_else(|| unusable(&abi.path_of(name), &"somebody has removed it"))
     }
 
-    fn fill(&self, loaded: &Loaded, pins: &Pins) -> Result<(), Error> {
+    fn fill(&self, loaded: &Loaded, pins: &Pins, tables: &[Arc<TableInfo>]) -> Result<(), Error> {
         self.pin_maps(&loaded.object)?;
-        loaded.begin(|hook| self.attach(loaded, hook))?;
+        for hook in self.of.hooks().iter().filter(|hook| !hook.only_for.is_empty()) {
+            self.pin_program(loaded, hook)?;
+        }
+        loaded.begin(tables, |hook| self.attach(loaded, hook))?;
         self.set_build(&pins.build_of(self.of.build().observer))
     }
 
@@ -256,13 +281,16 @@ impl Pinned {
         let made = self.of.build();
         let mut object = self.of.open(&Options { top: shape.top, ..Options::default() }, possible_cpus()?)?;
         let build_now = pins.build_of(made.observer);
-        let links = made.hooks.iter().map(|hook| self.link(hook)).collect::<Result<Vec<_>, _>>()?;
-        let surplus = self.surplus(&made.hooks)?;
-        if build(&self.dir).is_some_and(|b| b == build_now) && links.iter().all(Option::is_some) && surplus.is_empty() {
+        let hooks = self.of.hooks();
+        let links = hooks.iter().map(|hook| self.link(hook)).collect::<Result<Vec<_>, _>>()?;
+        let needed = self.needed(&hooks)?;
+        let surplus = self.surplus(&hooks)?;
+        let is_whole = needed.iter().zip(&links).all(|(is_needed, link)| link.is_some() || !is_needed);
+        if build(&self.dir).is_some_and(|b| b == build_now) && is_whole && surplus.is_empty() {
             return Ok(false);
         }
         self.share(&mut object)?;
-        for (hook, link) in made.hooks.iter().zip(&links) {
+        for (hook, link) in hooks.iter().zip(&links) {
             // What is attached already is not needed again.
             if hook.at == At::Gate && link.is_some() {
                 bpf::leave_out(&mut object, &hook.enter())?;
@@ -272,8 +300,9 @@ impl Pinned {
         // From here on, until it is done, it is of no build: whoever finds it so does it again.
         self.dir.remove_tree(BUILD, &mut Vec::new())?;
         self.pin_maps(&loaded.object)?;
-        for (hook, link) in made.hooks.iter().zip(links) {
+        for ((hook, link), is_needed) in hooks.iter().zip(links).zip(needed) {
             match (hook.at, link) {
+                (_, None) if !is_needed => {}
                 (_, None) => self.attach(&loaded, hook)?,
                 (At::Cgroup, Some((mut link, _))) => hooks::replace(&loaded.object, hook, &mut link)?,
                 (At::Gate, Some(_)) => {
@@ -291,6 +320,30 @@ impl Pinned {
         }
         self.set_build(&build_now)?;
         Ok(true)
+    }
+
+    /// Whether hooks are to be attached, as tables are set.
+    fn needed(&self, hooks: &[Hook]) -> Result<Vec<bool>, Error> {
+        let settings = self.of.settings(&self.maps()?, None)?;
+        let on: Vec<String> = self
+            .of
+            .family
+            .tables()
+            .into_iter()
+            .filter_map(|table| {
+                let (sample, number) = self.of.place(&table).ok()?;
+                settings.get(sample, number).counts().then(|| table.sample.clone())
+            })
+            .collect();
+        Ok(hooks.iter().map(|hook| hook.is_needed(|sample| on.iter().any(|name| name == sample))).collect())
+    }
+
+    /// A program that is pinned.
+    fn program(&self, hook: &Hook) -> Result<Option<OwnedFd>, Error> {
+        let Some(programs) = self.dir.dir(PROGRAMS)? else { return Ok(None) };
+        let Some(file) = programs.pinned(&hook.program)? else { return Ok(None) };
+        let program = libbpf_rs::Program::fd_from_pinned_path(file.object());
+        program.map(Some).map_err(|e| unusable(file.path(), &e))
     }
 
     /// Links of hooks that this build does not have.
@@ -360,6 +413,37 @@ impl Pinned {
         let new = format!("{BUILD}{NEW}");
         let made = self.dir.make_link(to, &new).and_then(|()| self.dir.rename(&new, BUILD));
         made.map_err(|e| cannot_pin(&self.dir.path_of(BUILD), &e))
+    }
+}
+
+impl Attached for Pinned {
+    fn attach(&self, hook: &Hook) -> Result<(), Error> {
+        if self.link(hook)?.is_some() {
+            return Ok(());
+        }
+        let missing = || unusable(&self.dir.path_of(PROGRAMS).join(&hook.program), &"it is not there");
+        let program = self.program(hook)?.ok_or_else(missing)?;
+        if !hooks::may_attach() {
+            return Err(Error::Kernel {
+                what: format!("attach {} ({})", hook.program, hook.name),
+                why: "this process has given up CAP_NET_ADMIN; have the configuration switch the sample on, and restart the \
+                      daemon"
+                    .to_owned(),
+            });
+        }
+        let cgroup = cgroup::root().map_err(|e| cannot_pin(&self.dir.path_of(LINKS), &e))?;
+        let link = hooks::attach_loaded(program.as_fd(), hook, cgroup.as_fd())?;
+        let links = self.dir.make(LINKS)?;
+        links.remove_tree(&hook.program, &mut Vec::new())?;
+        links.pin(link.as_fd(), &hook.program).map_err(|e| cannot_pin(&links.path_of(&hook.program), &e))
+    }
+
+    /// Only who may attach it again does so: the daemon, which has given that up, would not get it back.
+    fn detach(&self, hook: &Hook) -> Result<(), Error> {
+        if !hooks::may_attach() {
+            return Ok(());
+        }
+        self.dir.make(LINKS)?.remove_tree(&hook.program, &mut Vec::new())
     }
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use libbpf_rs::{Link, Object, ProgramInput};
+use libbpf_rs::{Object, ProgramInput};
 use topstat_model::{Dump, DumpCpu, DumpSlot, Lost, Snapshot, TableType};
 
 use topstat_engine::abi::{TS_SLIDES, ts_refill, ts_section};
@@ -32,8 +32,8 @@ pub struct Reader {
     object: Object,
     section: Shared,
     refill: Shared,
-    /// See [`Build::settle`](crate::family::Build::settle).
-    settle: Option<Link>,
+    /// Whether all that was used has been pushed, for the snapshots that are being taken.
+    settled: bool,
     paths: Paths,
     /// Whether snapshots list the rows of every CPU, too.
     cpu_rows: bool,
@@ -59,13 +59,12 @@ impl Reader {
         bpf::program(&object, SNAPSHOT)?;
         let section = Shared::new(&bpf::map(&object, "section")?)?;
         let refill = Shared::new(&bpf::map(&object, ".data.refill")?)?;
-        let settle = state.of.build().settle.map(|attach| attach(&object, &state.maps)).transpose()?;
         Ok(Self {
             state,
             object,
             section,
             refill,
-            settle,
+            settled: false,
             paths: Paths::new(),
             cpu_rows,
             disturbed: false,
@@ -148,10 +147,7 @@ impl Reader {
     fn try_peek(&mut self, table: &Table<'_>) -> Result<Option<Snapshot>, Error> {
         let time = SystemTime::now();
         let refills = self.refills();
-        if let Some(settle) = &self.settle {
-            bpf::read_out(settle)
-                .map_err(|e| Error::Kernel { what: format!("settle {}", table.info.path()), why: e.to_string() })?;
-        }
+        let settled = self.settled || self.state.settle()?;
         let sections = self.sections(table, !table.settings.sync)?;
         self.disturbed = refills % 2 == 1 || refills != self.refills();
         self.turned_away = sections.iter().any(|s| s.head.missed > 0);
@@ -170,7 +166,7 @@ impl Reader {
                 None => return Ok(None),
             }
         }
-        let mut snapshot = self.assemble(table, time, &sections, totals, refused)?;
+        let mut snapshot = self.assemble((table, settled), time, &sections, totals, refused)?;
         if self.disturbed {
             snapshot.proven = 0;
             self.unordered = !snapshot.rows.is_empty();
@@ -195,7 +191,7 @@ impl Reader {
 
     fn assemble(
         &mut self,
-        table: &Table<'_>,
+        (table, settled): (&Table<'_>, bool),
         time: SystemTime,
         sections: &[Section],
         totals: Vec<u64>,
@@ -213,7 +209,7 @@ impl Reader {
             sections,
             totals,
             refused,
-            settled: self.settle.is_some(),
+            settled,
             unranked: Rows::new(unranked.unwrap_or_default(), ranked.row),
             parts: &ranked.parts,
             top: self.state.top,
@@ -262,6 +258,13 @@ impl Reader {
 }
 
 impl Source for Reader {
+    fn snapshots(&mut self, tables: &[Arc<TableInfo>]) -> Result<Vec<Snapshot>, Error> {
+        self.settled = self.state.settle()?;
+        let snapshots = tables.iter().map(|table| self.snapshot(table)).collect();
+        self.settled = false;
+        snapshots
+    }
+
     fn peek(&mut self, info: &TableInfo) -> Result<Snapshot, Error> {
         let table = self.table(info)?;
         for _ in 0..SNAPSHOT_TRIES {

@@ -11,7 +11,8 @@ use topstat_engine::abi::{TS_BANK_TABLES, ts_census, ts_shape};
 use super::banks::{Banks, bank_size};
 use super::settings::SharedSettings;
 use crate::bpf::{self, Shared};
-use crate::family::{Build, Constant, Family, Kind, Ranked, SampleInfo};
+use crate::family::{Build, Constant, Family, Kind, Ranked, SampleInfo, Which};
+use crate::hooks::{self, Hook};
 use crate::maps::{Maps, rows_of};
 use crate::{Error, Options, TableInfo, TableSettings};
 
@@ -20,20 +21,46 @@ use crate::{Error, Options, TableInfo, TableSettings};
 pub struct RankedFamily {
     pub family: Arc<Family>,
     pub ranked: Arc<Ranked>,
+    /// Which build has made the state; `None`: there is no state yet, and this kernel's is meant.
+    made_by: Option<Which>,
 }
 
 impl RankedFamily {
     /// A family, if it is one of ranked tables.
     pub fn of(family: &Arc<Family>) -> Option<Self> {
         match &family.kind {
-            Kind::Ranked(ranked) => Some(Self { family: Arc::clone(family), ranked: Arc::clone(ranked) }),
+            Kind::Ranked(ranked) => {
+                Some(Self { family: Arc::clone(family), ranked: Arc::clone(ranked), made_by: None })
+            }
             Kind::Account(_) | Kind::Counters(_) => None,
         }
     }
 
+    /// The same for a state with these constants: only the build that has made it can go on with it.
+    #[must_use]
+    pub fn made_with(&self, constants: &[u8]) -> Self {
+        let number = self.ranked.constants.read(Constant::Build, constants);
+        Self { made_by: number.map(|number| self.ranked.builds.numbered(number)), ..self.clone() }
+    }
+
+    fn which(&self) -> Which {
+        self.made_by.unwrap_or_else(|| self.ranked.builds.chosen())
+    }
+
     /// Its programs, as this kernel takes them.
     pub fn build(&self) -> &Build {
-        self.ranked.builds.chosen()
+        self.ranked.builds.build(self.which())
+    }
+
+    /// How what a sample shows is counted, where builds differ in that.
+    pub fn way(&self, sample: &SampleInfo) -> Option<&'static str> {
+        let ways = &self.build().ways;
+        ways.iter().find(|(name, _)| *name == sample.name).map(|(_, way)| *way)
+    }
+
+    /// Where they are attached.
+    pub fn hooks(&self) -> Vec<Hook> {
+        self.ranked.builds.hooks_of(self.which())
     }
 
     /// Banks of a CPU.
@@ -83,10 +110,18 @@ impl RankedFamily {
     pub fn open(&self, options: &Options, cpus: u32) -> Result<OpenObject, Error> {
         let mut object = bpf::open(&self.family.name, self.build().observer)?;
         let shape = self.shape(options.top)?;
-        bpf::set_constants(&mut object, ".rodata.constants", &self.ranked.constants.bytes(&shape, options)?)?;
+        bpf::set_constants(
+            &mut object,
+            ".rodata.constants",
+            &self.ranked.constants.bytes(&shape, options, self.build().number)?,
+        )?;
         let banks = u32::try_from(self.banks()).unwrap_or(u32::MAX);
         bpf::resize(&mut object, "banks", bank_size(shape.entries_mask + 1), cpus.saturating_mul(banks))?;
         self.build().resize(&mut object, options, cpus)?;
+        let hooks = self.hooks();
+        for hook in self.build().hooks.iter().filter(|hook| !hooks.iter().any(|own| own.program == hook.program)) {
+            hooks::leave_out(&mut object, hook)?;
+        }
         Ok(object)
     }
 

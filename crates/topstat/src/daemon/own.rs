@@ -144,6 +144,8 @@ pub struct Own {
 struct Sample {
     sample: String,
     objects: u64,
+    /// How it is counted, where there is a choice.
+    way: Option<&'static str>,
     tables: Vec<Table>,
 }
 
@@ -263,6 +265,11 @@ impl Own {
         };
         let tables = self.samples.iter().flat_map(|sample| sample.tables.iter().map(move |of| table(sample, of)));
         list("table\tobjects\tpushed\tunit\tdelay_ms\traised_ms", &mut { tables });
+        let ways = self.samples.iter().filter_map(|of| Some(format!("{}\t{}", of.sample, of.way?)));
+        let mut ways = ways.peekable();
+        if ways.peek().is_some() {
+            list("sample\tcounted_by", &mut ways);
+        }
         if let Some(measured) = &self.measured {
             let program = |Program { name, id, hook, runs, ns_per_run, share }: &Program| {
                 format!("{name}\t{id}\t{hook}\t{runs}\t{}\t{}", tenths(*ns_per_run), percent(*share))
@@ -291,7 +298,7 @@ fn samples(state: &dyn State) -> impl Iterator<Item = Sample> {
             }
         };
         let tables = sample.tables.iter().map(table).collect();
-        Sample { sample: sample.name.clone(), objects: state.objects(sample), tables }
+        Sample { sample: sample.name.clone(), objects: state.objects(sample), way: state.way(sample), tables }
     })
 }
 

@@ -146,6 +146,10 @@ impl State for FakeState {
     fn programs(&self) -> Vec<Program> {
         vec![]
     }
+
+    fn way(&self, _: &SampleInfo) -> Option<&'static str> {
+        None
+    }
 }
 
 struct FakeSetter<'a> {

@@ -84,8 +84,7 @@ struct Tables<'a> {
 
 impl Tables<'_> {
     /// A table as it is to be shown.
-    fn table(&mut self, table: &TableInfo) -> Result<Snapshot, Error> {
-        let mut snapshot = self.source.snapshot(table)?;
+    fn shown(&self, mut snapshot: Snapshot) -> Result<Snapshot, Error> {
         self.plan.filters.apply(&mut snapshot)?;
         if let Some(rows) = self.plan.rows {
             snapshot.truncate(rows as usize);
@@ -96,7 +95,8 @@ impl Tables<'_> {
 
 impl Watched for Tables<'_> {
     fn read(&mut self) -> Result<(), Error> {
-        self.last = self.plan.tables.iter().map(|table| self.table(table)).collect::<Result<_, _>>()?;
+        let snapshots = self.source.snapshots(&self.plan.tables)?;
+        self.last = snapshots.into_iter().map(|snapshot| self.shown(snapshot)).collect::<Result<_, _>>()?;
         Ok(())
     }
 

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where TCP's own counters are read: rows are what TCP_INFO says at the moment of the snapshot, whatever the delay, and
+//! however many look at a connection at once. And hooks that are for UDP alone are there when a table of UDP is on.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use topstat_kernel::{Options, State, load_state, update};
+use topstat_live::attached::Ids;
+use topstat_live::nest::{inet, reads_counters};
+use topstat_live::watch::{everything, table};
+use topstat_live::{Case, Counts, Key, Watch, case, note, truth};
+
+pub fn cases() -> Vec<Case> {
+    vec![case!(equal_tcp_info_under_load, Root; EveryKernel), case!(udp_that_is_switched_on_later, Root; EveryKernel)]
+}
+
+const PPS: &str = "tcp_v4/conns_pps";
+const BYTES: &str = "tcp_v4/conns_bytes";
+const DATAGRAMS: &str = "udp_v4/conns_pps";
+
+struct Pair {
+    client: TcpStream,
+    server: TcpStream,
+}
+
+fn pairs(count: usize) -> Vec<Pair> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let pair = |_| {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        Pair { client, server: listener.accept().unwrap().0 }
+    };
+    (0..count).map(pair).collect()
+}
+
+/// Has them exchange messages of different sizes, some more often than others, until told to stop.
+fn exchange(pairs: &[Pair], stop: &AtomicBool) {
+    let mut buffer = vec![7_u8; 4000];
+    for round in 1_usize.. {
+        for (i, pair) in pairs.iter().enumerate().filter(|(i, _)| round.is_multiple_of(i % 7 + 1)) {
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let part = &mut buffer[..1 + (i * 97 + round * 13) % 4000];
+            (&pair.client).write_all(part).unwrap();
+            (&pair.server).read_exact(part).unwrap();
+            (&pair.server).write_all(&part[..1]).unwrap();
+            (&pair.client).read_exact(&mut part[..1]).unwrap();
+        }
+    }
+}
+
+fn counts(pairs: &[Pair]) -> Vec<(Key, Counts)> {
+    let of = |socket: &TcpStream| {
+        let key = Key::new(socket.local_addr().unwrap(), socket.peer_addr().unwrap());
+        (key, truth::tcp_info(socket))
+    };
+    pairs.iter().flat_map(|pair| [of(&pair.client), of(&pair.server)]).collect()
+}
+
+/// Each value is what TCP_INFO says at some moment between one just before the snapshot and one just after it; and all rows
+/// are proven.
+fn equal_tcp_info_under_load() {
+    const PAIRS: usize = 40;
+    const ROUNDS: usize = 15;
+    if !reads_counters() {
+        note("packets are counted here");
+        return;
+    }
+    for delay_ms in [0, 10, 100, 100_000] {
+        let pairs = pairs(PAIRS);
+        let begin = counts(&pairs);
+        let options = Options { delay_ms, ..everything() };
+        let (mut watch, mut beside) = (Watch::load(&[PPS, BYTES], &options), Watch::load(&[PPS, BYTES], &options));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let load = scope.spawn(|| exchange(&pairs, &stop));
+            // Somebody else who reads, of the same sockets and of tables of its own.
+            let other = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    beside.peek(BYTES);
+                }
+            });
+            let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                for round in 0..ROUNDS {
+                    check(&mut watch, &pairs, &begin, &format!("delay {delay_ms} ms, round {round}"));
+                    std::thread::sleep(Duration::from_millis(7));
+                }
+            }));
+            stop.store(true, Ordering::Relaxed);
+            load.join().unwrap();
+            other.join().unwrap();
+            checked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+        let (view, truth) = (watch.snapshot(BYTES), counts(&pairs));
+        for ((key, now), (_, begin)) in truth.iter().zip(&begin) {
+            assert_eq!(view.get(*key).value, now.since(begin).bytes(), "delay {delay_ms} ms, at rest: {key:?}");
+        }
+    }
+}
+
+fn check(watch: &mut Watch, pairs: &[Pair], begin: &[(Key, Counts)], title: &str) {
+    for (path, of) in [(PPS, Counts::packets as fn(&Counts) -> u64), (BYTES, Counts::bytes)] {
+        let before = counts(pairs);
+        let view = watch.snapshot(path);
+        let after = counts(pairs);
+        for ((key, begin), ((_, before), (_, after))) in begin.iter().zip(before.iter().zip(&after)) {
+            let (least, most) = (of(&before.since(begin)), of(&after.since(begin)));
+            let value = view.find(*key).map_or(0, |row| row.value);
+            assert!((least..=most).contains(&value), "{title}, {path}: {key:?} has {value}, not {least} to {most}");
+        }
+        assert_eq!(view.snapshot.proven as usize, view.snapshot.rows.len(), "{title}: {}", view.summary());
+    }
+}
+
+/// Only a table of TCP is loaded; then one of UDP is switched on, and off, and on.
+fn udp_that_is_switched_on_later() {
+    let own = || Ids::of_process("self").links.len();
+    let state: Arc<dyn State> = load_state(inet(), &[table(PPS)], &everything()).unwrap_or_else(|e| panic!("{e}"));
+    let mut watch = Watch::of(Arc::clone(&state).reader().unwrap());
+    let (one, other) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+    one.connect(other.local_addr().unwrap()).unwrap();
+    let key = Key::new(one.local_addr().unwrap(), other.local_addr().unwrap());
+    let mut send = |count: u64| {
+        for _ in 0..count {
+            one.send(&[1]).unwrap();
+            other.recv(&mut [0; 8]).unwrap();
+        }
+        watch.snapshot(DATAGRAMS).find(key).map_or(0, |row| row.tx)
+    };
+    let switch = |on| update(&*state, &table(DATAGRAMS), |settings| settings.enabled = on).unwrap();
+    assert_eq!(send(5), 0, "it is off");
+    let before = own();
+    switch(true);
+    assert_eq!(send(7), 7, "it is on");
+    let more = own() - before;
+    switch(false);
+    assert_eq!((send(3), own()), (7, before), "it is off again, and its hooks are detached");
+    switch(true);
+    assert_eq!((send(2), own()), (9, before + more), "it is on again");
+    note(format!("{more} hooks are for UDP alone"));
+}

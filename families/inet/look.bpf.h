@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * TCP counts itself, and here it is asked: what a connection's own counters have counted since the last look is a
+ * difference (inet_difference()), which is pushed (inet_push_difference() of logic.h).
+ *
+ * Who looks: the connection's own hooks, under its lock (counters.bpf.c), and readers before they take a snapshot
+ * (settle.bpf.c), without it. None waits for another: see inet_take().
+ *
+ * A connection may count on after a look: until the delay is over, or for good where it then falls silent. So one that
+ * was pushed is listed in the storage `active`, through which readers go, and which they take it off when it has been
+ * silent for a while: in two steps (INET_LEAVING), INET_LOOK_MS apart, so that no hook is still at work then that has
+ * seen it listed.
+ */
+#ifndef TOPSTAT_INET_LOOK_H
+#define TOPSTAT_INET_LOOK_H
+
+#include "fallbacks.bpf.h"
+#include "logic.h"
+#include "observe/tcp.bpf.h"
+
+/* The connections that may have counted what was not pushed yet. */
+HOST_STORAGE(active, sk, u64);
+/* Connections whose owner is their listener's, until they show their own. */
+HOST_WORD(unsure);
+
+/* Of `looked`, besides the jiffies (low 32 bits) of the last look: whether the connection is in the storage `active`. */
+#define INET_LISTED (1ULL << 32)
+#define INET_LEAVING (2ULL << 32) /* a reader has found it silent, and takes it off unless it speaks */
+#define INET_ON_LIST (INET_LISTED | INET_LEAVING)
+/* How long a connection is silent before it is taken off the list, in INET_LOOK_MS. */
+#define INET_SILENT 10
+/* Who looks tries again when another has looked at the same moment: which has pushed, so each try brings it forward. */
+#define INET_LOOK_TRIES 4
+
+/* INET_LOOK_MS in jiffies. */
+static __always_inline u32 inet_look_jiffies(void)
+{
+	return INET_LOOK_MS * 1000000ULL / (constants.jiffy_ns | 1);
+}
+
+/* `has_lock`: of the connection. */
+static __always_inline void inet_counters(struct inet_seen *now, struct sock *sk, struct tcp_sock *tp, u32 has_lock)
+{
+	now->segments = (u64)tp->segs_out << 32 | tp->segs_in;
+	now->bytes = tp->bytes_sent << 32 | (u32)tcp_received(sk, tp, has_lock);
+	now->resent = tp->total_retrans;
+}
+
+/*
+ * What the connection has exchanged since the last look, and the time that it has taken: the one place that both hooks
+ * and readers have it from, and that nothing goes by. The connection is the object's: `o->owner` is its user. It takes
+ * the difference, so the caller must push it.
+ */
+static __always_inline void inet_difference(struct inet_difference *d, struct sock *sk, struct tcp_sock *tp,
+					    struct inet_object *o, u32 has_lock)
+{
+	struct inet_seen was, now;
+	u32 i;
+
+	__builtin_memset(d, 0, sizeof(*d));
+	d->since = ts_read(o->looked);
+	for (i = 0; i < INET_LOOK_TRIES; i++) {
+		was.segments = ts_read(o->seen.segments);
+		was.bytes = ts_read(o->seen.bytes);
+		was.resent = ts_read(o->seen.resent);
+		ts_rmb(); /* inet_take(): the words before the counters */
+		inet_counters(&now, sk, tp, has_lock);
+		d->last = tcp_last_active(tp);
+		if (ts_likely(inet_take_all(&o->seen, &was, &now, d)))
+			break;
+	}
+}
+
+static __always_inline u32 inet_sample_of_sock(struct sock *sk)
+{
+	if (sk->__sk_common.skc_family != AF_INET6)
+		return INET_TCP_V4;
+	return sk->__sk_common.skc_v6_daddr.in6_u.u6_addr32[2] == bpf_htonl(0xffff) ? INET_TCP_V4 : INET_TCP_V6;
+}
+
+/* There is no memory for something of the connection. */
+static __noinline int inet_no_memory(struct sock *sk, struct tcp_sock *tp)
+{
+	struct inet_seen all;
+
+	if (!sk || !tp)
+		return 0;
+	inet_counters(&all, sk, tp, 1);
+	inet_refuse(inet_sample_of_sock(sk), &all);
+	return 0;
+}
+
+/* Put it on the list, or leave it there. Said before it is done: then inet_unlist() does it again, if need be. */
+static __noinline int inet_list(struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
+{
+	u64 looked = ts_read(o->looked), now = (u32)host_jiffies();
+
+	if (looked & INET_LEAVING && ts_cas(&o->looked, looked, now | INET_LISTED))
+		return 0;
+	ts_write(o->looked, now | INET_LISTED);
+	if (host_make(active, sk, sk))
+		return 0;
+	/* What is not there may have counted what no snapshot has settled. */
+	ts_write(o->looked, now);
+	inet_no_memory(sk, tp);
+	return 0;
+}
+
+/* It was looked at just now. */
+static __always_inline void inet_looked(struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
+{
+	if (ts_likely(ts_read(o->looked) & INET_LISTED))
+		ts_write(o->looked, (u32)host_jiffies() | INET_LISTED);
+	else
+		inet_list(sk, tp, o);
+}
+
+/* It is an object from now on, where it was none. */
+static __always_inline void inet_begin(struct sock *sk, struct inet_object *o)
+{
+	o->sample = inet_sample_of_sock(sk);
+	if (inet_object_begin(o, o->sample, bpf_get_socket_cookie(sk)) && !o->sure)
+		ts_add(&unsure, 1);
+}
+
+#endif /* TOPSTAT_INET_LOOK_H */

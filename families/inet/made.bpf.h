@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* A process makes a socket, and closes it. */
+#ifndef TOPSTAT_INET_MADE_H
+#define TOPSTAT_INET_MADE_H
+
+#include "object.bpf.h"
+
+/* A process makes a socket: it is that process's. */
+SEC("cgroup/sock_create")
+int inet_create(struct bpf_sock *sk)
+{
+	struct inet_object *o;
+
+	if (sk->protocol != IPPROTO_TCP && sk->protocol != IPPROTO_UDP)
+		return 1;
+	o = host_make(objects, sk, sk);
+	if (!o)
+		return 1; /* the first packet tries again, and counts it */
+	inet_owner(o, (void *)bpf_get_current_task());
+	return 1;
+}
+
+/* The last descriptor of a socket is closed. A UDP socket ends with that; a TCP
+ * connection has its say (inet_state). */
+SEC("cgroup/sock_release")
+int inet_release(struct bpf_sock *sk)
+{
+	struct inet_object *o;
+
+	if (sk->protocol != IPPROTO_UDP)
+		return 1;
+	o = host_of(objects, sk, sk);
+	if (o)
+		inet_object_end(o);
+	return 1;
+}
+
+#endif /* TOPSTAT_INET_MADE_H */

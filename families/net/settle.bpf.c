@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* What is run before a snapshot is taken, so that rows are what TCP has counted at that moment. */
+#include "flow.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* The most CPUs that a kernel is built for (CONFIG_NR_CPUS of x86). */
+#define NET_CPUS 8192
+
+/* Not 0: there is no such CPU, and no further one. */
+static int net_settle_batches(u32 cpu, void *context)
+{
+	return !net_flush_of(cpu);
+}
+
+/* Before a snapshot: what connections have counted and was not pushed yet. Called once more at the end, without any. */
+SEC("iter/bpf_sk_storage_map")
+int net_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
+{
+	struct sock *sk = ctx->sk;
+	struct net_flow *f;
+	struct tcp_sock *tp;
+
+	if (!sk || !ctx->value) {
+		bpf_loop(NET_CPUS, net_settle_batches, NULL, 0);
+		return 0;
+	}
+	tp = bpf_skc_to_tcp_sock(sk);
+	if (!tp)
+		return 0;
+	f = host_of(flows, sk, sk);
+	if (f && net_flow_is_own(f) && f->to.is_port && !f->over)
+		net_look(sk, tp, f, NET_BY_READER);
+	return 0;
+}
