@@ -222,9 +222,22 @@ TS_INLINE struct net_batches *net_claim(struct net_cpu *cpu)
 	return NULL;
 }
 
+/* How often a reader tries to get a claim: for longer than a look takes that is running on another CPU. */
+#define NET_TRIES 512
+
+TS_INLINE int net_claim_level(struct net_batches *all)
+{
+	u32 i;
+
+	for (i = 0; i < NET_TRIES; i++)
+		if (!ts_read(all->claim) && ts_claim(&all->claim))
+			return 1;
+	return 0;
+}
+
 /*
  * F2. What a CPU has of all samples, pushed on this CPU: a reader does so for all of them before the first section is
- * taken. What looks that are under way find just then is left. 0: there is no such CPU.
+ * taken. What is left is what looks have found that are under way and don't run. 0: there is no such CPU.
  */
 TS_APART int net_flush_of(u32 number)
 {
@@ -236,7 +249,7 @@ TS_APART int net_flush_of(u32 number)
 	for (i = 0; i < NET_LEVELS; i++) {
 		struct net_batches *all = net_level(cpu, i);
 
-		if (!ts_claim(&all->claim))
+		if (!net_claim_level(all))
 			continue;
 		for (batch = 0; batch < NET_SAMPLES * NET_BATCHES; batch++)
 			net_flush(net_batch_of(all, batch / NET_BATCHES, batch), batch / NET_BATCHES);
