@@ -61,6 +61,11 @@ u64 topstat_window_now(struct ts_window *w, const struct ts_tick *tick)
 	return ts_window_now(w, tick);
 }
 
+void topstat_fold(u64 *sums, const u64 *counters, u64 items)
+{
+	ts_fold(sums, counters, items);
+}
+
 u64 topstat_table_size(u32 entries)
 {
 	return ts_table_size(entries);

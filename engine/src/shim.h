@@ -9,6 +9,7 @@
 /* The longer way, of which the other one is a part. */
 #define ts_find_pushed ts_find_again
 
+#include "topstat/fold.h"
 #include "topstat/section.h"
 #include "topstat/spread.h"
 
@@ -31,6 +32,8 @@ u64 topstat_window_now(struct ts_window *w, const struct ts_tick *tick);
 u64 topstat_interleaved_push(struct ts_window *w, const struct ts_tick *tick, const struct ts_config *c, u64 since,
 			     u64 amount, u32 part);
 int topstat_interleaved_value(u64 window, const struct ts_tick *tick, struct ts_value *v);
+
+void topstat_fold(u64 *sums, const u64 *counters, u64 items);
 
 u64 topstat_table_size(u32 entries);
 void topstat_table_init(struct ts_table *t, u32 entries, u32 place);

@@ -4,7 +4,7 @@
 use std::fs;
 use std::mem::{offset_of, size_of};
 
-use libbpf_rs::{Object, ProgramInput, ProgramType};
+use libbpf_rs::{Object, ProgramType};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::abi;
@@ -12,9 +12,10 @@ use super::files::{self, Shown};
 use super::layout::{Layout, Of, Types};
 use super::lists::Memory;
 use super::protocols::{Protocol, protocols};
-use super::reader::{Holding, Key, Raw, Which, fold};
+use super::raw::{Holder, Key, Raw, Shape};
+use super::reader::Which;
 use crate::Error;
-use crate::bpf::{self, Shared};
+use crate::bpf::{self, Runner, Shared};
 
 const OBJECT: &[u8] = object!("snmp/snmp.bpf.o");
 /// What the programs are run for.
@@ -30,6 +31,9 @@ const UP: [u64; 2] = [16, 64];
 /// The programs, and where counters are.
 pub struct Arrays {
     object: Object,
+    read: Runner,
+    list: Runner,
+    list_devices: Runner,
     cursor: Shared,
     plan: Shared,
     holders: Shared,
@@ -60,7 +64,11 @@ impl Arrays {
         bpf::leave_out(&mut object, other)?;
         let object = bpf::load("snmp", object)?;
         let memory = |name| Shared::new(&bpf::map(&object, name)?);
+        let runner = |name| Runner::new(&object, name);
         let mut arrays = Self {
+            read: runner("snmp_read")?,
+            list: runner("snmp_nets")?,
+            list_devices: runner("snmp_devices")?,
             cursor: memory("cursors")?,
             plan: memory("plans")?,
             holders: memory("holders")?,
@@ -173,81 +181,121 @@ impl Arrays {
                 pointer: number(block.pointer),
                 bytes: number(block.words * size_of::<u64>()),
                 shared: block.shared.into(),
-                pad: 0,
+                group: block.group.into(),
+                received: block.messages.map_or(0, |(received, _)| number(received * size_of::<u64>())),
+                sent: block.messages.map_or(0, |(_, sent)| number(sent * size_of::<u64>())),
             };
         }
         self.plan.write(0, 0, plan);
         Ok(())
     }
 
-    /// Reads the counters of namespaces, or of their devices.
+    /// The inode of the host's namespace, the first that the kernel has made.
     ///
     /// # Errors
     /// When the kernel does not run the programs.
-    pub fn read(&self, which: &Which, raw: &mut Raw) -> Result<(), Error> {
-        if self.run("snmp_nets", [0, 0])? != 0 {
-            return Err(failed("the list of network namespaces can't be read"));
+    pub fn host(&self) -> Result<u32, Error> {
+        self.list_namespaces(None)?;
+        let first = || self.listed().next().map(|holder| holder.inum);
+        match self.field(offset_of!(abi::snmp_cursor, host)) {
+            // The walk begins with the namespace that this process is in.
+            0 => first().ok_or_else(|| failed("there are no network namespaces")),
+            inode => Ok(inode),
         }
-        let chosen = which.netns.inode()?;
-        if chosen.is_some() || self.of == Of::Devices {
-            let all: Vec<_> = self.listed().filter(|net| chosen.is_none_or(|inode| net.inum == inode)).collect();
-            match self.of {
-                Of::Namespaces => self.list(&all),
-                Of::Devices => self.list_devices(&all, which.device.as_deref())?,
-            }
-        }
-        raw.beyond = self.field(offset_of!(abi::snmp_cursor, beyond)).into();
+    }
+
+    /// What a reading of these arrays has room for.
+    pub fn shape(&self) -> Shape {
+        Shape { cpus: self.cpus.len(), cpu_words: self.layout.words(false), shared_words: self.layout.words(true) }
+    }
+
+    /// Reads the counters of all namespaces or of one, or of their devices.
+    ///
+    /// # Errors
+    /// When the kernel does not run the programs.
+    pub fn read(&mut self, only: Option<u32>, which: &Which, raw: &mut Raw) -> Result<(), Error> {
         self.cursor.write(0, offset_of!(abi::snmp_cursor, faults), 0_u64);
-        let (cpu_words, shared_words) = (self.layout.words(false), self.layout.words(true));
-        let words = self.cpus.len() * cpu_words + shared_words;
-        raw.holdings.extend(self.listed().map(|holder| Holding {
-            key: Key { inum: holder.inum, id: holder.id, ifindex: holder.ifindex },
-            device: (self.of == Of::Devices).then(|| text(&holder.name)),
-            words: vec![0; words],
-            sums: vec![0; cpu_words],
-        }));
-        let gone = self.copy(raw, cpu_words, shared_words)?;
-        let mut gone = gone.into_iter();
-        raw.holdings.retain(|_| !gone.next().unwrap_or(false));
+        let listed = self.of == Of::Devices;
+        if listed {
+            self.list_namespaces(only)?;
+            let namespaces: Vec<_> = self.listed().collect();
+            self.list_devices(&namespaces, which.device.as_deref())?;
+        } else {
+            self.choose(only);
+        }
+        self.copy(!listed, raw)?;
+        raw.beyond = self.field(offset_of!(abi::snmp_cursor, beyond)).into();
         raw.unreadable = self.cursor.read(0, offset_of!(abi::snmp_cursor, faults));
         Ok(())
     }
 
-    /// Copies all that is listed, in as many runs as it takes, and says which holders are no longer there.
-    fn copy(&self, raw: &mut Raw, cpu_words: usize, shared_words: usize) -> Result<Vec<bool>, Error> {
-        let units = self.cpus.len() + usize::from(shared_words > 0);
-        let mut gone = vec![false; raw.holdings.len()];
+    /// Copies all that is listed, in as many runs as it takes; the first one lists the namespaces if need be.
+    fn copy(&mut self, list: bool, raw: &mut Raw) -> Result<(), Error> {
+        let units = self.cpus.len() + usize::from(raw.shape().shared_words > 0);
         let mut states = [0_u64; abi::SNMP_UNITS as usize / size_of::<u64>()];
-        let (mut next, end) = (0, raw.holdings.len() * units);
+        let (mut next, mut end) = (0, usize::MAX);
         while next < end {
-            if self.run("snmp_read", [(next / units) as u64, (next % units) as u64])? != 0 {
-                return Err(failed("the programs do not find their maps"));
+            let first = list && next == 0;
+            let from = [(next / units) as u64, (next % units) as u64, first.into()];
+            if run(&self.read, &from)? != 0 {
+                return Err(failed("the list of network namespaces can't be read"));
+            }
+            if next == 0 {
+                let devices = self.of == Of::Devices;
+                raw.begin(self.listed().map(|holder| holder_of(&holder, devices)));
+                end = raw.holders().len() * units;
             }
             let done = self.field(offset_of!(abi::snmp_cursor, units)) as usize;
-            if done == 0 {
+            if done == 0 && next < end {
                 return Err(failed("a run has no room for what one CPU has counted"));
             }
             self.cursor.words(0, offset_of!(abi::snmp_cursor, done), &mut states);
-            let states = states.iter().flat_map(|word| word.to_ne_bytes());
-            let mut from = 0;
-            for (place, state) in (next..end).zip(states.take(done)) {
-                let (holder, unit) = (place / units, place % units);
-                if u32::from(state) != abi::SNMP_UNIT_READ {
-                    gone[holder] = true;
-                    continue;
-                }
-                let is_cpu = unit < self.cpus.len();
-                let Holding { words, sums, .. } = &mut raw.holdings[holder];
-                let to = &mut words[unit * cpu_words..][..if is_cpu { cpu_words } else { shared_words }];
-                self.section.words(0, from, to);
-                from += size_of_val(to);
-                if is_cpu {
-                    fold(sums, to);
-                }
+            let states = states.iter().flat_map(|word| word.to_ne_bytes()).take(done);
+            let mut at = 0;
+            for (place, state) in (next..end).zip(states) {
+                at += self.take(raw, place / units, place % units, state, at);
             }
             next += done;
         }
-        Ok(gone)
+        Ok(())
+    }
+
+    /// Takes over what a run has copied of a holder. Returns how many words that were, of those from `at` on.
+    fn take(&self, raw: &mut Raw, holder: usize, unit: usize, state: u8, at: usize) -> usize {
+        if u32::from(state) & ((1 << abi::SNMP_UNIT_GROUPS) - 1) != abi::SNMP_UNIT_READ {
+            raw.gone(holder);
+            return 0;
+        }
+        let copied = |at: usize, words| self.section.view(0, at * size_of::<u64>(), words);
+        if unit < self.cpus.len() {
+            let words = raw.shape().cpu_words;
+            raw.add_cpu(holder, unit, copied(at, words));
+            return words;
+        }
+        let groups = state >> abi::SNMP_UNIT_GROUPS;
+        let (mut from, mut to) = (at, 0);
+        for block in self.layout.blocks.iter().filter(|block| block.shared) {
+            if !block.on_demand() || block.group & groups != 0 {
+                raw.set_shared(holder, to, copied(from, block.words));
+                from += block.words;
+            }
+            to += block.words;
+        }
+        raw.set_groups(holder, groups);
+        from - at
+    }
+
+    /// Has the walk through the namespaces list this one, or all.
+    fn choose(&self, only: Option<u32>) {
+        self.plan.write(0, offset_of!(abi::snmp_plan, only), only.unwrap_or(0));
+    }
+
+    fn list_namespaces(&self, only: Option<u32>) -> Result<(), Error> {
+        self.choose(only);
+        match run(&self.list, &[])? {
+            0 => Ok(()),
+            _ => Err(failed("the list of network namespaces can't be read")),
+        }
     }
 
     /// What is in the directory.
@@ -269,7 +317,7 @@ impl Arrays {
         self.list(&[]);
         for namespace in namespaces {
             // One that is gone meanwhile has none.
-            self.run("snmp_devices", [namespace.address, namespace.inum.into()])?;
+            run(&self.list_devices, &[namespace.address, namespace.inum.into()])?;
         }
         if let Some(name) = name {
             let wanted: Vec<_> = self.listed().filter(|device| text(&device.name) == name).collect();
@@ -282,12 +330,19 @@ impl Arrays {
         self.cursor.read(0, offset)
     }
 
+    /// Runs one of the programs that are run only when all is set up.
     fn run(&self, name: &str, args: [u64; 2]) -> Result<u32, Error> {
-        let program = bpf::program(&self.object, name)?;
-        let mut words = args.map(u64::to_ne_bytes).concat();
-        let input = ProgramInput { context_in: Some(&mut words), ..Default::default() };
-        Ok(program.test_run(input).map_err(|e| failed(e.to_string()))?.return_value)
+        run(&Runner::new(&self.object, name)?, &args)
     }
+}
+
+fn run(program: &Runner, args: &[u64]) -> Result<u32, Error> {
+    program.run(args).map_err(|e| failed(e.to_string()))
+}
+
+fn holder_of(holder: &abi::snmp_holder, device: bool) -> Holder {
+    let key = Key { inum: holder.inum, id: holder.id, ifindex: holder.ifindex };
+    Holder { key, device: device.then(|| text(&holder.name)), groups: 0, gone: false }
 }
 
 /// Loads the programs, and finds out where all counters of namespaces are.

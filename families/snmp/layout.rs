@@ -23,6 +23,17 @@ pub struct Block {
     pub words: usize,
     /// Whether all CPUs share it.
     pub shared: bool,
+    /// A bit, of what counts the messages of a protocol that also counts them by type, and of what counts them by type.
+    pub group: u8,
+    /// Which of its counters count the messages received and sent, if it has these.
+    pub messages: Option<(usize, usize)>,
+}
+
+impl Block {
+    /// Whether it is read only if any messages of its group were counted.
+    pub fn on_demand(&self) -> bool {
+        self.group != 0 && self.messages.is_none()
+    }
 }
 
 /// Where a counter is among the words that are read of a holder.
@@ -32,6 +43,13 @@ pub enum At {
     Cpu(usize),
     /// In those that all CPUs share.
     Shared(usize),
+    /// In those of messages by type, which are read only if the group's messages were counted; else all are 0.
+    ByType {
+        /// Among the words that all CPUs share.
+        word: usize,
+        /// See [`Block::group`].
+        group: u8,
+    },
 }
 
 /// A counter.
@@ -104,7 +122,8 @@ impl Types {
         let target = Struct::try_from(target).ok()?;
         let counters = target.iter().find(|member| member.name.is_some_and(|name| name == "mibs"))?;
         let array = self.btf.type_by_id::<Array<'_>>(counters.ty)?;
-        Some(Block { field, pointer: offset / size_of::<u64>(), words: array.capacity(), shared })
+        let (pointer, words) = (offset / size_of::<u64>(), array.capacity());
+        Some(Block { field, pointer, words, shared, group: 0, messages: None })
     }
 
     /// The value of a constant of some enumeration without a name.
@@ -158,6 +177,8 @@ impl Layout {
             let (array, by_type) = of.arrays(protocol);
             let array = array.and_then(|(field, shared)| layout.add(types, of, field, shared));
             let by_type = by_type.and_then(|field| layout.add(types, of, field, true));
+            layout.group(types, protocol, array.as_ref(), by_type.as_ref());
+            let by_type = by_type.and_then(|block| layout.blocks.iter().find(|own| own.field == block.field).cloned());
             let mut places = Vec::new();
             for (index, (name, _)) in counters.iter().enumerate() {
                 let listed = entries.get(index).copied();
@@ -208,8 +229,17 @@ impl Layout {
             }));
             layout.protocols.push((protocol.name, places));
         }
-        layout.blocks.push(Block { field: "", pointer: 0, words, shared: true });
+        layout.blocks.push(Block { field: "", pointer: 0, words, shared: true, group: 0, messages: None });
         layout
+    }
+
+    /// Where these counters are, by protocol and name; of those that are there.
+    pub fn find(&self, names: &[(&str, &str)]) -> Vec<At> {
+        let find = |(protocol, name): &(&str, &str)| {
+            let (_, places) = self.protocols.iter().find(|(known, _)| known == protocol)?;
+            Some(places.iter().find(|place| *place.name == **name)?.at)
+        };
+        names.iter().filter_map(find).collect()
     }
 
     /// Adds an array, unless it is there.
@@ -220,6 +250,24 @@ impl Layout {
         let block = types.block(of.pointers(), field, shared)?;
         self.blocks.push(block.clone());
         Some(block)
+    }
+
+    /// Has the array of a protocol's messages by type be read only if any messages were counted, as far as it is known what
+    /// counts those.
+    fn group(&mut self, types: &Types, protocol: &Protocol, array: Option<&Block>, by_type: Option<&Block>) {
+        let bit = 1 << self.blocks.iter().filter(|block| block.on_demand()).count();
+        let messages = protocol.types.and_then(|by_type| {
+            let number = |name| types.constant(name).filter(|number| *number > 0);
+            Some((number(by_type.messages.0)?, number(by_type.messages.1)?))
+        });
+        let (Some(messages), Some(array), Some(by_type)) = (messages, array, by_type) else { return };
+        for block in &mut self.blocks {
+            if block.field == array.field {
+                (block.group, block.messages) = (bit, Some(messages));
+            } else if block.field == by_type.field {
+                block.group = bit;
+            }
+        }
     }
 
     /// The words of all arrays that CPUs share, or of all that they don't.
@@ -234,7 +282,12 @@ impl Layout {
         }
         let same = self.blocks.iter().filter(|block| block.shared == array.shared);
         let before: usize = same.take_while(|block| block.field != array.field).map(|block| block.words).sum();
-        Some(if array.shared { At::Shared(before + number) } else { At::Cpu(before + number) })
+        let word = before + number;
+        Some(match array.shared {
+            true if array.on_demand() => At::ByType { word, group: array.group },
+            true => At::Shared(word),
+            false => At::Cpu(word),
+        })
     }
 }
 

@@ -21,20 +21,30 @@ static __always_inline struct snmp_holder *snmp_room(struct snmp_cursor *c)
 __noinline int snmp_net(void)
 {
 	struct snmp_cursor *c = ONLY(cursors);
+	struct snmp_plan *p = ONLY(plans);
 	struct snmp_holder *h;
 	u64 net;
 
-	if (!c || !c->at)
+	if (!c || !p || !c->at)
 		return 1;
 	net = c->at - bpf_core_field_offset(struct net___snmp, list);
-	if (snmp_is_net(c, net)) {
-		h = snmp_room(c);
+	if (!snmp_is_net(c, net)) {
+		c->after_head = 1;
+	} else if (!READ(&c->inum, FIELD(struct net___snmp, net, ns.inum))) {
+		if (c->after_head)
+			c->host = c->inum;
+		c->after_head = 0;
+		h = !p->only || c->inum == p->only ? snmp_room(c) : NULL;
 		if (h) {
 			h->address = net;
-			h->ifindex = h->name[0] = h->id = h->inum = 0;
-			READ(&h->inum, FIELD(struct net___snmp, net, ns.inum));
+			h->inum = c->inum;
+			h->ifindex = h->name[0] = h->id = 0;
 			if (bpf_core_field_exists(struct net___snmp, net_cookie))
 				READ(&h->id, FIELD(struct net___snmp, net, net_cookie));
+		}
+		if (h && p->only) {
+			c->at = 0;
+			return 1;
 		}
 	}
 	if (READ(&c->at, c->at) || c->at == c->first)
@@ -62,10 +72,9 @@ __noinline int snmp_some_nets(void)
 
 /*
  * List all namespaces, from the caller's on: the list is a ring. It is walked in one run, for an element may be gone in
- * the next.
+ * the next. If only one is wanted, the walk ends there.
  */
-SEC("raw_tp")
-int snmp_nets(struct bpf_raw_tracepoint_args *ctx)
+__noinline int snmp_list(void)
 {
 	struct task_struct___snmp *task = (void *)bpf_get_current_task();
 	struct snmp_cursor *c = ONLY(cursors);
@@ -73,7 +82,7 @@ int snmp_nets(struct bpf_raw_tracepoint_args *ctx)
 
 	if (!c)
 		return -1;
-	c->found = c->beyond = 0;
+	c->found = c->beyond = c->after_head = c->host = 0;
 	c->at = (u64)BPF_CORE_READ(task, nsproxy, net_ns);
 	if (!c->at)
 		return -1;
@@ -83,6 +92,12 @@ int snmp_nets(struct bpf_raw_tracepoint_args *ctx)
 			break;
 	}
 	return 0;
+}
+
+SEC("raw_tp")
+int snmp_nets(struct bpf_raw_tracepoint_args *ctx)
+{
+	return snmp_list();
 }
 
 /* As snmp_net(), of devices: `first` is the head of the list, in the namespace. */

@@ -5,29 +5,37 @@
 
 abi!("snmp");
 mod arrays;
+mod devices;
 mod files;
 mod layout;
 mod lists;
 mod netns;
 mod protocols;
+mod raw;
 mod reader;
+mod samples;
 mod select;
+mod tables;
 
 pub use netns::{Names, Netns, own_netns};
 pub use protocols::protocols;
-pub use reader::{Reader, Select, Which, fold};
+pub use raw::Keep;
+pub use reader::{Reader, Select, Which};
 pub use select::Wish;
+
+use std::sync::Arc;
 
 use crate::family::{Counting, Family, Kind};
 use crate::report::{Check, Outcome};
 
-/// The family of SNMP counters. It has no samples: `topstat snmp` shows them.
+/// The family of SNMP counters.
 pub fn family() -> Family {
+    let (there, parts) = (samples::there, samples::parts);
     Family {
         name: "snmp".to_owned(),
         abi: 0, // nothing of it is ever pinned
-        samples: Vec::new(),
-        kind: Kind::Counters(Counting { try_load: arrays::try_load }),
+        samples: samples::samples().into_iter().map(Arc::new).collect(),
+        kind: Kind::Counters(Counting { try_load: arrays::try_load, there, open: tables::open, parts }),
         since: (5, 10),
         ready: || Ok(()),
         check: || vec![check()],
@@ -37,12 +45,19 @@ pub fn family() -> Family {
 /// Where counters are read here.
 fn check() -> Check {
     let (name, advice) = ("SNMP counters".to_owned(), String::new());
+    let there = samples::there();
+    let absent: Vec<_> =
+        samples::samples().into_iter().map(|sample| sample.name).filter(|name| !there.contains(name)).collect();
+    let without =
+        if absent.is_empty() { String::new() } else { format!("; this kernel does not count {}", absent.join(", ")) };
     match arrays::try_load() {
-        Ok(()) => Check { name, outcome: Outcome::Ok, found: "by CPU, from the kernel's arrays".to_owned(), advice },
+        Ok(()) => {
+            Check { name, outcome: Outcome::Ok, found: format!("by CPU, from the kernel's arrays{without}"), advice }
+        }
         Err(why) => Check {
             name,
             outcome: Outcome::Degraded,
-            found: format!("from /proc, without CPUs: {}", crate::report::explain(why, "snmp")),
+            found: format!("from /proc, without CPUs: {}{without}", crate::report::explain(why, "snmp")),
             advice,
         },
     }

@@ -10,8 +10,12 @@ use std::path::{Path, PathBuf};
 use crate::Error;
 use crate::container::container;
 
+/// What means every namespace, or every device.
+pub(super) const ALL: &str = "all";
 /// Where `ip netns` keeps namespaces.
 const NAMED: &str = "/run/netns";
+/// The directory of the process that is in the host's namespace.
+pub(super) const FIRST_PROCESS: &str = "/proc/1";
 /// How much of a container's id is shown, as container engines do.
 const ID_DIGITS: usize = 12;
 
@@ -21,6 +25,8 @@ pub enum Netns {
     /// The one that this process is in.
     #[default]
     Own,
+    /// The host's: the first that the kernel has made.
+    Host,
     /// One that has this inode.
     Inode(u32),
     /// All.
@@ -36,7 +42,8 @@ pub fn own_netns() -> Result<u32, Error> {
         .map_err(|e| Error::Kernel { what: "find the own network namespace".to_owned(), why: e.to_string() })
 }
 
-fn inode(path: &Path) -> io::Result<u32> {
+/// The inode of a namespace, by a file that is one.
+pub(super) fn inode(path: &Path) -> io::Result<u32> {
     let inode = fs::metadata(path)?.ino();
     u32::try_from(inode).map_err(|_| io::Error::other("not a namespace"))
 }
@@ -48,6 +55,23 @@ pub struct Names {
     named: BTreeMap<u32, String>,
     /// By inode: the process of the smallest id that is in it.
     processes: BTreeMap<u32, u32>,
+}
+
+/// The namespace that a user means, in the user's words; `all` are all.
+///
+/// # Errors
+/// When there is none.
+pub fn find_netns(text: &str) -> Result<Netns, Error> {
+    if text == ALL {
+        return Ok(Netns::All);
+    }
+    let found = Names::read().find(text).ok_or_else(|| {
+        Error::Option(format!(
+            "there is no network namespace {text}: give a name of 'ip netns', pid:PID, a path, a container's id or an \
+             inode"
+        ))
+    })?;
+    Ok(Netns::Inode(found))
 }
 
 impl Names {
@@ -70,6 +94,11 @@ impl Names {
             }
         }
         names
+    }
+
+    /// Whether nobody has looked yet.
+    pub fn are_unknown(&self) -> bool {
+        self.named.is_empty() && self.processes.is_empty()
     }
 
     /// What a namespace is called: as `ip netns` calls it; else the container that its first process is in, or that
@@ -140,6 +169,8 @@ pub enum Entry {
     Process(u32),
     /// It is mounted there.
     File(PathBuf),
+    /// Its `net` is shown there.
+    Shown(PathBuf),
 }
 
 impl Entry {
@@ -147,6 +178,7 @@ impl Entry {
     pub fn with<T: Send>(&self, look: impl FnOnce(&Path) -> io::Result<T> + Send) -> io::Result<T> {
         let path = match self {
             Self::Process(pid) => return look(Path::new(&format!("/proc/{pid}/net"))),
+            Self::Shown(path) => return look(path),
             Self::File(path) => path,
         };
         let namespace = File::open(path)?;

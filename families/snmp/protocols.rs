@@ -30,6 +30,8 @@ pub struct Types {
     pub array: &'static str,
     /// The field of `struct ipv6_devstat`.
     pub device: Option<&'static str>,
+    /// The kernel's numbers of what counts all messages, received and sent.
+    pub messages: (&'static str, &'static str),
     /// Types that have names, by the protocol's standard (RFC 792, 950; RFC 4443, 2710, 4861, 3810).
     pub names: &'static [(&'static str, usize)],
 }
@@ -40,6 +42,7 @@ pub const TYPES: usize = 256;
 static ICMP: Types = Types {
     array: "icmpmsg_statistics",
     device: None,
+    messages: ("ICMP_MIB_INMSGS", "ICMP_MIB_OUTMSGS"),
     names: &[
         ("DestUnreachs", 3),
         ("TimeExcds", 11),
@@ -58,6 +61,7 @@ static ICMP: Types = Types {
 static ICMP6: Types = Types {
     array: "icmpv6msg_statistics",
     device: Some("icmpv6msgdev"),
+    messages: ("ICMP6_MIB_INMSGS", "ICMP6_MIB_OUTMSGS"),
     names: &[
         ("DestUnreachs", 1),
         ("PktTooBigs", 2),
@@ -153,7 +157,12 @@ impl Protocol {
 
 /// Whether a counter is a level or a setting: RFC 4022 and the kernel's counters of Multipath TCP.
 pub fn is_gauge(name: &str) -> bool {
-    matches!(name, "RtoAlgorithm" | "RtoMin" | "RtoMax" | "MaxConn" | "CurrEstab" | "MPCurrEstab")
+    is_setting(name) || matches!(name, "CurrEstab" | "MPCurrEstab")
+}
+
+/// Whether it says how TCP is set up (RFC 4022), and counts nothing: it has no place among counts.
+pub fn is_setting(name: &str) -> bool {
+    matches!(name, "RtoAlgorithm" | "RtoMin" | "RtoMax" | "MaxConn")
 }
 
 #[cfg(test)]

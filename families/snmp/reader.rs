@@ -7,7 +7,6 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
 
 use topstat_model::counters::Protocol as Counted;
 use topstat_model::counters::{Amount, Counter, Counters, CountersLost, Scope, Source};
@@ -15,8 +14,9 @@ use topstat_model::counters::{Amount, Counter, Counters, CountersLost, Scope, So
 use super::arrays::Arrays;
 use super::files::{self, Shown};
 use super::layout::{At, Layout, Of, Place};
-use super::netns::{Names, Netns, own_netns};
+use super::netns::{FIRST_PROCESS, Names, Netns, inode, own_netns};
 use super::protocols::{Protocol, protocols};
+use super::raw::{Holder, Keep, Key, Raw, Shape};
 use crate::Error;
 
 /// What to read.
@@ -26,6 +26,8 @@ pub struct Select {
     pub protocols: Vec<String>,
     /// Of what.
     pub which: Which,
+    /// What is kept of each CPU.
+    pub keep: Keep,
     /// From `/proc` also where the arrays can be read: for comparison.
     pub from_files: bool,
 }
@@ -41,46 +43,19 @@ pub struct Which {
     pub device: Option<String>,
 }
 
-/// Whose counters some are: the same at every reading, and no other's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
-    /// The inode of the namespace. It may be another one's once this one is gone.
-    pub inum: u32,
-    /// The cookie of the namespace, which never is, where the kernel has them.
-    pub id: u64,
-    /// The device's number; of a namespace 0.
-    pub ifindex: u32,
-}
-
-/// What was read of a namespace or a device.
-#[derive(Debug)]
-pub struct Holding {
-    pub key: Key,
-    pub device: Option<String>,
-    /// The words of each CPU, and then those that all share.
-    pub words: Vec<u64>,
-    /// The sums of the words of all CPUs.
-    pub sums: Vec<u64>,
-}
-
-/// A reading as it comes.
-#[derive(Debug)]
-pub struct Raw {
-    pub time: SystemTime,
-    pub instant: Instant,
-    pub holdings: Vec<Holding>,
-    pub beyond: u64,
-    pub unreadable: u64,
-}
-
 /// Reads counters again and again.
 pub struct Reader {
     way: Way,
     which: Which,
+    /// The only namespace that is read.
+    only: Option<u32>,
+    keep: Keep,
     names: Names,
     /// What namespaces were called when names were last looked up; `None`: they have no name.
     called: HashMap<u32, Option<String>>,
     before: Option<Raw>,
+    /// The reading before that, whose memory is used again.
+    old: Option<Raw>,
 }
 
 /// Where counters are read.
@@ -96,17 +71,6 @@ struct Files {
     why: String,
     /// The words of a protocol's counters, by their names.
     places: HashMap<&'static str, HashMap<Arc<str>, usize>>,
-}
-
-impl Netns {
-    /// The inode that is wanted; `None`: all.
-    pub(super) fn inode(&self) -> Result<Option<u32>, Error> {
-        Ok(match self {
-            Self::Own => Some(own_netns()?),
-            Self::Inode(inode) => Some(*inode),
-            Self::All => None,
-        })
-    }
 }
 
 impl Reader {
@@ -125,8 +89,15 @@ impl Reader {
             Ok(arrays) => Way::Arrays(Box::new(arrays)),
             Err(why) => Way::Files(Files::open(of, wanted, why)?),
         };
-        let (names, called) = (Names::default(), HashMap::new());
-        Ok(Self { way, which: select.which.clone(), names, called, before: None })
+        // A namespace that the caller enters later is not the own one of this reader.
+        let only = match &select.which.netns {
+            Netns::Own => Some(own_netns()?),
+            Netns::Host => Some(way.host()?),
+            Netns::Inode(inode) => Some(*inode),
+            Netns::All => None,
+        };
+        let (which, keep) = (select.which.clone(), select.keep.clone());
+        Ok(Self { way, which, only, keep, names: Names::default(), called: HashMap::new(), before: None, old: None })
     }
 
     /// Reads what is to be read, and keeps it for the next time.
@@ -137,7 +108,7 @@ impl Reader {
         let raw = self.raw()?;
         self.look_up_names(&raw);
         let counters = self.counters(&raw);
-        self.before = Some(raw);
+        self.old = self.before.replace(raw);
         Ok(counters)
     }
 
@@ -146,25 +117,48 @@ impl Reader {
     /// # Errors
     /// As [`Reader::read`].
     pub fn touch(&mut self) -> Result<usize, Error> {
-        Ok(self.raw()?.holdings.len())
+        let raw = self.raw()?;
+        let read = raw.read().count();
+        self.old = Some(raw);
+        Ok(read)
     }
 
-    fn raw(&mut self) -> Result<Raw, Error> {
-        let mut raw =
-            Raw { time: SystemTime::now(), instant: Instant::now(), holdings: Vec::new(), beyond: 0, unreadable: 0 };
-        match &self.way {
-            Way::Arrays(arrays) => arrays.read(&self.which, &mut raw)?,
+    /// Reads what is to be read, as it comes.
+    pub(super) fn raw(&mut self) -> Result<Raw, Error> {
+        let mut raw = Raw::new(self.way.shape(), &self.keep, self.old.take());
+        match &mut self.way {
+            Way::Arrays(arrays) => arrays.read(self.only, &self.which, &mut raw)?,
             Way::Files(files) => {
                 self.names = Names::read();
-                files.read(&self.which, &self.names, &mut raw)?;
+                files.read(self.only, &self.which, &self.names, &mut raw)?;
             }
         }
         Ok(raw)
     }
 
+    /// Takes back a reading that is of no use any more, for the memory that it has.
+    pub(super) fn done(&mut self, raw: Raw) {
+        self.old = Some(raw);
+    }
+
+    /// What is kept of each CPU from now on.
+    pub(super) fn keep(&mut self, keep: Keep) {
+        self.keep = keep;
+    }
+
+    /// Where counters are, and the CPUs that have them.
+    pub(super) fn layout(&self) -> (&Layout, &[u32]) {
+        self.way.layout()
+    }
+
+    /// What a namespace was called when names were last looked up.
+    pub(super) fn name(&self, inode: u32) -> Option<String> {
+        self.called.get(&inode).cloned().flatten()
+    }
+
     /// Looks for names, if there are namespaces that were not there when that was done last.
-    fn look_up_names(&mut self, raw: &Raw) {
-        let inodes: HashSet<u32> = raw.holdings.iter().map(|holding| holding.key.inum).collect();
+    pub(super) fn look_up_names(&mut self, raw: &Raw) {
+        let inodes: HashSet<u32> = raw.read().map(|(_, holder)| holder.key.inum).collect();
         if inodes.iter().any(|inode| !self.called.contains_key(inode)) {
             self.names = Names::read();
             self.called = inodes.into_iter().map(|inode| (inode, self.names.of(inode))).collect();
@@ -174,19 +168,19 @@ impl Reader {
     fn counters(&self, raw: &Raw) -> Counters {
         let (layout, cpus) = self.way.layout();
         let before = self.before.as_ref();
-        let earlier: HashMap<Key, &Holding> =
-            before.iter().flat_map(|b| &b.holdings).map(|holding| (holding.key, holding)).collect();
-        let scope = |holding: &Holding| {
-            let netns = holding.key.inum;
-            let earlier = earlier.get(&holding.key).copied();
+        let earlier: HashMap<Key, usize> =
+            before.iter().flat_map(|b| b.read()).map(|(number, holder)| (holder.key, number)).collect();
+        let scope = |(number, holder): (usize, &Holder)| {
+            let netns = holder.key.inum;
+            let earlier = before.zip(earlier.get(&holder.key).copied());
             let protocols = layout.protocols.iter().map(|(name, places)| Counted {
                 name,
-                counters: places.iter().filter_map(|place| counter(cpus.len(), place, holding, earlier)).collect(),
+                counters: places.iter().filter_map(|place| counter(place, (raw, number), earlier)).collect(),
             });
             Scope {
                 netns,
                 name: self.called.get(&netns).cloned().flatten(),
-                device: holding.device.clone(),
+                device: holder.device.clone(),
                 protocols: protocols.collect(),
             }
         };
@@ -195,7 +189,7 @@ impl Reader {
             elapsed: before.map(|before| raw.instant.duration_since(before.instant)),
             source: self.way.source(),
             cpus: cpus.to_vec(),
-            scopes: raw.holdings.iter().map(scope).collect(),
+            scopes: raw.read().map(scope).collect(),
             lost: CountersLost { beyond: raw.beyond, unreadable: raw.unreadable, unknown: layout.unknown.clone() },
         }
     }
@@ -220,35 +214,37 @@ fn wanted(names: &[String], of: Of) -> Result<Vec<&'static Protocol>, Error> {
     Ok(wanted)
 }
 
-/// A counter of a holding. `None`: it is one of those that are there only once something was counted.
-fn counter(cpus: usize, place: &Place, holding: &Holding, earlier: Option<&Holding>) -> Option<Counter> {
-    let now = amount(cpus, place.at, holding);
-    if place.if_any && now.all == 0 {
+/// A holder's part of a reading.
+type OfHolder<'a> = (&'a Raw, usize);
+
+/// A counter of a holder. `None`: it is one of those that are there only once something was counted.
+fn counter(place: &Place, now: OfHolder<'_>, earlier: Option<OfHolder<'_>>) -> Option<Counter> {
+    if place.if_any && now.0.sum(now.1, place.at) == 0 {
         return None;
     }
-    let before = earlier.map(|holding| amount(cpus, place.at, holding));
-    Some(Counter { name: Arc::clone(&place.name), kind: place.kind, now, before })
-}
-
-/// Adds a CPU's counters to the sums, a whole array at a time: the compiler makes a few wide additions of it.
-pub fn fold(sums: &mut [u64], cpu: &[u64]) {
-    for (sum, counter) in sums.iter_mut().zip(cpu) {
-        *sum = sum.wrapping_add(*counter);
-    }
-}
-
-fn amount(cpus: usize, at: At, holding: &Holding) -> Amount {
-    let stride = holding.sums.len();
-    match at {
-        At::Shared(word) => Amount { all: holding.words[cpus * stride + word], cpus: Vec::new() },
-        At::Cpu(word) => {
-            let parts = (0..cpus).map(|cpu| holding.words[cpu * stride + word]);
-            Amount { all: holding.sums[word], cpus: parts.collect() }
-        }
-    }
+    let amount =
+        |(raw, holder): OfHolder<'_>| Amount { all: raw.sum(holder, place.at), cpus: raw.parts(holder, place.at) };
+    let (name, kind) = (Arc::clone(&place.name), place.kind);
+    Some(Counter { name, kind, now: amount(now), before: earlier.map(amount) })
 }
 
 impl Way {
+    /// The inode of the host's namespace.
+    fn host(&self) -> Result<u32, Error> {
+        match self {
+            Self::Arrays(arrays) => arrays.host(),
+            // The first process is in it. Who may not look into that process has no number for it.
+            Self::Files(_) => Ok(inode(Path::new(FIRST_PROCESS).join("ns/net").as_path()).unwrap_or(0)),
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        match self {
+            Self::Arrays(arrays) => arrays.shape(),
+            Self::Files(files) => Shape { shared_words: files.layout.words(true), ..Shape::default() },
+        }
+    }
+
     fn layout(&self) -> (&Layout, &[u32]) {
         match self {
             Self::Arrays(arrays) => (&arrays.layout, &arrays.cpus),
@@ -276,7 +272,7 @@ impl Files {
         let layout = Layout::of_files(&shown);
         let shared = |place: &Place| match place.at {
             At::Shared(word) => Some((Arc::clone(&place.name), word)),
-            At::Cpu(_) => None,
+            At::Cpu(_) | At::ByType { .. } => None,
         };
         let of = |counters: &Vec<Place>| counters.iter().filter_map(shared).collect();
         let places = layout.protocols.iter().map(|(protocol, counters)| (*protocol, of(counters))).collect();
@@ -284,8 +280,7 @@ impl Files {
     }
 
     /// Reads the files of each namespace: by a process that is in it, or from inside.
-    fn read(&self, which: &Which, names: &Names, raw: &mut Raw) -> Result<(), Error> {
-        let chosen = which.netns.inode()?;
+    fn read(&self, chosen: Option<u32>, which: &Which, names: &Names, raw: &mut Raw) -> Result<(), Error> {
         let own = own_netns()?;
         let known = names.known();
         let mut inodes: Vec<u32> = match chosen {
@@ -293,15 +288,17 @@ impl Files {
             None => known.keys().copied().collect(),
         };
         inodes.sort_unstable();
+        let mut all = Vec::new();
         for inum in inodes {
             let read = |net: &Path| self.holdings(net, inum, which);
             let read = match known.get(&inum) {
                 _ if inum == own => read(Path::new("/proc/thread-self/net")),
+                _ if which.netns == Netns::Host => read(&Path::new(FIRST_PROCESS).join("net")),
                 Some(entry) => entry.with(read),
                 None => continue,
             };
             match read {
-                Ok(holdings) => raw.holdings.extend(holdings),
+                Ok(holdings) => all.extend(holdings),
                 // Its last process has ended meanwhile.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => {
@@ -310,14 +307,20 @@ impl Files {
                 }
             }
         }
+        let (holders, words): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+        raw.begin(holders.into_iter());
+        for (holder, words) in words.iter().enumerate() {
+            raw.set_shared(holder, 0, words);
+        }
         Ok(())
     }
 
-    fn holdings(&self, net: &Path, inum: u32, which: &Which) -> io::Result<Vec<Holding>> {
-        let key = |ifindex| Key { inum, id: 0, ifindex };
+    /// A namespace or its devices, and their counters.
+    fn holdings(&self, net: &Path, inum: u32, which: &Which) -> io::Result<Vec<(Holder, Vec<u64>)>> {
+        let holder = |ifindex, device| Holder { key: Key { inum, id: 0, ifindex }, device, groups: 0, gone: false };
         if !which.devices {
             let shown = files::namespace(net, &self.wanted)?;
-            return Ok(vec![Holding { key: key(0), device: None, words: self.words(&shown), sums: Vec::new() }]);
+            return Ok(vec![(holder(0, None), self.words(&shown))]);
         }
         let mut all = Vec::new();
         for entry in fs::read_dir(net.join("dev_snmp6"))?.flatten() {
@@ -330,12 +333,7 @@ impl Files {
             let shown = files::device(net, &name, &self.wanted)?;
             // One that is gone meanwhile shows nothing.
             if !shown.is_empty() {
-                all.push(Holding {
-                    key: key(ifindex),
-                    device: Some(name),
-                    words: self.words(&shown),
-                    sums: Vec::new(),
-                });
+                all.push((holder(ifindex, Some(name)), self.words(&shown)));
             }
         }
         Ok(all)

@@ -3,8 +3,9 @@
 
 use std::path::Path;
 
-use super::netns::{Names, Netns};
+use super::netns::{ALL, Names, Netns, find_netns};
 use super::protocols::protocols;
+use super::raw::Keep;
 use super::reader::{Select, Which};
 use crate::Error;
 
@@ -17,10 +18,9 @@ pub struct Wish {
     pub netns: Option<String>,
     /// A device, or `all`.
     pub device: Option<String>,
+    /// Without what each CPU has.
+    pub sums_only: bool,
 }
-
-/// What means every namespace, or every device.
-const ALL: &str = "all";
 
 impl Select {
     /// Looks up what is meant.
@@ -28,7 +28,8 @@ impl Select {
     /// # Errors
     /// When nothing has such a name.
     pub fn find(wish: &Wish) -> Result<Self, Error> {
-        let mut select = Self::default();
+        let keep = if wish.sums_only { Keep::Sums } else { Keep::All };
+        let mut select = Self { keep, ..Self::default() };
         if let Some(netns) = &wish.netns {
             select.which.netns = find_netns(netns)?;
         }
@@ -65,19 +66,6 @@ impl Which {
         self.devices |= name.is_some();
         self.device = self.device.take().or(name.filter(|name| *name != ALL).map(str::to_owned));
     }
-}
-
-fn find_netns(text: &str) -> Result<Netns, Error> {
-    if text == ALL {
-        return Ok(Netns::All);
-    }
-    let found = Names::read().find(text).ok_or_else(|| {
-        Error::Option(format!(
-            "there is no network namespace {text}: give a name of 'ip netns', pid:PID, a path, a container's id or an \
-             inode"
-        ))
-    })?;
-    Ok(Netns::Inode(found))
 }
 
 /// Whether the own namespace has a device of this name: no name of a device has a slash.

@@ -41,6 +41,12 @@ static __always_inline u32 snmp_begin(struct snmp_cursor *c, struct snmp_plan *p
 	return bpf_probe_read_kernel(c->pointer, bytes, (void *)pointers) ? SNMP_UNIT_GONE : SNMP_UNIT_READ;
 }
 
+/* A word of the section. */
+static __always_inline u64 snmp_word(struct section *s, u32 at)
+{
+	return *(u64 *)(s->byte + (ts_bound(at, SNMP_SECTION_BYTES - 1) & ~7U));
+}
+
 /*
  * Copy what a CPU has of a holder, or, with the CPU's number behind the last one, what all share. An array that the kernel
  * has not made yet has counted nothing. Returns 1 if there is no room for it in this run.
@@ -66,6 +72,8 @@ __noinline int snmp_unit(u32 holder, u32 cpu)
 	if (c->holder != holder) {
 		c->state = snmp_begin(c, p, h);
 		c->holder = holder;
+		/* Of one that another run began to read it is not known what was counted. */
+		c->groups = cpu ? ~0U : 0;
 	}
 	unit = c->units;
 	if (unit >= SNMP_UNITS)
@@ -76,8 +84,10 @@ __noinline int snmp_unit(u32 holder, u32 cpu)
 			break;
 		if (p->block[b].shared != shared)
 			continue;
+		if (p->block[b].group && !p->block[b].received && !(c->groups & p->block[b].group))
+			continue; /* S4 */
 		bytes = p->block[b].bytes;
-		if (bytes > SNMP_BLOCK_BYTES || used > SNMP_SECTION_BYTES - SNMP_BLOCK_BYTES)
+		if (bytes > SNMP_BLOCK_BYTES || used > SNMP_RUN_BYTES - SNMP_BLOCK_BYTES)
 			return 1;
 		array = c->pointer[ts_bound(p->block[b].pointer, SNMP_POINTERS - 1)];
 		bytes = ts_bound(bytes, MASK_BYTES);
@@ -85,17 +95,19 @@ __noinline int snmp_unit(u32 holder, u32 cpu)
 		/* What can't be read is filled with zeros. */
 		if (bpf_probe_read_kernel(s->byte + used, bytes, (void *)(array ? array + offset : 0)) && array)
 			c->faults++;
+		if (p->block[b].received && (snmp_word(s, used + p->block[b].received) || snmp_word(s, used + p->block[b].sent)))
+			c->groups |= p->block[b].group;
 		used += bytes;
 	}
 	c->used = used;
-	c->done[ts_bound(unit, SNMP_UNITS - 1)] = c->state;
+	c->done[ts_bound(unit, SNMP_UNITS - 1)] = c->state | (c->groups << SNMP_UNIT_GROUPS);
 	c->units = unit + 1;
 	return 0;
 }
 
 /*
  * Copy as many units as fit, from a holder (argument 0) and a unit of it (argument 1) on. The reader knows from how many
- * there are where to go on.
+ * there are where to go on. With argument 2, the namespaces are listed first.
  */
 SEC("raw_tp")
 int snmp_read(struct bpf_raw_tracepoint_args *ctx)
@@ -105,6 +117,8 @@ int snmp_read(struct bpf_raw_tracepoint_args *ctx)
 	struct snmp_plan *p = ONLY(plans);
 
 	if (!c || !p)
+		return -1;
+	if (ctx->args[2] && snmp_list())
 		return -1;
 	c->holder = ~0U;
 	c->used = c->units = 0;

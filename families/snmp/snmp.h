@@ -11,6 +11,9 @@
  *   S2  What is read of a holder in a later run counts only if it is found listed in that run again, with the same id.
  *   S3  Counters go on counting meanwhile. Each is copied in whole words, so the sum over CPUs lies between the sums at
  *       the beginning and at the end of the reading.
+ *   S4  An array of types of messages is copied unless the array that counts the messages themselves has counted none. So
+ *       a type is missing only of a holder's very first message, between the kernel's counting of the type and of the
+ *       message, which are a few instructions apart.
  */
 #ifndef TOPSTAT_SNMP_H
 #define TOPSTAT_SNMP_H
@@ -23,8 +26,10 @@
 #define SNMP_POINTERS 32
 /* Units (a holder on a CPU, or what all CPUs share of it) in one run. */
 #define SNMP_UNITS 512
-/* Bytes that one run can copy. */
+/* Bytes of the memory that the programs copy to. */
 #define SNMP_SECTION_BYTES (1 << 20)
+/* Bytes of counters that one run copies: so much that the reader finds it in the CPU's caches still. */
+#define SNMP_RUN_BYTES (1 << 18)
 /* Namespaces and devices that are read, at most: 768 KiB. What is beyond them is counted. */
 #define SNMP_HOLDERS 16384
 /* CPUs that the kernel may have: its own limit on x86 and s390. */
@@ -36,13 +41,17 @@
 #define SNMP_UNIT_READ 1
 /* The holder is no longer listed. */
 #define SNMP_UNIT_GONE 2
+/* Of a unit that was read, in the bits from this one on: the groups whose messages were counted. */
+#define SNMP_UNIT_GROUPS 4
 
 /* An array of a holder. */
 struct snmp_block {
 	unsigned int pointer;	/* which of the holder's pointers */
 	unsigned int bytes;	/* a multiple of 8, up to SNMP_BLOCK_BYTES */
 	unsigned int shared;	/* 1: by all CPUs */
-	unsigned int pad;
+	unsigned int group;	/* a bit: a protocol whose messages are counted by type, too. 0: it is of none */
+	unsigned int received;	/* of what counts a group's messages, where: bytes. 0: by type, or of no group */
+	unsigned int sent;
 };
 
 /* What to read, set by the reader. */
@@ -53,7 +62,7 @@ struct snmp_plan {
 	unsigned int units;	/* of a holder: `cpus`, and one more if anything is shared */
 	unsigned int pointers_bytes; /* of the holder's structure of pointers */
 	unsigned int devices;	/* 1: holders are devices, else namespaces */
-	unsigned int pad;
+	unsigned int only;	/* the inode of the only namespace that is listed; 0: all are */
 };
 
 /* A namespace or a device. */
@@ -82,6 +91,10 @@ struct snmp_cursor {
 	unsigned int beyond;		/* those that have no room in it */
 	unsigned int used;		/* bytes in the section */
 	unsigned int units;		/* done in this run */
+	unsigned int groups;	/* of the holder: those whose messages were counted, or may have been */
+	unsigned int inum;	/* scratch */
+	unsigned int after_head; /* of the walk: what comes next is the first of all namespaces */
+	unsigned int host;	/* its inode, which is the host's; 0: not found, or the one that the walk began with */
 	unsigned char done[SNMP_UNITS];	/* SNMP_UNIT_… of each */
 };
 

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use rustix::time::{ClockId, clock_gettime};
-use topstat_kernel::snmp::{Netns, Reader, Select, Which};
+use topstat_kernel::snmp::{Keep, Netns, Reader, Select, Which};
 
 use crate::netlink;
 use crate::stats::spread;
@@ -67,6 +67,12 @@ fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
     Ok(((cpu_time() - begun).as_secs_f64() * 1e6, done))
 }
 
+/// The files that have the counters of a namespace.
+const FILES: [&str; 3] = ["snmp", "netstat", "snmp6"];
+/// Namespaces that are read in a turn at least: one alone is read so often, or the turn would be shorter than what it takes
+/// to fill the caches anew.
+const TURN: usize = 100;
+
 /// A network namespace that is there as long as this is.
 struct Made {
     namespace: OwnedFd,
@@ -79,7 +85,7 @@ impl Made {
             // SAFETY: it changes what this thread is in, which ends here.
             ensure!(unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0, "cannot make a network namespace");
             let open = |name: &str| File::open(format!("/proc/thread-self/net/{name}")).context("open counters");
-            let files = ["snmp", "netstat", "snmp6"].map(open).into_iter().collect::<Result<_>>()?;
+            let files = FILES.map(open).into_iter().collect::<Result<_>>()?;
             Ok(Self { namespace: File::open("/proc/thread-self/ns/net")?.into(), files })
         };
         std::thread::scope(|scope| scope.spawn(make).join()).expect("the thread has not panicked")
@@ -116,22 +122,25 @@ fn namespaces(count: usize, rounds: usize) -> Result<()> {
     let mut made = (0..count).map(|_| Made::new()).collect::<Result<Vec<_>>>()?;
     let all = Which { netns: Netns::All, ..Which::default() };
     let one = Which { netns: Netns::Own, ..Which::default() };
-    let open = |which| Reader::open(&Select { which, ..Select::default() });
+    let open = |which| Reader::open(&Select { which, keep: Keep::Sums, ..Select::default() });
     // One namespace is the own one: those of others on the host are not to be read, too.
     let mut reader = if count == 1 { open(one)? } else { open(all)? };
     let (mut ours, mut proc, mut nstat) = (vec![], vec![], vec![]);
     let mut text = String::new();
+    let times = TURN.div_ceil(count);
     for _ in 0..rounds {
-        let (us, read) = timed(|| Ok(reader.touch()?))?;
+        let (us, read) = timed(|| (0..times).try_fold(0, |_, _| Ok(reader.touch()?)))?;
         ensure!(read >= count, "{read} of {count} namespaces");
-        ours.push(us / read as f64);
+        ours.push(us / (times * read) as f64);
         let (us, _) = timed(|| {
-            for file in made.iter_mut().flat_map(|made| &mut made.files) {
-                black_box(parse(file, &mut text)?);
+            for _ in 0..times {
+                for file in made.iter_mut().flat_map(|made| &mut made.files) {
+                    black_box(parse(file, &mut text)?);
+                }
             }
             Ok(())
         })?;
-        proc.push(us / count as f64);
+        proc.push(us / (times * count) as f64);
         nstat.push(made[0].inside(|| of_child(Command::new("nstat").args(["-a", "-s"])))?);
     }
     println!("| {count} | {} | {} | {} | {} |", show(&ours), show(&proc), ratio(&proc, &ours), show(&nstat));
@@ -163,7 +172,7 @@ fn devices(count: usize, rounds: usize) -> Result<()> {
             ensure!(status.success(), "ip {words}");
         }
         let which = Which { netns: Netns::Own, devices: true, device: None };
-        let mut reader = Reader::open(&Select { which, ..Select::default() })?;
+        let mut reader = Reader::open(&Select { which, keep: Keep::Sums, ..Select::default() })?;
         let names: Vec<_> = std::fs::read_dir("/proc/thread-self/net/dev_snmp6")?.flatten().collect();
         let mut files = names.iter().map(|name| File::open(name.path())).collect::<std::io::Result<Vec<_>>>()?;
         let mut links = netlink::Links::new()?;
@@ -224,7 +233,7 @@ fn fold(cpus: usize, counters: usize, rounds: usize) {
         });
         turn(2, &mut |row, sums| {
             for cpu in 0..cpus {
-                topstat_kernel::snmp::fold(sums, &memory[base(row, cpu)..][..counters + 1]);
+                topstat_engine::fold(sums, &memory[base(row, cpu)..][..counters + 1]);
             }
         });
     }

@@ -62,9 +62,8 @@ pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
     });
     let named = |name: &str| samples.iter().any(|sample| sample.name == name);
     let of = |family: &Family| match &family.kind {
-        Kind::Ranked(_) => family.samples.iter().any(|own| named(&own.name)),
+        Kind::Ranked(_) | Kind::Counters(_) => family.samples.iter().any(|own| named(&own.name)),
         Kind::Account(account) => named(account.beside),
-        Kind::Counters(_) => false,
     };
     let wanted = |family: &Family| samples.is_empty() || of(family);
     for family in catalogue::families().iter().filter(|family| wanted(family)) {

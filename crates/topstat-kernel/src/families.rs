@@ -41,7 +41,8 @@ mod tests {
     /// `UPDATE_GOLDEN=1` the file of a number that has none yet is written.
     #[test]
     fn a_layout_that_differs_has_another_abi() {
-        for family in all().into_iter().filter(|family| !family.samples.is_empty()) {
+        // What counters are read by is never pinned.
+        for family in all().into_iter().filter(|family| matches!(family.kind, crate::family::Kind::Ranked(_))) {
             let (name, abi) = (&family.name, family.abi);
             let (_, layout) = LAYOUTS.iter().find(|(family, _)| family == name).expect("each has a layout");
             let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../families/{name}/abi-{abi}.txt"));

@@ -14,6 +14,7 @@ mod check;
 mod clock;
 mod container;
 pub mod cost;
+mod counting;
 mod error;
 mod families;
 mod family;
@@ -59,6 +60,11 @@ use ranking::RankedFamily;
 /// See [`Error`]: no privilege, no BTF, no cgroup v2, a program that the kernel refuses.
 pub fn load(tables: &[Arc<TableInfo>], options: &Options) -> Result<Box<dyn Source>, Error> {
     let first = tables.first().ok_or_else(|| Error::Option("no table to load".to_owned()))?;
+    let family = catalogue::family_of(&first.sample).ok_or_else(|| Error::NotLoaded(first.path()))?;
+    if let Some(counting) = counting::of(&family) {
+        let whose = options.netns.clone().map_or(counting::Whose::Own, counting::Whose::Of);
+        return Ok(counting::read(counting::load(&family, counting, tables, options, &whose)?, options.cpu_rows));
+    }
     let of = of_table(first)?;
     if let Some(other) = tables.iter().find(|table| !of.family.samples.iter().any(|s| s.name == table.sample)) {
         return Err(Error::NotLoaded(other.path()));
@@ -73,6 +79,9 @@ pub fn load(tables: &[Arc<TableInfo>], options: &Options) -> Result<Box<dyn Sour
 /// # Errors
 /// As [`load`].
 pub fn load_state(family: &Arc<Family>, tables: &[Arc<TableInfo>], options: &Options) -> Result<Arc<dyn State>, Error> {
+    if let Some(counting) = counting::of(family) {
+        return Ok(Arc::new(counting::load(family, counting, tables, options, &counting::Whose::Host)?));
+    }
     let of = RankedFamily::of(family).ok_or_else(|| Error::NotLoaded(family.name.clone()))?;
     (family.ready)()?;
     Ok(Arc::new(ranking::load(&of, tables, options)?))

@@ -23,10 +23,23 @@ pub struct Options {
     pub threads: bool,
     /// Control groups that can be told apart where the kernel has no storage for them, 1 to [`MAX_GROUPS`].
     pub groups: u32,
+    /// Of counters, those of this network namespace, in the user's words; unless it is given, of the caller's.
+    pub netns: Option<String>,
+    /// The counter by which network namespaces are ranked: `tcp/RetransSegs`.
+    pub by: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { top: DEFAULT_TOP, period_ms: 1000, delay_ms: 0, cpu_rows: false, threads: false, groups: MAX_GROUPS }
+        Self {
+            top: DEFAULT_TOP,
+            period_ms: 1000,
+            delay_ms: 0,
+            cpu_rows: false,
+            threads: false,
+            groups: MAX_GROUPS,
+            netns: None,
+            by: None,
+        }
     }
 }

@@ -16,7 +16,7 @@ pub enum Fault {
         /// The snapshot's `total`.
         total: u64,
     },
-    /// The CPUs' totals are not the total.
+    /// The CPUs' totals, and what all share, are not the total.
     #[error("the totals of {cpus} CPUs add up to {sum}, but total is {total}")]
     Cpus {
         /// How many CPUs there are.
@@ -103,7 +103,8 @@ impl Snapshot {
         if rows + u128::from(other) != u128::from(total) {
             return Err(Fault::Rows { rows, other, total });
         }
-        let sum: u128 = self.cpus.iter().map(|section| u128::from(section.total)).sum();
+        let of_cpus: u128 = self.cpus.iter().map(|section| u128::from(section.total)).sum();
+        let sum = of_cpus + u128::from(self.shared);
         if sum != u128::from(total) {
             return Err(Fault::Cpus { cpus: self.cpus.len(), sum, total });
         }
@@ -164,9 +165,11 @@ mod tests {
             value_name: "count".into(),
             period_ms: 1000,
             delay_ms: 0,
+            elapsed: None,
             top: 128,
             objects: 9,
             total,
+            shared: 0,
             other: 0,
             proven: 0,
             filter: None,
@@ -187,6 +190,14 @@ mod tests {
         assert_eq!(snapshot.settle(), Ok(()));
         assert_eq!(snapshot.other, 2);
         assert_eq!(snapshot.check(), Ok(()));
+    }
+
+    #[test]
+    fn what_cpus_share_is_of_no_cpu() {
+        let shared = Snapshot { shared: 3, ..snapshot(&[5, 3], 8) };
+        assert_eq!(shared.check(), Err(Fault::Cpus { cpus: 1, sum: 11, total: 8 }));
+        let cpus = vec![CpuSection { cpu: 0, total: 5, stale: false, rows: vec![] }];
+        assert_eq!(Snapshot { cpus, ..shared }.check(), Ok(()));
     }
 
     #[test]

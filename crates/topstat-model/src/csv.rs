@@ -7,6 +7,8 @@
 //!
 //! | rank | value | cpus |
 //! |---|---|---|
+//! | `shared` | how much of the total no CPU has for itself | |
+//! | `elapsed` | ms between the two readings that values are of, as per period | |
 //! | `lost contended`, `lost no_memory`, … | how often | |
 //! | `proven` | how many leading rows are proven to be the true top, where not all are | |
 //! | `stale cpus` | how many CPUs could not be brought to the snapshot's instant | which |
@@ -43,6 +45,12 @@ pub(crate) fn records(snapshot: &Snapshot, records: &mut Records) -> io::Result<
     }
     writer.summary("other", snapshot.other, &[])?;
     writer.summary("total", snapshot.total, &[])?;
+    if snapshot.shared > 0 {
+        writer.summary("shared", snapshot.shared, &[])?;
+    }
+    if let Some(elapsed_ms) = snapshot.elapsed_ms() {
+        writer.summary("elapsed", elapsed_ms, &[])?;
+    }
     for (name, count) in snapshot.lost_now.nonzero() {
         writer.summary(&format!("lost {name}"), count, &[])?;
     }

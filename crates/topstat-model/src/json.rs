@@ -17,6 +17,8 @@
 //! |---|---|---|
 //! | `"filter":{"text":"pid=77","matched":3,"of":128}` | after `proven` | rows were hidden by a filter |
 //! | `"stale_cpus":[3]` | at the end | these CPUs could not be brought to the snapshot's instant |
+//! | `"elapsed_ms":1003` | after `delay_ms` | values are what came between two readings, as per period: so far apart these were |
+//! | `"shared":12` | after `total` | so much of the total no CPU has for itself: `cpu_totals` and this add up to it |
 //! | an object's optional columns | in `object` | they have a value; other columns are `null` without one |
 
 use std::io::{self, Write};
@@ -81,9 +83,13 @@ struct Document<'a> {
     unit: &'static str,
     period_ms: u32,
     delay_ms: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    elapsed_ms: Option<u64>,
     top: u32,
     objects: u64,
     total: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    shared: u64,
     other: u64,
     proven: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,9 +112,11 @@ impl<'a> From<&'a Snapshot> for Document<'a> {
             unit: snapshot.unit.name(),
             period_ms: snapshot.period_ms,
             delay_ms: snapshot.delay_ms,
+            elapsed_ms: snapshot.elapsed_ms(),
             top: snapshot.top,
             objects: snapshot.objects,
             total: snapshot.total,
+            shared: snapshot.shared,
             other: snapshot.other,
             proven: snapshot.proven,
             filter: snapshot.filter.as_ref().map(FilterView::from),
@@ -119,6 +127,11 @@ impl<'a> From<&'a Snapshot> for Document<'a> {
             stale_cpus: snapshot.stale_cpus().collect(),
         }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 #[derive(Serialize)]

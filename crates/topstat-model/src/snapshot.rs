@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::io;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::field::{Column, Field};
 use crate::sink::{Reading, Records};
@@ -149,7 +149,7 @@ pub struct Filter {
 /// A consistent read of one table.
 ///
 /// The values of [`rows`](Self::rows) plus [`other`](Self::other) are [`total`](Self::total), and so are the totals of
-/// [`cpus`](Self::cpus): see [`Snapshot::check`].
+/// [`cpus`](Self::cpus) plus [`shared`](Self::shared): see [`Snapshot::check`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// When it was taken, by the wall clock. Written in UTC with milliseconds.
@@ -168,12 +168,17 @@ pub struct Snapshot {
     pub period_ms: u32,
     /// An object is ordered at most once per this many ms: 0 to 3600000.
     pub delay_ms: u32,
+    /// Where values are what came between two readings, as per period: the time that has really passed between these.
+    pub elapsed: Option<Duration>,
     /// How many rows the table keeps.
     pub top: u32,
     /// How many objects there are, whether in a row or not.
     pub objects: u64,
     /// The sum of the pushes to all objects.
     pub total: u64,
+    /// What of the total no CPU has for itself: counters that all CPUs share, and levels that only mean something in all.
+    /// 0 in tables of what is pushed.
+    pub shared: u64,
     /// What of the total is not in a row.
     pub other: u64,
     /// How many of the leading rows are proven to be the true top: the number of rows where all are. No object without a
@@ -253,6 +258,11 @@ impl Snapshot {
     /// A value as one per second, where that differs from the value itself: in a dynamic table whose period is not 1 s.
     pub fn per_second(&self, value: u64) -> Option<f64> {
         (self.kind == TableType::Dynamic && self.period_ms != 1000).then(|| per_second(value, self.period_ms))
+    }
+
+    /// [`Snapshot::elapsed`] in milliseconds, as outputs have it.
+    pub fn elapsed_ms(&self) -> Option<u64> {
+        self.elapsed.map(|elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
     }
 
     /// Where in [`Row::object`] the column of this name is.

@@ -32,7 +32,8 @@
 //! - A section is its name and a colon, a line of column names, and the rows, highest value first. The description
 //!   columns come first, the value last. What is not known is `-`.
 //! - No field holds a tab or a newline: see [`typeset::escape`](crate::typeset::escape).
-//! - Lines may follow `other`, in this order, and only when they have something to say: `lost NAME` (how often),
+//! - Lines may follow `other`, in this order, and only when they have something to say: `shared` (what of the total no CPU
+//!   has for itself), `elapsed` (ms between the two readings that values are of, as per period), `lost NAME` (how often),
 //!   `proven` (how many leading rows are proven to be the true top, where not all are), `stale cpus` (those that could
 //!   not be brought to the snapshot's instant, separated by spaces) and `filter` (its text, where rows were hidden).
 //!
@@ -111,6 +112,12 @@ fn sums(snapshot: &Snapshot, text: &mut String) -> fmt::Result {
     text.push('\n');
     line(text, "total", snapshot.total)?;
     line(text, "other", snapshot.other)?;
+    if snapshot.shared > 0 {
+        line(text, "shared", snapshot.shared)?;
+    }
+    if let Some(elapsed_ms) = snapshot.elapsed_ms() {
+        line(text, "elapsed", elapsed_ms)?;
+    }
     for (name, count) in snapshot.lost_now.nonzero() {
         line(text, &format!("lost {name}"), count)?;
     }

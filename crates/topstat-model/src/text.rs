@@ -134,6 +134,9 @@ fn title(snapshot: &Snapshot) -> Vec<String> {
             objects => format!("{objects} objects"),
         },
     ];
+    if let Some(elapsed) = snapshot.elapsed {
+        parts.push(format!("in {:.3} s", elapsed.as_secs_f64()));
+    }
     if snapshot.delay_ms > 0 {
         parts.push(format!("delay {}", human_ms(snapshot.delay_ms)));
     }

@@ -181,7 +181,7 @@ mod tests {
                 "conns_retrans",
                 "conns_retrans names no sample: did you mean tcp_v4/conns_retrans or tcp_v6/conns_retrans? (topstat ls lists all)",
             ),
-            ("packets", "packets is not SAMPLE/TABLE, such as tcp_v4/conns_pps (topstat ls lists all)"),
+            ("x_y_z", "x_y_z is not SAMPLE/TABLE, such as tcp_v4/conns_pps (topstat ls lists all)"),
         ] {
             assert_eq!(names(name, None), error);
         }

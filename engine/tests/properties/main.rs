@@ -4,6 +4,7 @@
 mod bytes;
 mod driver;
 mod engine;
+mod fold;
 mod interleaved;
 mod model;
 mod ops;

@@ -60,7 +60,7 @@ impl Drop for Place {
 /// The samples that a daemon has that is started now: those that the kernel gives something to count.
 pub fn samples() -> Vec<Arc<topstat_kernel::SampleInfo>> {
     let families = topstat_kernel::families();
-    families.iter().filter(|family| (family.ready)().is_ok()).flat_map(|family| &family.samples).cloned().collect()
+    families.iter().filter(|family| (family.ready)().is_ok()).flat_map(|family| family.there()).collect()
 }
 
 /// A daemon that runs.
@@ -259,7 +259,10 @@ impl Document {
         let sum: u64 = all.iter().map(|row| number(row, "value")).sum();
         assert_eq!(sum + other, total, "rows and other are the total: {text}");
         let cpus = value["cpu_totals"].as_object().expect("cpu_totals");
-        assert_eq!(cpus.values().filter_map(serde_json::Value::as_u64).sum::<u64>(), total, "{text}");
+        let of_cpus: u64 = cpus.values().filter_map(serde_json::Value::as_u64).sum();
+        // Only where the kernel counts by itself there is something that is no CPU's own.
+        let shared = value.get("shared").and_then(serde_json::Value::as_u64).unwrap_or(0);
+        assert_eq!(of_cpus + shared, total, "{text}");
         Self { total, other, rows, value }
     }
 }

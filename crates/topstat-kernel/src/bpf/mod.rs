@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::mem::size_of;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, Once};
 
@@ -167,6 +167,36 @@ pub fn program<'a>(object: &'a Object, name: &str) -> Result<ProgramMut<'a>, Err
         .ok_or_else(|| kernel(format!("find the program {name}"), &"not there"))
 }
 
+/// A program that is run by `BPF_PROG_TEST_RUN`, and looked up once: that takes as long as a short run.
+pub struct Runner {
+    program: OwnedFd,
+}
+
+impl Runner {
+    /// That of this name, of a loaded object.
+    pub fn new(object: &Object, name: &str) -> Result<Self, Error> {
+        let program = program(object, name)?.as_fd().try_clone_to_owned();
+        Ok(Self { program: program.map_err(|e| kernel(format!("open the program {name}"), &e))? })
+    }
+
+    /// Runs it with these arguments, which a program of the type `raw_tp` finds in its context. Gives what it returns.
+    pub fn run(&self, args: &[u64]) -> std::io::Result<u32> {
+        // The kernel wants neither a length without an address nor the contrary.
+        let args = if args.is_empty() { &[0] } else { args };
+        let mut options = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+            ctx_in: args.as_ptr().cast(),
+            ctx_size_in: u32::try_from(size_of_val(args)).map_err(std::io::Error::other)?,
+            ..Default::default()
+        };
+        // SAFETY: the options and the arguments are there for the call, which does not write to the latter.
+        match unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut options) } {
+            0 => Ok(options.retval),
+            negative => Err(std::io::Error::from_raw_os_error(negative.saturating_neg())),
+        }
+    }
+}
+
 /// A handle to a map of a loaded object, by the end of its name.
 pub fn map(object: &Object, name: &str) -> Result<MapHandle, Error> {
     let found = object
@@ -289,6 +319,17 @@ impl Shared {
         let _inside = self.at::<u64>(entry, offset + last * size_of::<u64>());
         // SAFETY: the first and the last word are inside the mapping, as just asserted, and nobody writes in between.
         unsafe { std::ptr::copy_nonoverlapping(from, to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Words as they are there. Nobody may be writing them for as long as this is borrowed: they are of a program that has
+    /// been run, and has ended, and the next run of it takes what this is borrowed from for itself.
+    pub fn view(&self, entry: usize, offset: usize, words: usize) -> &[u64] {
+        let Some(last) = words.checked_sub(1) else { return &[] };
+        let from = self.at::<u64>(entry, offset);
+        let _inside = self.at::<u64>(entry, offset + last * size_of::<u64>());
+        assert!(from.is_aligned(), "words are at multiples of their size");
+        // SAFETY: aligned, the first and the last word are inside the mapping, as just asserted, and nobody writes.
+        unsafe { std::slice::from_raw_parts(from, words) }
     }
 
     /// Writes a value, after all that was written or read before.

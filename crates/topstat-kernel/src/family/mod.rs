@@ -23,7 +23,9 @@ pub use constants::{Constant, Constants};
 pub use row::{FieldAt, Filter, FilterBy, RowColumn, describe};
 pub use sample::{SampleInfo, TableInfo, Variant, names_of};
 
+use crate::Options;
 use crate::bpf;
+use crate::counting::{self, Tallier, Whose};
 use crate::error::Error;
 use crate::maps::Maps;
 use crate::report::Check;
@@ -90,6 +92,14 @@ impl Family {
         }
     }
 
+    /// The samples that there are on this kernel.
+    pub fn there(&self) -> Vec<Arc<SampleInfo>> {
+        match &self.kind {
+            Kind::Counters(counting) => counting::there(self, counting),
+            Kind::Ranked(_) | Kind::Account(_) => self.samples.clone(),
+        }
+    }
+
     /// All its tables.
     pub fn tables(&self) -> Vec<Arc<TableInfo>> {
         self.samples.iter().flat_map(|sample| &sample.tables).cloned().collect()
@@ -115,6 +125,15 @@ pub struct Counting {
     /// # Errors
     /// What of it this kernel or this user does not allow.
     pub try_load: fn() -> Result<(), Error>,
+    /// The names of the samples that this kernel counts.
+    pub there: fn() -> Vec<String>,
+    /// Opens what reads the tables.
+    ///
+    /// # Errors
+    /// When what the options name is not there.
+    pub open: fn(&Options, &Whose) -> Result<Tallier, Error>,
+    /// The names of what the values of a table are made of.
+    pub parts: fn(&TableInfo) -> &'static [&'static str],
 }
 
 /// What loading and reading ranked tables takes.
@@ -221,6 +240,8 @@ pub enum Objects {
     Cgroup,
     /// What a key of the family's own tells apart, in a bounded hash.
     Keyed,
+    /// What the kernel counts anyway: nothing is made for it.
+    Counter,
 }
 
 impl Objects {
@@ -231,6 +252,7 @@ impl Objects {
             Self::Task => "task storage",
             Self::Cgroup => "cgroup storage",
             Self::Keyed => "a hash",
+            Self::Counter => "the kernel's counters",
         }
     }
 }

@@ -47,6 +47,8 @@ pub enum FieldAt {
     Cgroup(usize),
     /// The container that the path names which an earlier column of the row has.
     Container,
+    /// In no row: what reads counters says it by itself.
+    Told,
 }
 
 /// An option by which rows are chosen.
@@ -117,6 +119,7 @@ fn field(from: FieldAt, row: &[u8], paths: &mut Paths, path: &mut Option<String>
             *path = paths.of(ids.0, ids.1);
             path.clone().into()
         }
+        FieldAt::Told => return None,
         FieldAt::Container => path.as_deref().and_then(container).map(str::to_owned).into(),
     })
 }

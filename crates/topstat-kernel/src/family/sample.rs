@@ -76,6 +76,11 @@ impl SampleInfo {
         matches!(self.objects, Objects::Task)
     }
 
+    /// Whether the kernel counts by itself what it ranks: totals are there at once.
+    pub fn is_counted(&self) -> bool {
+        matches!(self.objects, Objects::Counter)
+    }
+
     /// What describes an object, as outputs have it.
     pub fn columns(&self) -> Vec<Column> {
         self.columns.iter().map(|column| column.column.clone()).collect()

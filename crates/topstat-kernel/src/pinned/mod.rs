@@ -27,7 +27,7 @@ use crate::bpffs::{self, BUILD, Entry, Locked, MAPS, PARTIAL, abi_name, abis, bu
 pub use crate::bpffs::{Adopted, DEFAULT_DIR, Pins};
 use crate::family::Family;
 use crate::ranking::{self, RankedFamily};
-use crate::{Error, Options, State, TableInfo, maps};
+use crate::{Error, Options, State, TableInfo, counting, maps};
 
 /// Opens what is pinned of a family, for reading and setting. `None`: nothing is.
 ///
@@ -56,6 +56,11 @@ pub fn adopt(
     tables: &[Arc<TableInfo>],
     options: &Options,
 ) -> Result<(Arc<dyn State>, Adopted), Error> {
+    if let Some(counting) = counting::of(family) {
+        // The kernel counts on by itself: there is nothing to pin, and the counters of the host are meant.
+        let state = counting::load(family, counting, tables, options, &counting::Whose::Host)?;
+        return Ok((Arc::new(state), Adopted::Loaded));
+    }
     let ranked = RankedFamily::of(family).ok_or_else(|| Error::NotLoaded(family.name.clone()))?;
     // What is pinned counts on as soon as there is something to count; nothing is pinned anew without.
     if !has(pins, family)? {

@@ -129,6 +129,15 @@ pub struct TopArgs {
     #[arg(short = 'H', long, help_heading = TABLE, help = rank_threads())]
     pub threads: bool,
 
+    /// Of counters (snmp_tcp, net_devs): those of this network namespace, by a name of 'ip netns', pid:PID, a path, a
+    /// container's id or an inode, or of 'all' [default: this one's; of net_namespaces all]
+    #[arg(long, value_name = "NETNS", help_heading = TABLE)]
+    pub netns: Option<String>,
+
+    /// What net_namespaces/counter ranks by: a counter of a protocol [default: tcp/RetransSegs]
+    #[arg(long, value_name = "PROTO/COUNTER", help_heading = TABLE)]
+    pub by: Option<String>,
+
     /// Load a table of one's own, also where a daemon has one; what is set above is never the daemon's
     #[arg(long, help_heading = TABLE)]
     pub private: bool,
@@ -211,7 +220,9 @@ EXAMPLES
   topstat top tcp/conns_bps 0.5 20 -n 5          20 snapshots, two per second, 5 rows each
   topstat top tcp/conns_bps -6 --comm nginx --comm envoy
   topstat top udp_v4/conns_pps 10 --period 10s -o csv > dns.csv
-  topstat top tcp_v4/conns_pps -o json | jq '.rows[0]'";
+  topstat top tcp_v4/conns_pps -o json | jq '.rows[0]'
+  topstat top snmp_tcp/rate 1 --netns web        what TCP counts in a namespace, per second
+  topstat top net_namespaces/counter 5 --by tcpext/ListenDrops";
 
 /// List the samples and their tables
 #[derive(Debug, clap::Args)]
@@ -452,6 +463,8 @@ impl TopArgs {
             period: None,
             delay: None,
             threads: false,
+            netns: None,
+            by: None,
             private: false,
             mount: Mount { dir: None },
             pins: Pins { dir: None },

@@ -14,10 +14,11 @@ use crate::error::Error;
 ///
 /// # Errors
 ///
-/// When there is none, why the last could not be loaded.
+/// When something could not be loaded, and nothing was that takes loading: why the last could not. (Counters of the kernel's
+/// own can be read by whoever can read `/proc`: a daemon that has these alone would hide that it may do nothing else.)
 pub fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<dyn State>>, Error> {
     let mut states = Vec::new();
-    let mut failed = None;
+    let (mut failed, mut loaded) = (None, 0);
     // What has no tables is loaded by whoever looks at it, and never pinned.
     for family in topstat_kernel::families().iter().filter(|family| !family.samples.is_empty()) {
         if !settings.config.wants(&family.samples) {
@@ -42,6 +43,7 @@ pub fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<d
                 for program in state.programs() {
                     log::info!("{name}: program {} ({}) at {}", program.name, program.id, program.hook);
                 }
+                loaded += usize::from(!state.samples().iter().all(|sample| sample.is_counted()));
                 states.push(state);
             }
             Err(error) => {
@@ -55,7 +57,7 @@ pub fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<d
             }
         }
     }
-    match (states.is_empty(), failed) {
+    match (loaded == 0, failed) {
         (true, Some(error)) => Err(error.into()),
         _ => Ok(states),
     }

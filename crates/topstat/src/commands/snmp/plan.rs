@@ -57,7 +57,12 @@ impl Plan {
             None => Order::Change,
         };
         Ok(Self {
-            wish: Wish { what: what.map(str::to_owned), netns: args.netns.clone(), device: args.device.clone() },
+            wish: Wish {
+                what: what.map(str::to_owned),
+                netns: args.netns.clone(),
+                device: args.device.clone(),
+                sums_only: !args.cpus && order != Order::Imbalance,
+            },
             choice: Choice { totals: args.total, shown, order, rows: args.rows.map(|rows| rows as usize) },
             cpus: args.cpus,
             output: Output::new((interval, times), args.output, color, facts),

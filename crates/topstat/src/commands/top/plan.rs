@@ -42,8 +42,20 @@ impl Plan {
                 of_processes().join(", ")
             )));
         }
+        let counted = tables.iter().all(|table| is_counted(table));
+        for (option, given) in [("--netns", args.netns.is_some()), ("--by", args.by.is_some())] {
+            if let Some(table) = tables.first().filter(|_| given && !counted) {
+                return Err(Error::Usage(format!(
+                    "{option} is for tables of what the kernel counts by itself (snmp_tcp, net_devs, net_namespaces), \
+                     and {} is none",
+                    table.path()
+                )));
+            }
+        }
         let options = Options {
             threads: args.threads,
+            netns: args.netns.clone(),
+            by: args.by.clone(),
             top: top(args.top, args.rows)?,
             period_ms: args.period.unwrap_or(Options::default().period_ms),
             delay_ms: args.delay.unwrap_or(Options::default().delay_ms),
@@ -54,6 +66,9 @@ impl Plan {
         Ok(Self {
             first_after: if dynamic {
                 Duration::from_millis(options.period_ms.into())
+            } else if counted {
+                // The kernel has always counted.
+                Duration::ZERO
             } else {
                 // At once, a running total that begins now would be empty.
                 output.interval
@@ -101,6 +116,11 @@ impl Plan {
             }
         }
     }
+}
+
+/// Whether a table ranks what the kernel counts by itself.
+fn is_counted(table: &TableInfo) -> bool {
+    topstat_kernel::samples().iter().any(|sample| sample.name == table.sample && sample.is_counted())
 }
 
 /// Whether a table's objects can be threads.
@@ -156,6 +176,8 @@ mod tests {
             ("tcp/conns_pps 1 --period 10s", 10),
             ("tcp/conns_bytes", 1),
             ("tcp/conns_bytes 60", 60),
+            ("snmp_tcp/rate", 1),
+            ("snmp_tcp/total 60", 0),
         ] {
             let plan = plan(line, PIPE).unwrap();
             assert_eq!(plan.first_after, Duration::from_secs(seconds), "{line}");

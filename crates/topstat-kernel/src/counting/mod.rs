@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tables of what the kernel counts anyway. Nothing is attached and nothing pushed: a snapshot is a reading of all
+//! counters of a sample, ranked; a rate is the difference of two readings ([`tally`]).
+//!
+//! The state is shared by all readers of it: so are the readings that rates are computed from.
+
+mod tally;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use topstat_engine::abi::{TS_DYNAMIC, TS_SLIDES, TS_STATIC};
+use topstat_model::{Dump, Lost, Settings, Snapshot, TableType};
+
+pub use tally::{Tallied, Tally};
+
+use crate::clock::hz;
+use crate::family::{Counting, Family, Kind};
+use crate::{Error, Options, Program, SampleInfo, Setter, Source, State, TableInfo, TableSettings};
+
+/// Reads all objects of a sample, of what a table ranks by.
+pub type Tallier = Box<dyn FnMut(&TableInfo) -> Result<Tally, Error> + Send>;
+
+/// The tables of a family of counters, and what was read of them.
+pub struct Tables {
+    samples: Vec<Arc<SampleInfo>>,
+    parts: fn(&TableInfo) -> &'static [&'static str],
+    top: u32,
+    settings: Mutex<HashMap<String, TableSettings>>,
+    /// Whoever has this changes settings.
+    setting: Mutex<()>,
+    read: Mutex<Readings>,
+}
+
+/// What reads, and what was read.
+struct Readings {
+    tallier: Tallier,
+    of: HashMap<String, Kept>,
+}
+
+/// The readings of a table that are kept.
+#[derive(Default)]
+struct Kept {
+    /// The two from which rates are computed: the newer one is replaced when it is a period old, less a slide, and is the
+    /// older one then. So there is always one of that age; and the older one is at most a period and the time between two
+    /// reads older.
+    older: Option<Arc<Tally>>,
+    newer: Option<Arc<Tally>>,
+    /// The last one.
+    last: Option<Arc<Tally>>,
+}
+
+impl Kept {
+    /// Takes a reading, and gives the one to compare it with: the newest that is a period old, or else the oldest. Who reads
+    /// once in a period reads a little too early now and then: a slide, a tenth of the period, is the grain of all tables.
+    fn take(&mut self, now: &Arc<Tally>, period: Duration) -> Option<Arc<Tally>> {
+        let period = period.saturating_sub(period / TS_SLIDES);
+        let is_due =
+            self.newer.as_ref().is_none_or(|newer| now.instant.saturating_duration_since(newer.instant) >= period);
+        if is_due {
+            self.older = self.newer.replace(Arc::clone(now));
+            return self.older.clone();
+        }
+        self.older.clone().or_else(|| self.newer.clone())
+    }
+
+    /// As if nothing had been read.
+    fn forget(&mut self) {
+        (self.older, self.newer, self.last) = (None, None, None);
+    }
+}
+
+/// Which namespace the tables are of that are of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// The caller's.
+    Own,
+    /// The host's, wherever the daemon runs.
+    Host,
+    /// That of this name.
+    Of(String),
+}
+
+/// Opens the tables of a family of counters, with the given ones on and all others off. The first readings are taken, to
+/// compare later ones with.
+///
+/// # Errors
+/// When a sample of them is not there on this kernel, or nothing can be read.
+pub fn load(
+    family: &Family,
+    counting: &Counting,
+    tables: &[Arc<TableInfo>],
+    options: &Options,
+    whose: &Whose,
+) -> Result<Tables, Error> {
+    let samples: Vec<_> = there(family, counting);
+    if let Some(absent) = tables.iter().find(|table| !samples.iter().any(|sample| sample.name == table.sample)) {
+        let known = family.samples.iter().find(|sample| sample.name == absent.sample);
+        // The daemon is to have all tables; whoever asks for one wants to know.
+        if matches!(whose, Whose::Own | Whose::Of(_)) {
+            return Err(Error::Unsupported {
+                sample: absent.sample.clone(),
+                reason: format!("this kernel does not count it ({})", known.map_or("", |sample| &sample.about)),
+                advice: "a kernel that was built with it does; 'topstat snmp' shows what there is".to_owned(),
+            });
+        }
+    }
+    let set = |table: &Arc<TableInfo>| {
+        let enabled = tables.iter().any(|on| on.path() == table.path());
+        let (period_ms, delay_ms) = (options.period_ms, options.delay_ms);
+        (table.path(), TableSettings { enabled, period_ms, delay_ms, ..TableSettings::default() })
+    };
+    let settings = samples.iter().flat_map(|sample| &sample.tables).map(set).collect();
+    let tallier = (counting.open)(options, whose)?;
+    let all = Tables {
+        samples,
+        parts: counting.parts,
+        top: options.top,
+        settings: Mutex::new(settings),
+        setting: Mutex::default(),
+        read: Mutex::new(Readings { tallier, of: HashMap::new() }),
+    };
+    for table in tables.iter().filter(|table| table.kind == TableType::Dynamic && all.settings(table).is_ok()) {
+        all.snapshot(table, false)?;
+    }
+    Ok(all)
+}
+
+/// The samples that this kernel counts.
+pub fn there(family: &Family, counting: &Counting) -> Vec<Arc<SampleInfo>> {
+    let there = (counting.there)();
+    family.samples.iter().filter(|sample| there.contains(&sample.name)).cloned().collect()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing is left half done under these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Tables {
+    fn sample(&self, table: &TableInfo) -> Result<&Arc<SampleInfo>, Error> {
+        let found = self.samples.iter().find(|sample| sample.name == table.sample);
+        found.ok_or_else(|| Error::NotLoaded(table.path()))
+    }
+
+    /// Reads a table. A reading that is younger than the table's delay is used again.
+    fn snapshot(&self, table: &TableInfo, cpu_rows: bool) -> Result<Snapshot, Error> {
+        let (sample, settings) = (self.sample(table)?, State::settings(self, table)?);
+        let mut readings = lock(&self.read);
+        let Readings { tallier, of } = &mut *readings;
+        let kept = of.entry(table.path()).or_default();
+        if !(settings.enabled && settings.sample_enabled && settings.root_enabled) {
+            kept.forget();
+            return Ok(self.empty(sample, table, &settings));
+        }
+        let period = Duration::from_millis(settings.period_ms.into());
+        let delay = Duration::from_millis(settings.order_ms().into());
+        let tally = match &kept.last {
+            Some(last) if Instant::now().saturating_duration_since(last.instant) < delay => Arc::clone(last),
+            _ => Arc::new(tallier(table)?),
+        };
+        kept.last = Some(Arc::clone(&tally));
+        let mut snapshot = self.empty(sample, table, &settings);
+        let too_much = |_| Error::Kernel {
+            what: format!("take a snapshot of {}", table.path()),
+            why: "its counters add up to more than a number holds".to_owned(),
+        };
+        let top = self.top as usize;
+        let ranked = match table.kind {
+            TableType::Static => tally.standing(top, cpu_rows).map_err(too_much)?,
+            TableType::Dynamic => match kept.take(&tally, period) {
+                Some(before) => {
+                    snapshot.elapsed = Some(tally.instant.saturating_duration_since(before.instant));
+                    tally.since(&before, period, top, cpu_rows).map_err(too_much)?
+                }
+                None => tally::Ranked::default(),
+            },
+        };
+        // What is missing is missing of this reading, and counts for no other.
+        snapshot.lost = Lost { further: tally.lost.clone(), ..Lost::default() };
+        snapshot.lost_now = snapshot.lost.clone();
+        snapshot.time = tally.time;
+        snapshot.objects = tally.objects.len() as u64;
+        snapshot.value_name = tally.value_name.clone().unwrap_or(snapshot.value_name);
+        (snapshot.total, snapshot.shared) = (ranked.total, ranked.shared);
+        snapshot.proven = u32::try_from(ranked.rows.len()).unwrap_or(u32::MAX);
+        (snapshot.rows, snapshot.cpus) = (ranked.rows, ranked.cpus);
+        snapshot.settle().map_err(|fault| Error::Kernel {
+            what: format!("take a snapshot of {}", table.path()),
+            why: format!("it does not add up ({fault})"),
+        })?;
+        Ok(snapshot)
+    }
+
+    /// A table of which nothing was read.
+    fn empty(&self, sample: &SampleInfo, table: &TableInfo, set: &TableSettings) -> Snapshot {
+        Snapshot {
+            time: SystemTime::now(),
+            sample: table.sample.clone(),
+            table: table.name.clone(),
+            kind: table.kind,
+            unit: table.unit,
+            value_name: table.value_name.clone(),
+            period_ms: set.period_ms,
+            delay_ms: set.order_ms(),
+            elapsed: None,
+            top: self.top,
+            objects: 0,
+            total: 0,
+            shared: 0,
+            other: 0,
+            proven: 0,
+            filter: None,
+            lost: Lost::default(),
+            lost_now: Lost::default(),
+            settings: header(table, set),
+            columns: sample.columns(),
+            parts: (self.parts)(table).iter().map(|part| (*part).into()).collect(),
+            rows: Vec::new(),
+            cpus: Vec::new(),
+        }
+    }
+}
+
+fn header(table: &TableInfo, set: &TableSettings) -> Settings {
+    Settings {
+        enabled: set.enabled,
+        owner: table.sample.clone(),
+        owner_enabled: set.sample_enabled,
+        topstat_enabled: set.root_enabled,
+    }
+}
+
+impl State for Tables {
+    fn samples(&self) -> &[Arc<SampleInfo>] {
+        &self.samples
+    }
+
+    fn top(&self) -> u32 {
+        self.top
+    }
+
+    fn threads(&self) -> bool {
+        false
+    }
+
+    fn settings(&self, table: &TableInfo) -> Result<TableSettings, Error> {
+        lock(&self.settings).get(&table.path()).copied().ok_or_else(|| Error::NotLoaded(table.path()))
+    }
+
+    fn lock(&self) -> Result<Box<dyn Setter + '_>, Error> {
+        Ok(Box::new(Setting { tables: self, _alone: lock(&self.setting) }))
+    }
+
+    fn reader(self: Arc<Self>) -> Result<Box<dyn Source>, Error> {
+        Ok(Box::new(Reader { tables: self, cpu_rows: true }))
+    }
+
+    fn pushed(&self, table: &TableInfo) -> Result<u64, Error> {
+        // The kernel counts by itself.
+        Err(Error::Option(format!("nothing is pushed to {}", table.path())))
+    }
+
+    fn objects(&self, sample: &SampleInfo) -> u64 {
+        let readings = lock(&self.read);
+        let of = sample.tables.iter().filter_map(|table| readings.of.get(&table.path())?.last.as_ref());
+        of.max_by_key(|tally| tally.instant).map_or(0, |tally| tally.objects.len() as u64)
+    }
+
+    fn programs(&self) -> Vec<Program> {
+        Vec::new()
+    }
+}
+
+/// Tables whose settings are locked.
+struct Setting<'a> {
+    tables: &'a Tables,
+    _alone: MutexGuard<'a, ()>,
+}
+
+impl Setter for Setting<'_> {
+    fn set(&self, table: &TableInfo, to: &TableSettings) -> Result<(), Error> {
+        let kind = if table.kind == TableType::Dynamic { TS_DYNAMIC } else { TS_STATIC };
+        for delay_ms in [to.delay_ms, to.raised_ms] {
+            topstat_engine::config(to.period_ms, delay_ms, kind, true, 1, hz())
+                .map_err(|e| Error::Option(e.to_string()))?;
+        }
+        let mut settings = lock(&self.tables.settings);
+        *settings.get_mut(&table.path()).ok_or_else(|| Error::NotLoaded(table.path()))? = *to;
+        Ok(())
+    }
+}
+
+/// Who reads the tables.
+struct Reader {
+    tables: Arc<Tables>,
+    cpu_rows: bool,
+}
+
+/// Reads tables that are loaded, with or without the rows of every CPU.
+pub fn read(tables: Tables, cpu_rows: bool) -> Box<dyn Source> {
+    Box::new(Reader { tables: Arc::new(tables), cpu_rows })
+}
+
+impl Source for Reader {
+    fn snapshot(&mut self, table: &TableInfo) -> Result<Snapshot, Error> {
+        self.tables.snapshot(table, self.cpu_rows)
+    }
+
+    fn peek(&mut self, table: &TableInfo) -> Result<Snapshot, Error> {
+        self.snapshot(table)
+    }
+
+    /// All objects are read anew each time: there is nothing to order again.
+    fn refill(&mut self, table: &TableInfo) -> Result<u64, Error> {
+        self.tables.sample(table).map(|_| 0)
+    }
+
+    /// There are no slots, for nothing is kept ordered.
+    fn dump(&mut self, table: &TableInfo) -> Result<Dump, Error> {
+        let (sample, set) = (self.tables.sample(table)?, State::settings(&*self.tables, table)?);
+        let last = lock(&self.tables.read).of.get(&table.path()).and_then(|kept| kept.last.clone());
+        Ok(Dump {
+            table: table.name.clone(),
+            kind: table.kind,
+            value_name: table.value_name.clone(),
+            period_ms: set.period_ms,
+            delay_ms: set.order_ms(),
+            settings: header(table, &set),
+            ticks_per_slide: 0,
+            now: 0,
+            objects: last.as_ref().map_or(0, |tally| tally.objects.len() as u64),
+            entries: 0,
+            lost: Lost { further: last.map(|tally| tally.lost.clone()).unwrap_or_default(), ..Lost::default() },
+            columns: sample.columns(),
+            cpus: Vec::new(),
+        })
+    }
+}
+
+/// A family of counters, and how it is read.
+pub fn of(family: &Family) -> Option<&Counting> {
+    match &family.kind {
+        Kind::Counters(counting) => Some(counting),
+        Kind::Ranked(_) | Kind::Account(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_of_one_period_at_least_and_of_two_at_most() {
+        let began = Instant::now();
+        let period = Duration::from_secs(1);
+        let mut kept = Kept::default();
+        let mut windows = Vec::new();
+        for at_ms in (0..5000).step_by(300).chain([10_000]) {
+            let instant = began + Duration::from_millis(at_ms);
+            let (time, cpus, objects) = (SystemTime::UNIX_EPOCH, Vec::new(), Vec::new());
+            let now = Arc::new(Tally { time, instant, cpus, objects, value_name: None, lost: Vec::new() });
+            let before = kept.take(&now, period);
+            windows.push(before.map(|before| (now.instant - before.instant).as_millis()));
+        }
+        // Until there is one that is a period old, what there is.
+        assert_eq!(windows[..5], [None, Some(300), Some(600), Some(900), Some(1200)]);
+        assert!(windows[5..17].iter().all(|window| window.is_some_and(|ms| (900..1900).contains(&ms))), "{windows:?}");
+        assert_eq!(windows[17], Some(10_000 - 4500), "after a pause, all of it");
+    }
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sums of counters of CPUs, against sums item by item in numbers that can't run over.
+
+use proptest::prelude::*;
+use topstat_engine::fold;
+
+/// Counters of some CPUs, as many of each: near to where they run over, too.
+fn cpus() -> impl Strategy<Value = Vec<Vec<u64>>> {
+    let counter = prop_oneof![0..100_u64, any::<u64>(), Just(u64::MAX)];
+    (0..100_usize, 0..20_usize)
+        .prop_flat_map(move |(items, cpus)| prop::collection::vec(prop::collection::vec(counter.clone(), items), cpus))
+}
+
+proptest! {
+    #![proptest_config(crate::cases(500))]
+
+    /// F1, whatever the order of the CPUs.
+    #[test]
+    fn a_sum_is_that_of_all_cpus(cpus in cpus(), backwards: bool) {
+        let items = cpus.first().map_or(0, Vec::len);
+        let mut sums = vec![0; items];
+        let mut order: Vec<_> = cpus.iter().collect();
+        if backwards {
+            order.reverse();
+        }
+        for counters in order {
+            fold(&mut sums, counters);
+        }
+        for (item, sum) in sums.iter().enumerate() {
+            let exact: u128 = cpus.iter().map(|counters| u128::from(counters[item])).sum();
+            prop_assert_eq!(u128::from(*sum), exact % (1 << 64));
+        }
+    }
+
+    /// What only one of both has is left alone.
+    #[test]
+    fn no_more_is_added_than_there_is(counters in 0..50_usize, sums in 0..50_usize) {
+        let mut all = vec![7; sums];
+        fold(&mut all, &vec![1; counters]);
+        let both = counters.min(sums);
+        prop_assert!(all[..both].iter().all(|sum| *sum == 8) && all[both..].iter().all(|sum| *sum == 7));
+    }
+}

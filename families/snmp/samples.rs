@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The samples of counters: one for each protocol, and devices and namespaces.
+
+use std::path::Path;
+
+use topstat_model::{ColumnKind, Unit};
+
+use super::files;
+use super::protocols::{Protocol, protocols};
+use crate::family::{FieldAt, FilterBy, Objects, RowColumn};
+use crate::{SampleInfo, TableInfo};
+
+/// What a protocol's sample has before the protocol's name.
+pub const PREFIX: &str = "snmp_";
+pub const DEVICES: &str = "net_devs";
+pub const NAMESPACES: &str = "net_namespaces";
+
+/// What devices and namespaces are ranked by: a table's name, its unit, and what it counts of each.
+pub const NORMS: [Norm; 4] = [
+    Norm {
+        name: "packets",
+        unit: Unit::Packets,
+        of_device: [2, 10],
+        of_namespace: [
+            &[("ip", "InReceives"), ("ip6", "Ip6InReceives")],
+            &[
+                ("ip", "OutRequests"),
+                ("ip", "ForwDatagrams"),
+                ("ip6", "Ip6OutRequests"),
+                ("ip6", "Ip6OutForwDatagrams"),
+            ],
+        ],
+    },
+    Norm {
+        name: "bytes",
+        unit: Unit::Bytes,
+        of_device: [1, 9],
+        of_namespace: [
+            &[("ipext", "InOctets"), ("ip6", "Ip6InOctets")],
+            &[("ipext", "OutOctets"), ("ip6", "Ip6OutOctets")],
+        ],
+    },
+    Norm {
+        name: "errors",
+        unit: Unit::Count,
+        of_device: [3, 11],
+        of_namespace: [
+            &[
+                ("ip", "InHdrErrors"),
+                ("ip", "InAddrErrors"),
+                ("ip", "InUnknownProtos"),
+                ("ipext", "InTruncatedPkts"),
+                ("ipext", "InNoRoutes"),
+                ("ip6", "Ip6InHdrErrors"),
+                ("ip6", "Ip6InTooBigErrors"),
+                ("ip6", "Ip6InNoRoutes"),
+                ("ip6", "Ip6InAddrErrors"),
+                ("ip6", "Ip6InUnknownProtos"),
+                ("ip6", "Ip6InTruncatedPkts"),
+            ],
+            &[("ip", "OutNoRoutes"), ("ip6", "Ip6OutNoRoutes")],
+        ],
+    },
+    Norm {
+        name: "drops",
+        unit: Unit::Count,
+        of_device: [4, 12],
+        of_namespace: [
+            &[("ip", "InDiscards"), ("ip6", "Ip6InDiscards")],
+            &[("ip", "OutDiscards"), ("ip6", "Ip6OutDiscards")],
+        ],
+    },
+];
+
+/// What devices and namespaces are ranked by, received and sent apart.
+pub struct Norm {
+    /// The name of the dynamic table; the running total's has [`TOTAL`] behind it.
+    pub name: &'static str,
+    pub unit: Unit,
+    /// Which words behind a device's name in `/proc/net/dev`, from 1.
+    pub of_device: [usize; 2],
+    /// The counters that are added up, by protocol and name. What a kernel does not have adds nothing.
+    pub of_namespace: [&'static [(&'static str, &'static str)]; 2],
+}
+
+/// What the name of a running total ends with, beside a dynamic table of the same.
+pub const TOTAL: &str = "_total";
+/// The table of namespaces by a counter that is chosen, and the counter if none is.
+pub const CHOSEN: &str = "counter";
+pub const CHOSEN_UNLESS: (&str, &str) = ("tcp", "RetransSegs");
+
+/// What the values of [`NORMS`] are made of.
+pub const PARTS: [&str; 2] = ["rx", "tx"];
+
+/// A column whose fields the reader itself says.
+fn column(name: &'static str, kind: ColumnKind) -> RowColumn {
+    RowColumn::new(name, kind, FieldAt::Told)
+}
+
+fn optional(name: &'static str, kind: ColumnKind) -> RowColumn {
+    RowColumn::optional(name, kind, FieldAt::Told)
+}
+
+/// All samples: those of protocols first, in the order of [`protocols`].
+pub fn samples() -> Vec<SampleInfo> {
+    let of_protocols = protocols().iter().map(of_protocol);
+    of_protocols.chain([devices(), namespaces()]).collect()
+}
+
+fn of_protocol(protocol: &Protocol) -> SampleInfo {
+    let about = format!("counters of {}, as in /proc/net/{}", protocol.about, protocol.file);
+    let name = format!("{PREFIX}{}", protocol.name);
+    let only = column("counter", ColumnKind::Text).by(
+        "counter",
+        "NAME",
+        "Only this counter, exactly: InSegs, RetransSegs",
+        FilterBy::Text,
+    );
+    let columns = vec![only, optional("kind", ColumnKind::Text)];
+    let tables = [
+        TableInfo::dynamic(0, "rate", Unit::Count, "count", "what came to each counter, per period"),
+        TableInfo::running_total(1, "total", Unit::Count, "count", "what each counter stands at"),
+    ];
+    SampleInfo::new(&name, &about, Objects::Counter, columns, tables)
+}
+
+/// A dynamic table for each norm, and then the running totals.
+fn tables_of_norms(of: &str) -> Vec<TableInfo> {
+    let dynamic = (0..).zip(&NORMS).map(|(number, norm)| {
+        let about = format!("{} received and sent{of}, per period", norm.name);
+        TableInfo::dynamic(number, norm.name, norm.unit, norm.name, &about)
+    });
+    let totals = (NORMS.len() as u32..).zip(&NORMS).map(|(number, norm)| {
+        let about = format!("{} received and sent{of}, running total", norm.name);
+        TableInfo::running_total(number, &format!("{}{TOTAL}", norm.name), norm.unit, norm.name, &about)
+    });
+    dynamic.chain(totals).collect()
+}
+
+fn devices() -> SampleInfo {
+    let only = column("dev", ColumnKind::Text).by("dev", "DEV", "Only this network device, exactly", FilterBy::Text);
+    let columns = vec![only, column("netns", ColumnKind::Id), optional("netns_name", ColumnKind::Text)];
+    let about = "network devices, by what their drivers count";
+    SampleInfo::new(DEVICES, about, Objects::Counter, columns, tables_of_norms(""))
+}
+
+fn namespaces() -> SampleInfo {
+    let columns = vec![column("netns", ColumnKind::Id), optional("netns_name", ColumnKind::Text)];
+    let mut tables = tables_of_norms(" by IP");
+    let number = 2 * NORMS.len() as u32;
+    let about =
+        ["the counter of --by (tcp/RetransSegs), per period", "the counter of --by (tcp/RetransSegs), running total"];
+    tables.push(TableInfo::dynamic(number, CHOSEN, Unit::Count, "count", about[0]));
+    tables.push(TableInfo::running_total(number + 1, &format!("{CHOSEN}{TOTAL}"), Unit::Count, "count", about[1]));
+    let about = "network namespaces (containers), by the kernel's SNMP counters";
+    SampleInfo::new(NAMESPACES, about, Objects::Counter, columns, tables)
+}
+
+/// The samples that this kernel has counters of. All namespaces have the same.
+pub fn there() -> Vec<String> {
+    let all: Vec<&Protocol> = protocols().iter().collect();
+    let shown = files::namespace(Path::new("/proc/thread-self/net"), &all).unwrap_or_default();
+    let of_protocols = shown.iter().map(|(protocol, _)| format!("{PREFIX}{}", protocol.name));
+    of_protocols.chain([DEVICES, NAMESPACES].map(str::to_owned)).collect()
+}
+
+/// What the values of a table are made of.
+pub fn parts(table: &TableInfo) -> &'static [&'static str] {
+    if norm(&table.name).is_some() { &PARTS } else { &[] }
+}
+
+/// The norm of a table of devices or namespaces; `None`: the counter that is chosen, or the table of a protocol.
+pub fn norm(table: &str) -> Option<&'static Norm> {
+    NORMS.iter().find(|norm| norm.name == table.strip_suffix(TOTAL).unwrap_or(table))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_numbered_and_have_a_norm() {
+        for sample in samples() {
+            let numbers: Vec<_> = sample.tables.iter().map(|table| table.number).collect();
+            assert_eq!(numbers, (0..numbers.len() as u32).collect::<Vec<_>>(), "{}", sample.name);
+            let of_norm = sample.tables.iter().filter(|table| norm(&table.name).is_some()).count();
+            assert_eq!(of_norm, if sample.name.starts_with(PREFIX) { 0 } else { 2 * NORMS.len() }, "{}", sample.name);
+        }
+        assert!(there().contains(&"snmp_tcp".to_owned()));
+    }
+
+    #[test]
+    fn norms_add_up_counters_of_protocols_that_there_are() {
+        for (protocol, _) in NORMS.iter().flat_map(|norm| norm.of_namespace).flatten() {
+            assert!(protocols().iter().any(|known| known.name == *protocol), "{protocol}");
+        }
+    }
+}

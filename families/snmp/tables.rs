@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads what the tables rank: counters of a namespace, namespaces, and devices.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io;
+use std::path::Path;
+use std::time::{Instant, SystemTime};
+
+use topstat_model::Field;
+use topstat_model::counters::CounterKind;
+
+use super::devices::{self, Device};
+use super::layout::{At, Place};
+use super::netns::{Entry, FIRST_PROCESS, Names, Netns, find_netns, inode, own_netns};
+use super::protocols::{is_setting, protocols};
+use super::raw::{Keep, Raw};
+use super::reader::{Reader, Select, Which};
+use super::samples::{CHOSEN_UNLESS, DEVICES, NAMESPACES, PREFIX, norm};
+use crate::counting::{Tallied, Tallier, Tally, Whose};
+use crate::{Error, Options, TableInfo};
+
+/// What reads the tables. Each way of reading is opened when it is first needed.
+struct Meter {
+    netns: Netns,
+    /// The counter by which namespaces are ranked: its protocol and its name.
+    by: (String, String),
+    one: Option<Reader>,
+    all: Option<Reader>,
+    names: Names,
+}
+
+/// Opens what reads the tables.
+///
+/// # Errors
+/// When there is no such namespace, or no such counter.
+pub fn open(options: &Options, whose: &Whose) -> Result<Tallier, Error> {
+    let netns = match whose {
+        Whose::Own => Netns::Own,
+        Whose::Host => Netns::Host,
+        Whose::Of(name) => find_netns(name)?,
+    };
+    let by = match &options.by {
+        Some(by) => counter_of(by)?,
+        None => (CHOSEN_UNLESS.0.to_owned(), CHOSEN_UNLESS.1.to_owned()),
+    };
+    let mut meter = Meter { netns, by, one: None, all: None, names: Names::default() };
+    Ok(Box::new(move |table| meter.tally(table)))
+}
+
+/// A protocol and the name of one of its counters: `tcp/RetransSegs`, also `snmp_tcp/RetransSegs`.
+fn counter_of(text: &str) -> Result<(String, String), Error> {
+    let split = text.split_once('/').map(|(protocol, name)| (protocol.strip_prefix(PREFIX).unwrap_or(protocol), name));
+    match split {
+        Some((protocol, name)) if protocols().iter().any(|known| known.name == protocol) && !name.is_empty() => {
+            Ok((protocol.to_owned(), name.to_owned()))
+        }
+        _ => {
+            let known: Vec<_> = protocols().iter().map(|protocol| protocol.name).collect();
+            Err(Error::Option(format!(
+                "{text} is no counter: give a protocol and a name, such as tcp/RetransSegs; protocols are {}",
+                known.join(", ")
+            )))
+        }
+    }
+}
+
+/// A reader that is opened when it is first asked for.
+fn opened(reader: &mut Option<Reader>, select: impl FnOnce() -> Select) -> Result<&mut Reader, Error> {
+    match reader {
+        Some(reader) => Ok(reader),
+        None => Ok(reader.insert(Reader::open(&select())?)),
+    }
+}
+
+impl Meter {
+    fn tally(&mut self, table: &TableInfo) -> Result<Tally, Error> {
+        match table.sample.as_str() {
+            DEVICES => self.devices(table),
+            NAMESPACES => self.namespaces(table),
+            sample => self.counters(sample.strip_prefix(PREFIX).unwrap_or(sample)),
+        }
+    }
+
+    /// The counters of a protocol, in the namespace; in all of them together, if that is asked for.
+    fn counters(&mut self, protocol: &str) -> Result<Tally, Error> {
+        let netns = &self.netns;
+        let which = || Which { netns: netns.clone(), ..Which::default() };
+        let reader = opened(&mut self.one, || Select { which: which(), ..Select::default() })?;
+        let raw = reader.raw()?;
+        let (layout, _) = reader.layout();
+        let places = layout.protocols.iter().find(|(name, _)| *name == protocol).map_or(&[][..], |(_, places)| places);
+        let tallied = |(number, place): (usize, &Place)| {
+            let of = |holder| (raw.sum(holder, place.at), raw.parts(holder, place.at));
+            let (sum, parts) = raw.read().map(|(holder, _)| of(holder)).reduce(add_up).unwrap_or_default();
+            (!place.if_any || sum != 0).then(|| {
+                let gauge = place.kind == CounterKind::Gauge;
+                let kind = if gauge { Field::from("gauge") } else { Field::None };
+                let object = vec![Field::from(&*place.name), kind];
+                Tallied { key: [number as u64, 0], object, parts: vec![sum], cpus: parts, gauge, from_zero: true }
+            })
+        };
+        let counters = places.iter().enumerate().filter(|(_, place)| !is_setting(&place.name));
+        let objects = counters.filter_map(tallied).collect();
+        let tally = tally_of(&raw, objects, reader);
+        reader.done(raw);
+        Ok(tally)
+    }
+
+    /// All namespaces, or the one that is asked for, by the counters of a norm, or by the one that was chosen.
+    fn namespaces(&mut self, table: &TableInfo) -> Result<Tally, Error> {
+        let norm = norm(&table.name);
+        let by = (self.by.0.as_str(), self.by.1.as_str());
+        let netns = if matches!(self.netns, Netns::Inode(_)) { self.netns.clone() } else { Netns::All };
+        let select = || {
+            let protocols = ["ip", "ipext", "ip6", by.0].map(str::to_owned).to_vec();
+            Select { protocols, which: Which { netns, ..Which::default() }, ..Select::default() }
+        };
+        let reader = opened(&mut self.all, select)?;
+        let places: Vec<Vec<At>> = match norm {
+            Some(norm) => norm.of_namespace.iter().map(|names| reader.layout().0.find(names)).collect(),
+            None => vec![reader.layout().0.find(&[by])],
+        };
+        if norm.is_none() && places[0].is_empty() {
+            return Err(Error::Option(format!("this kernel has no counter {} of {}", by.1, by.0)));
+        }
+        let words = places.iter().flatten().filter_map(|at| if let At::Cpu(word) = at { Some(*word) } else { None });
+        reader.keep(Keep::Words(words.collect()));
+        let raw = reader.raw()?;
+        reader.look_up_names(&raw);
+        let objects = raw.read().map(|(holder, found)| {
+            let sum = |part: &Vec<At>| part.iter().map(|at| raw.sum(holder, *at)).fold(0, u64::wrapping_add);
+            let cpus =
+                places.iter().flatten().map(|at| (0, raw.parts(holder, *at))).reduce(add_up).unwrap_or_default().1;
+            let key = [found.key.inum.into(), found.key.id];
+            let object = vec![Field::from(found.key.inum), reader.name(found.key.inum).into()];
+            // Its counters began with it; without cookies it may be another one under the inode of one that is gone.
+            Tallied { key, object, parts: places.iter().map(sum).collect(), cpus, gauge: false, from_zero: true }
+        });
+        let objects = objects.collect();
+        let value_name = norm.is_none().then(|| by.1.to_owned());
+        let tally = Tally { value_name, ..tally_of(&raw, objects, reader) };
+        reader.done(raw);
+        Ok(tally)
+    }
+
+    /// The devices of the namespace, or of all that can be entered.
+    fn devices(&mut self, table: &TableInfo) -> Result<Tally, Error> {
+        let words = norm(&table.name).ok_or_else(|| Error::NotLoaded(table.path()))?.of_device;
+        let (time, instant) = (SystemTime::now(), Instant::now());
+        let (mut objects, mut beyond) = (Vec::new(), 0);
+        for (inum, place) in self.places()? {
+            let (devices, more) = match place.with(devices::read) {
+                Ok(read) => read,
+                // Its last process has ended meanwhile.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => {
+                    let what = format!("read the devices of network namespace {inum}");
+                    return Err(Error::Kernel { what, why: e.to_string() });
+                }
+            };
+            let name = self.names.of(inum);
+            beyond += more;
+            let tallied = |device: Device| Tallied {
+                key: key_of(inum, &device.name),
+                parts: words.map(|word| device.numbers[word - 1]).to_vec(),
+                object: vec![device.name.into(), inum.into(), name.clone().into()],
+                ..Tallied::default()
+            };
+            let room = devices::MOST.saturating_sub(objects.len());
+            beyond += devices.len().saturating_sub(room) as u64;
+            objects.extend(devices.into_iter().take(room).map(tallied));
+        }
+        let lost = vec![("beyond".into(), beyond)];
+        Ok(Tally { time, instant, cpus: Vec::new(), objects, value_name: None, lost })
+    }
+
+    /// The namespaces whose devices are read, and where `/proc` shows each.
+    fn places(&mut self) -> Result<Vec<(u32, Entry)>, Error> {
+        let of = |path: &str| Entry::Shown(Path::new(path).join("net"));
+        if matches!(self.netns, Netns::Inode(_) | Netns::All) || self.names.are_unknown() {
+            self.names = Names::read();
+        }
+        match self.netns {
+            Netns::Own => return Ok(vec![(own_netns()?, of("/proc/thread-self"))]),
+            Netns::Host => {
+                let inum = inode(&Path::new(FIRST_PROCESS).join("ns/net")).unwrap_or(0);
+                return Ok(vec![(inum, of(FIRST_PROCESS))]);
+            }
+            Netns::Inode(_) | Netns::All => {}
+        }
+        let mut known: Vec<_> = self.names.known().into_iter().collect();
+        if let Netns::Inode(only) = self.netns {
+            known.retain(|(inum, _)| *inum == only);
+        }
+        known.sort_unstable_by_key(|(inum, _)| *inum);
+        Ok(known)
+    }
+}
+
+/// A device is known by its namespace and its name.
+fn key_of(inum: u32, name: &str) -> [u64; 2] {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    [inum.into(), hasher.finish()]
+}
+
+fn add_up(one: (u64, Vec<u64>), other: (u64, Vec<u64>)) -> (u64, Vec<u64>) {
+    let (mut sum, more) = (one.1, other.1);
+    topstat_engine::fold(&mut sum, &more);
+    (one.0.wrapping_add(other.0), sum)
+}
+
+fn tally_of(raw: &Raw, objects: Vec<Tallied>, reader: &Reader) -> Tally {
+    let (layout, cpus) = reader.layout();
+    let lost = [("beyond", raw.beyond), ("unreadable", raw.unreadable), ("unknown", layout.unknown.len() as u64)];
+    let lost = lost.map(|(name, count)| (name.into(), count)).to_vec();
+    Tally { time: raw.time, instant: raw.instant, cpus: cpus.to_vec(), objects, value_name: None, lost }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_named_by_its_protocol_and_its_name() {
+        let of =
+            |text| counter_of(text).map(|(protocol, name)| format!("{protocol} {name}")).map_err(|e| e.to_string());
+        assert_eq!(of("tcp/RetransSegs").as_deref(), Ok("tcp RetransSegs"));
+        assert_eq!(of("snmp_tcpext/ListenDrops").as_deref(), Ok("tcpext ListenDrops"));
+        for wrong in ["", "RetransSegs", "tcp/", "tpc/RetransSegs", "/x"] {
+            assert!(of(wrong).is_err_and(|why| why.contains("is no counter: give a protocol and a name")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn devices_of_a_name_in_two_namespaces_are_two() {
+        let keys = [(1, "lo"), (2, "lo"), (1, "eth0")].map(|(net, name)| key_of(net, name));
+        assert_eq!(std::collections::HashSet::from(keys).len(), 3);
+    }
+}
