@@ -3,6 +3,7 @@
 //! the same run, in interleaved rounds; medians are quoted, with their spread.
 
 mod accuracy;
+mod containers;
 mod events;
 mod holders;
 mod icount;
@@ -48,6 +49,8 @@ enum What {
     Accuracy(accuracy::Options),
     /// CPU time of reading SNMP counters, beside /proc, netlink and nstat; and of adding them up.
     Snmp(snmp::Options),
+    /// How long making containers takes, with topstat reading every second and without.
+    Containers(containers::Options),
     /// In a guest: the load, and who watches it.
     #[command(hide = true)]
     AccuracyGuest(accuracy::Size),
@@ -83,6 +86,7 @@ fn main() -> anyhow::Result<()> {
         What::Exact(options) => scale::exact(&options),
         What::Refresh(options) => refresh::run(&options),
         What::Snmp(options) => snmp::run(&options),
+        What::Containers(options) => containers::run(&options),
         What::Tree(options) => tree::run(&options),
         What::Topstat(topstat) => tree::topstat(topstat),
         What::Events(options) => events::run(&options),

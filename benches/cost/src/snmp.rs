@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What reading SNMP counters takes: of many network namespaces beside `/proc` and nstat, of many devices beside `/proc` and
-//! netlink; and the order in which counters of many CPUs are added up.
+//! netlink; node_exporter's collector of the same; and the order in which counters of many CPUs are added up.
 
 use std::fs::File;
 use std::hint::black_box;
-use std::io::{Read as _, Seek as _};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
@@ -33,10 +34,13 @@ pub struct Options {
 
 pub fn run(options: &Options) -> Result<()> {
     println!("## snmp: CPU time of reading counters once, µs per namespace: median (least–greatest)\n");
-    println!("| namespaces | topstat, CPU by CPU | /proc: snmp, netstat, snmp6, parsed | ratio | nstat |");
-    println!("|---:|---:|---:|---:|---:|");
+    println!(
+        "| namespaces | topstat, CPU by CPU | /proc: snmp, netstat, snmp6, parsed | ratio | nstat, once | node_exporter, a scrape |"
+    );
+    println!("|---:|---:|---:|---:|---:|---:|");
+    let exporter = Exporter::start()?;
     for &count in &options.namespaces {
-        namespaces(count, options.rounds)?;
+        namespaces(count, options.rounds, exporter.as_ref())?;
     }
     println!("\nµs per veth device:\n");
     println!("| devices | topstat, CPU by CPU | /proc: dev_snmp6, parsed | RTM_GETLINK, parsed | ratio |");
@@ -118,14 +122,14 @@ fn ratio(more: &[f64], less: &[f64]) -> String {
     format!("1/{:.1}", spread(more).median / spread(less).median)
 }
 
-fn namespaces(count: usize, rounds: usize) -> Result<()> {
+fn namespaces(count: usize, rounds: usize, exporter: Option<&Exporter>) -> Result<()> {
     let mut made = (0..count).map(|_| Made::new()).collect::<Result<Vec<_>>>()?;
     let all = Which { netns: Netns::All, ..Which::default() };
     let one = Which { netns: Netns::Own, ..Which::default() };
     let open = |which| Reader::open(&Select { which, keep: Keep::Sums, ..Select::default() });
     // One namespace is the own one: those of others on the host are not to be read, too.
     let mut reader = if count == 1 { open(one)? } else { open(all)? };
-    let (mut ours, mut proc, mut nstat) = (vec![], vec![], vec![]);
+    let (mut ours, mut proc, mut nstat, mut scrapes) = (vec![], vec![], vec![], vec![]);
     let mut text = String::new();
     let times = TURN.div_ceil(count);
     for _ in 0..rounds {
@@ -142,9 +146,77 @@ fn namespaces(count: usize, rounds: usize) -> Result<()> {
         })?;
         proc.push(us / (times * count) as f64);
         nstat.push(made[0].inside(|| of_child(Command::new("nstat").args(["-a", "-s"])))?);
+        if let Some(exporter) = exporter {
+            scrapes.push(exporter.scrape()?);
+        }
     }
-    println!("| {count} | {} | {} | {} | {} |", show(&ours), show(&proc), ratio(&proc, &ours), show(&nstat));
+    let scrapes = if scrapes.is_empty() { "not installed".to_owned() } else { show(&scrapes) };
+    let (ratio, ours, proc, nstat) = (ratio(&proc, &ours), show(&ours), show(&proc), show(&nstat));
+    println!("| {count} | {ours} | {proc} | {ratio} | {nstat} | {scrapes} |");
     Ok(())
+}
+
+/// node_exporter with its collector of `/proc/net/netstat`, `snmp` and `snmp6` alone, of the own namespace.
+struct Exporter {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Exporter {
+    /// Starts it; `None` where it is not installed.
+    fn start() -> Result<Option<Self>> {
+        // A port that is free, or was just now.
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let mut command = Command::new("prometheus-node-exporter");
+        command.args(["--collector.disable-defaults", "--collector.netstat", "--web.disable-exporter-metrics"]);
+        command.arg(format!("--web.listen-address={address}")).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = match command.spawn() {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            child => child.context("prometheus-node-exporter")?,
+        };
+        let exporter = Self { child, address };
+        let begun = Instant::now();
+        while exporter.get().is_err() {
+            ensure!(begun.elapsed() < Duration::from_secs(10), "prometheus-node-exporter does not answer at {address}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(Some(exporter))
+    }
+
+    /// Asks for what it has, as Prometheus does.
+    fn get(&self) -> Result<()> {
+        let mut connection = TcpStream::connect(self.address)?;
+        connection.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        let mut text = String::new();
+        connection.read_to_string(&mut text)?;
+        ensure!(text.contains("node_netstat_Tcp_InSegs"), "node_exporter has no counters: {text}");
+        Ok(())
+    }
+
+    /// Its CPU time for a scrape, in µs: the mean of some.
+    fn scrape(&self) -> Result<f64> {
+        const SCRAPES: u32 = 20;
+        let before = self.cpu_time()?;
+        (0..SCRAPES).try_for_each(|_| self.get())?;
+        Ok((self.cpu_time()? - before).as_secs_f64() * 1e6 / f64::from(SCRAPES))
+    }
+
+    /// Of all its threads, as the scheduler has it.
+    fn cpu_time(&self) -> Result<Duration> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()))?;
+        let of = |task: std::io::Result<std::fs::DirEntry>| -> Option<u64> {
+            let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse().ok()
+        };
+        Ok(Duration::from_nanos(tasks.filter_map(of).sum()))
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        // It has nothing to lose.
+        let _ = self.child.kill().and_then(|()| self.child.wait());
+    }
 }
 
 /// CPU time of a program, with its start, in µs.
