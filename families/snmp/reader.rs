@@ -141,6 +141,11 @@ impl Reader {
         self.old = Some(raw);
     }
 
+    /// The inode of the namespace, if it is of one.
+    pub(super) fn only(&self) -> Option<u32> {
+        self.only
+    }
+
     /// What is kept of each CPU from now on.
     pub(super) fn keep(&mut self, keep: Keep) {
         self.keep = keep;

@@ -81,11 +81,15 @@ impl Meter {
         }
     }
 
+    /// What reads the namespace, or all of them if these are asked for.
+    fn one(&mut self) -> Result<&mut Reader, Error> {
+        let which = Which { netns: self.netns.clone(), ..Which::default() };
+        opened(&mut self.one, || Select { which, ..Select::default() })
+    }
+
     /// The counters of a protocol, in the namespace; in all of them together, if that is asked for.
     fn counters(&mut self, protocol: &str) -> Result<Tally, Error> {
-        let netns = &self.netns;
-        let which = || Which { netns: netns.clone(), ..Which::default() };
-        let reader = opened(&mut self.one, || Select { which: which(), ..Select::default() })?;
+        let reader = self.one()?;
         let raw = reader.raw()?;
         let (layout, _) = reader.layout();
         let places = layout.protocols.iter().find(|(name, _)| *name == protocol).map_or(&[][..], |(_, places)| places);
@@ -183,7 +187,11 @@ impl Meter {
         match self.netns {
             Netns::Own => return Ok(vec![(own_netns()?, of("/proc/thread-self"))]),
             Netns::Host => {
-                let inum = inode(&Path::new(FIRST_PROCESS).join("ns/net")).unwrap_or(0);
+                // Who may not look into that process asks the kernel.
+                let inum = match inode(&Path::new(FIRST_PROCESS).join("ns/net")) {
+                    Ok(inum) => inum,
+                    Err(_) => self.one()?.only().unwrap_or(0),
+                };
                 return Ok(vec![(inum, of(FIRST_PROCESS))]);
             }
             Netns::Inode(_) | Netns::All => {}

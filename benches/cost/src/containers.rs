@@ -15,6 +15,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use topstat_kernel::snmp::{Keep, Netns, Reader, Select, Which};
 
 use crate::netlink::{Links, veth};
+use crate::snmp::cpu_time;
 use crate::stats::spread;
 
 #[derive(Args)]
@@ -43,8 +44,9 @@ pub fn run(options: &Options) -> Result<()> {
     println!(
         "({rounds} turns of {containers} containers on each side, in turns, one each {every_ms} ms; median, quartiles)\n"
     );
-    // By side and range.
+    // By side and range: how long it took, and the CPU time of whoever made it, which other work on the host disturbs less.
     let mut times = [const { [const { Vec::new() }; RANGES.len()] }; 2];
+    let mut cpu = times.clone();
     let mut readings = 0;
     for round in 0..2 * rounds {
         // Neither side is always the first.
@@ -54,22 +56,29 @@ pub fn run(options: &Options) -> Result<()> {
         if let Some(topstat) = topstat {
             readings += topstat.end()?;
         }
-        for (n, us) in turn.into_iter().enumerate() {
+        for (n, (us, cpu_us)) in turn.into_iter().enumerate() {
             let range = RANGES.iter().rposition(|first| n >= *first).unwrap_or(0);
             times[side][range].push(us);
+            cpu[side][range].push(cpu_us);
         }
     }
     ensure!(readings > 0, "topstat has not read while containers were made");
-    println!("| n | without topstat | topstat reads every second | difference of the medians |\n|---|---:|---:|---:|");
+    println!("| n | without topstat | topstat reads every second | | CPU time without | with | |");
+    println!("|---|---:|---:|---:|---:|---:|---:|");
     for (range, first) in RANGES.iter().enumerate().filter(|(range, _)| !times[0][*range].is_empty()) {
         let last = RANGES.get(range + 1).copied().unwrap_or(containers).min(containers);
-        let [without, with] = [0, 1].map(|side: usize| quartiles(&times[side][range]));
-        let [a, b] = [without.1, with.1];
-        let show = |(low, median, high): (f64, f64, f64)| format!("{median:.0} ({low:.0}–{high:.0})");
-        println!("| {}–{last} | {} | {} | {:+.1}% |", first + 1, show(without), show(with), (b - a) / a * 100.0);
+        let [all, cpu] = [&times, &cpu].map(|times| compare(&times[0][range], &times[1][range]));
+        println!("| {}–{last} | {all} | {cpu} |", first + 1);
     }
     println!("\n{readings} readings of all namespaces and devices while containers were made.");
     Ok(())
+}
+
+/// Medians and quartiles of two sides, and by how much the second's median is more.
+fn compare(without: &[f64], with: &[f64]) -> String {
+    let [without, with] = [without, with].map(quartiles);
+    let show = |(low, median, high): (f64, f64, f64)| format!("{median:.0} ({low:.0}–{high:.0})");
+    format!("{} | {} | {:+.1}%", show(without), show(with), (with.1 - without.1) / without.1 * 100.0)
 }
 
 fn quartiles(values: &[f64]) -> (f64, f64, f64) {
@@ -79,10 +88,13 @@ fn quartiles(values: &[f64]) -> (f64, f64, f64) {
     (at(1), spread(values).median, at(3))
 }
 
-/// Makes so many, and gives how long each has taken, in µs. They are gone when it returns.
-fn turn(containers: usize, every: Duration) -> Result<Vec<f64>> {
+/// What making one took, and the CPU time of it, in µs.
+type Took = (f64, f64);
+
+/// Makes so many, and gives what each took. They are gone when it returns.
+fn turn(containers: usize, every: Duration) -> Result<Vec<Took>> {
     let before = namespaces()?;
-    let work = move || -> Result<Vec<f64>> {
+    let work = move || -> Result<Vec<Took>> {
         // The other ends of the pairs are in a namespace of this turn's own, and not in the host's.
         let outside = unshare()?;
         let (mut times, mut held) = (Vec::new(), Vec::new());
@@ -90,12 +102,13 @@ fn turn(containers: usize, every: Duration) -> Result<Vec<f64>> {
         for n in 0..containers {
             let due = every * u32::try_from(n)?;
             std::thread::sleep(due.saturating_sub(begun.elapsed()));
-            let from = Instant::now();
+            let (from, used) = (Instant::now(), cpu_time());
             let namespace = unshare()?;
             veth("eth0", &format!("v{n}"), &outside)?;
             // lo, and one end of the pair.
             let links = Links::new()?.dump()?;
-            times.push(from.elapsed().as_secs_f64() * 1e6);
+            let us = |time: Duration| time.as_secs_f64() * 1e6;
+            times.push((us(from.elapsed()), us(cpu_time() - used)));
             ensure!(links == 2, "{links} links in a new container");
             held.push(namespace);
             move_into_link_name_space(outside.as_fd(), Some(LinkNameSpaceType::Network))?;

@@ -254,7 +254,11 @@ fn the_daemon_has_them() {
     let stat = daemon.stat("snmp_ip/total");
     assert!(!stat.cpus.is_empty(), "{stat:?}");
     for path in ["net_devs/packets_total", "net_namespaces/packets_total"] {
-        assert!(!rows(&daemon, path).is_empty(), "{path}");
+        let rows = rows(&daemon, path);
+        assert!(
+            rows.iter().all(|row| row["object"]["netns"].as_u64() > Some(0)) && !rows.is_empty(),
+            "{path}: {rows:?}"
+        );
     }
     assert_eq!(daemon.read("snmp_tcp/rate/type") + &daemon.read("snmp_tcp/total/type"), "1\n2\n");
     daemon.write("snmp_tcp/rate/period", 2500);
