@@ -117,7 +117,8 @@ impl ParseCallbacks for PlainTypes {
 
 /// What headers of families include of others, by what its names begin with, and where its Rust side is: there is one
 /// Rust type for each.
-const SHARED_TYPES: [(&str, &str); 2] = [("ts", "topstat_engine::abi"), ("process", "crate::process::abi")];
+const SHARED_TYPES: [(&str, &str); 3] =
+    [("ts", "topstat_engine::abi"), ("process", "crate::process::abi"), ("stream", "topstat_consumer::abi")];
 
 /// The structures and constants of a header, but for those that are `elsewhere`.
 fn bindings(header: &Path, includes: &Includes, elsewhere: &[(&str, &str)], out: &Path) -> Result<()> {

@@ -191,14 +191,27 @@ impl Consumer {
 
     /// Delivers records, at most so many, and frees each when `each` has returned. Fewer: there are no more just now.
     pub fn drain(&mut self, at_most: usize, mut each: impl FnMut(&Record<'_>)) -> Result<usize, Error> {
-        let mut done = 0;
-        while done < at_most {
+        let mut left = at_most;
+        if left == 0 {
+            return Ok(0);
+        }
+        self.drain_while(|record| {
+            each(record);
+            left -= 1;
+            left > 0
+        })
+    }
+
+    /// The same for as long as `each` says that there may be more.
+    pub fn drain_while(&mut self, mut each: impl FnMut(&Record<'_>) -> bool) -> Result<usize, Error> {
+        let (mut done, mut more) = (0, true);
+        while more {
             let (next, records) = match self.ring.find()? {
                 Found::Nothing => break,
                 Found::Discarded(next) => (next, 0),
                 Found::Record(record, next) => {
                     self.lacking += u64::from(record.head().lacking);
-                    each(&record);
+                    more = each(&record);
                     (next, 1)
                 }
             };
@@ -273,14 +286,8 @@ impl Consumer {
 
     /// What became of all events so far. It adds up at any time: what is under way is never negative.
     pub fn account(&self) -> Account {
-        let sum = |offset: usize| -> u64 {
-            let cpus = (0..self.counts.bytes()).step_by(size_of::<stream_count>());
-            // Acquire: what is asked for next is read after it (E1).
-            cpus.map(|cpu| self.counts.at(cpu + offset).load(Ordering::Acquire)).sum()
-        };
-        let dropped = sum(offset_of!(stream_count, dropped));
-        let cut = sum(offset_of!(stream_count, cut));
-        Account { produced: sum(offset_of!(stream_count, produced)), delivered: self.freed.delivered(), cut, dropped }
+        let delivered = self.freed.delivered();
+        account(&self.counts, delivered)
     }
 
     /// The same for each CPU; who has read what is not known by CPU.
@@ -296,10 +303,27 @@ impl Consumer {
         .collect()
     }
 
+    /// How many bytes of the ring were ever freed.
+    pub fn position(&self) -> u64 {
+        self.ring.position()
+    }
+
     /// How many bytes of the ring are not freed.
     pub fn unread(&self) -> u64 {
         self.ring.unread()
     }
+}
+
+/// What became of all events, of which so many were delivered when this is called.
+pub(crate) fn account(counts: &Words, delivered: u64) -> Account {
+    let sum = |offset: usize| -> u64 {
+        let cpus = (0..counts.bytes()).step_by(size_of::<stream_count>());
+        // Acquire: what is asked for next is read after it (E1).
+        cpus.map(|cpu| counts.at(cpu + offset).load(Ordering::Acquire)).sum()
+    };
+    let dropped = sum(offset_of!(stream_count, dropped));
+    let cut = sum(offset_of!(stream_count, cut));
+    Account { produced: sum(offset_of!(stream_count, produced)), delivered, cut, dropped }
 }
 
 impl Drop for Consumer {
@@ -311,7 +335,8 @@ impl Drop for Consumer {
 
 const NS: u64 = 1_000_000_000;
 
-fn now_ns() -> u64 {
+/// The monotonic clock, by which records have their times.
+pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * NS + now.tv_nsec as u64
 }

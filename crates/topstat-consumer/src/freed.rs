@@ -11,6 +11,9 @@ use crate::abi::{stream_control, stream_freed};
 use crate::error::Error;
 use crate::maps::Words;
 
+/// How often a count is looked for while the consumer goes on.
+const MOST_TRIES: u32 = 10_000;
+
 /// What was delivered until the present position.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Freed {
@@ -29,6 +32,21 @@ impl Freed {
             }
         }
         Err(Error::Foreign { position: at })
+    }
+
+    /// How many were delivered, as others than the consumer see it, who says where the ring's position is. The consumer goes
+    /// on meanwhile, so that it may be asked for again.
+    pub(crate) fn watch(control: &Words, position: impl Fn() -> u64) -> Result<u64, Error> {
+        let mut found = Self::resume(control, position());
+        // Each try takes less time than a record; the consumer may lose its CPU amid one for long, but then stands still.
+        for _ in 0..MOST_TRIES {
+            if let Ok(found) = found {
+                return Ok(found.delivered);
+            }
+            std::thread::yield_now();
+            found = Self::resume(control, position());
+        }
+        found.map(|found| found.delivered)
     }
 
     pub(crate) fn delivered(&self) -> u64 {

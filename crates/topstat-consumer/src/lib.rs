@@ -17,6 +17,7 @@ mod freed;
 pub mod law;
 mod maps;
 pub mod ring;
+mod watch;
 #[cfg(feature = "writes")]
 pub mod writes;
 
@@ -31,3 +32,4 @@ pub use error::Error;
 pub use law::Strategy;
 pub use maps::{Maps, prepare};
 pub use ring::Record;
+pub use watch::Watch;

@@ -11,6 +11,8 @@ use memmap2::{MmapOptions, MmapRaw};
 
 use crate::abi::{STREAM_MOST_BYTES, stream_control, stream_count};
 use crate::error::{Error, kernel};
+use crate::ring::Ring;
+use crate::watch::Watch;
 
 const RING: &str = "stream_ring";
 const COUNTS: &str = "stream_counts";
@@ -91,6 +93,12 @@ impl Maps {
             counts: checked(COUNTS, MapType::Array, size_of::<stream_count>())?,
             control: checked(CONTROL, MapType::Array, size_of::<stream_control>())?,
         })
+    }
+
+    /// What there is to see of the stream for others than its consumer.
+    pub fn watch(&self) -> Result<Watch, Error> {
+        let (fd, size) = self.ring();
+        Ok(Watch::new(Ring::map(fd, size)?, self.counts()?, self.control()?))
     }
 
     pub(crate) fn ring(&self) -> (BorrowedFd<'_>, u64) {

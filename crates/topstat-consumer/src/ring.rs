@@ -102,6 +102,11 @@ impl Ring {
         self.position
     }
 
+    /// Where whoever consumes is, who may be another one.
+    pub(crate) fn consumed(&self) -> u64 {
+        self.consumer().load(Ordering::Acquire)
+    }
+
     /// Where producers are: how many bytes they have ever put in.
     pub fn produced(&self) -> u64 {
         // SAFETY: the first word of the second page, mapped for as long as `self` lives. The kernel writes it whole; a

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use crate::bpf::{self, Verified};
 use crate::family::{AccountOptions, Family, Kind, SampleInfo};
 use crate::ranking::{self, RankedFamily};
-use crate::report::{BTF, Check, OUTSIDE, Outcome, USER_NAMESPACE, WITH_BTF, in_user_namespace, missing_capabilities};
+use crate::report::{
+    BTF, Check, OUTSIDE, Outcome, USER_NAMESPACE, WITH_BTF, in_user_namespace, loads, missing_capabilities,
+};
 use crate::{Error, Options, catalogue};
 
 /// Loads every program as for all tables (which attaches it for a moment), and gives how many instructions the verifier
@@ -28,6 +30,7 @@ fn try_load(family: &Arc<Family>) -> Result<(), Error> {
         }
         Kind::Account(account) => (account.load)(&AccountOptions::default(), &[]).map(drop),
         Kind::Counters(counting) => (counting.try_load)(),
+        Kind::Events(streaming) => streaming.try_load(),
     }
 }
 
@@ -64,11 +67,16 @@ pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
     let of = |family: &Family| match &family.kind {
         Kind::Ranked(_) | Kind::Counters(_) => family.samples.iter().any(|own| named(&own.name)),
         Kind::Account(account) => named(account.beside),
+            Kind::Events(_) => false,
     };
     let wanted = |family: &Family| samples.is_empty() || of(family);
     for family in catalogue::families().iter().filter(|family| wanted(family)) {
         if let Some(ranked) = RankedFamily::of(family) {
             checks.extend(ranking::check(&ranked));
+        }
+        if let Kind::Events(streaming) = &family.kind {
+            let source = &streaming.source;
+            checks.push(loads(&format!("events {source}"), source, streaming.try_load(), streaming.about.clone()));
         }
         checks.extend((family.check)());
     }

@@ -16,6 +16,7 @@ mod container;
 pub mod cost;
 mod counting;
 mod error;
+pub mod events;
 mod families;
 mod family;
 mod hooks;
@@ -38,8 +39,8 @@ pub use families::{account, snmp};
 #[cfg(feature = "bench")]
 pub use families::{inet::bench, tasks};
 pub use family::{
-    Account, AccountOptions, AccountReader, Counting, Family, Filter, FilterBy, Kind, Objects, RowColumn, SampleInfo,
-    TableInfo, Variant,
+    Account, AccountOptions, AccountReader, Counting, EventKind, Family, Filter, FilterBy, Kind, Objects, RowColumn,
+    SampleInfo, Streaming, TableInfo, Variant,
 };
 pub use options::{DEFAULT_TOP, MAX_GROUPS, MAX_TOP, Options};
 pub use path_cache::{MOST_BYTES as MOST_PATH_BYTES, Remembered};
@@ -95,7 +96,7 @@ pub fn load_state(family: &Arc<Family>, tables: &[Arc<TableInfo>], options: &Opt
 pub fn load_account(options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn AccountReader>, Error> {
     let of = |family: &Arc<Family>| match &family.kind {
         Kind::Account(account) => Some(account.load),
-        Kind::Ranked(_) | Kind::Counters(_) => None,
+        Kind::Ranked(_) | Kind::Counters(_) | Kind::Events(_) => None,
     };
     let load = families().iter().find_map(of).ok_or_else(|| Error::NotLoaded("account".to_owned()))?;
     load(options, exact)

@@ -201,7 +201,7 @@ impl Serialize for ObjectView<'_> {
     }
 }
 
-struct FieldView<'a>(&'a Field);
+pub(crate) struct FieldView<'a>(pub &'a Field);
 
 impl Serialize for FieldView<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

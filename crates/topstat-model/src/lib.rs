@@ -16,6 +16,8 @@
 //! An [`interval::Interval`] is what all tasks used of the CPUs between two instants, a [`counters::Counters`] what
 //! counters of the kernel stood at; see there.
 //!
+//! [`events`] are what has happened, one by one. A [`filter`] chooses among whatever has columns.
+//!
 //! Both are kinds of [`Reading`], and a [`Sink`] writes readings of any kind: text, JSON or CSV, one after the other.
 //!
 //! This crate knows nothing of libbpf, sockets, the kernel or the terminal it is written to.
@@ -31,7 +33,9 @@ mod check;
 pub mod counters;
 pub mod csv;
 pub mod dump;
+pub mod events;
 mod field;
+pub mod filter;
 pub mod interval;
 pub mod json;
 mod sink;

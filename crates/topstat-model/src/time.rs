@@ -10,9 +10,23 @@ const LAST_MS: u64 = 253_402_300_799_999;
 ///
 /// A clock that is set to before 1970 or after 9999 is shown as the nearest instant that can be written.
 pub fn rfc3339(time: SystemTime) -> String {
-    let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let shown = since_epoch.min(Duration::from_millis(LAST_MS));
-    humantime::format_rfc3339_millis(UNIX_EPOCH + shown).to_string()
+    humantime::format_rfc3339_millis(in_range(time)).to_string()
+}
+
+/// The same with nanoseconds.
+pub(crate) fn rfc3339_nanos(time: SystemTime) -> String {
+    humantime::format_rfc3339_nanos(in_range(time)).to_string()
+}
+
+/// The time of the day alone, in UTC, with microseconds: `08:00:00.000123`.
+pub(crate) fn clock(time: SystemTime) -> String {
+    let written = humantime::format_rfc3339_micros(in_range(time)).to_string();
+    written["2026-11-21T".len()..].trim_end_matches('Z').to_owned()
+}
+
+/// The nearest instant that can be written.
+fn in_range(time: SystemTime) -> SystemTime {
+    time.clamp(UNIX_EPOCH, UNIX_EPOCH + Duration::from_millis(LAST_MS))
 }
 
 #[cfg(test)]

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where snapshots come from.
 
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
 use topstat_kernel::pinned::{self, Adopted, Attached, Pins};
 use topstat_kernel::snmp::{Reader, Select, Wish};
 use topstat_kernel::{
-    AccountOptions, AccountReader, Check, Error, Family, Options, SampleInfo, Source, State, TableInfo,
+    AccountOptions, AccountReader, Check, Error, Family, Options, SampleInfo, Source, State, Streaming, TableInfo, events,
 };
 use topstat_model::counters::Counters;
+use topstat_model::events::Event;
 use topstat_model::interval::{Each, Interval, Task};
 
 /// Makes sources of snapshots.
@@ -72,6 +75,13 @@ pub trait Backend {
     /// See [`Select::find`] and [`Reader::open`].
     fn counters(&mut self, wish: &Wish) -> Result<Box<dyn Counting>, Error>;
 
+    /// Loads and attaches these sources, and begins to take their events.
+    ///
+    /// # Errors
+    ///
+    /// See [`events::Events::open`].
+    fn events(&mut self, wanted: &[Arc<Streaming>], options: &events::Options) -> Result<Box<dyn Stream>, Error>;
+
     /// Looks at everything that these samples need; all samples, if there are none.
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check>;
 }
@@ -84,6 +94,51 @@ pub trait Counting {
     ///
     /// See [`Reader::read`].
     fn read(&mut self) -> Result<Counters, Error>;
+}
+
+/// Events as they come.
+pub trait Stream {
+    /// See [`events::Events::take`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn take(&mut self, each: &mut dyn FnMut(Event)) -> Result<(), Error>;
+
+    /// See [`events::Events::finish`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn finish(&mut self, each: &mut dyn FnMut(Event)) -> Result<(), Error>;
+
+    /// See [`events::Events::accounts`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn accounts(&self) -> Result<Vec<topstat_model::events::Account>, Error>;
+
+    /// What becomes readable when there is something to take, and how long to wait for that at most, if not without end.
+    fn waits(&self) -> (Option<BorrowedFd<'_>>, Option<Duration>);
+}
+
+impl Stream for events::Events {
+    fn take(&mut self, each: &mut dyn FnMut(Event)) -> Result<(), Error> {
+        Self::take(self, each)
+    }
+
+    fn finish(&mut self, each: &mut dyn FnMut(Event)) -> Result<(), Error> {
+        Self::finish(self, each)
+    }
+
+    fn accounts(&self) -> Result<Vec<topstat_model::events::Account>, Error> {
+        Self::accounts(self)
+    }
+
+    fn waits(&self) -> (Option<BorrowedFd<'_>>, Option<Duration>) {
+        (Some(self.ready()), Self::waits(self))
+    }
 }
 
 impl Counting for Reader {
@@ -156,6 +211,10 @@ impl Backend for Kernel {
 
     fn counters(&mut self, wish: &Wish) -> Result<Box<dyn Counting>, Error> {
         Ok(Box::new(Reader::open(&Select::find(wish)?)?))
+    }
+
+    fn events(&mut self, wanted: &[Arc<Streaming>], options: &events::Options) -> Result<Box<dyn Stream>, Error> {
+        Ok(Box::new(events::Events::open(wanted, options)?))
     }
 
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {

@@ -2,6 +2,7 @@
 //! What a command writes to, and what it waits for.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 /// The cells of a terminal.
@@ -39,6 +40,8 @@ pub enum Wake {
     Stop,
     /// Nobody reads the output any more.
     Closed,
+    /// There is something to read: see [`Console::wait_for`].
+    Ready,
 }
 
 /// What a command writes to, and what it waits for.
@@ -78,7 +81,16 @@ pub trait Console {
     /// # Errors
     ///
     /// When the system cannot wait.
-    fn wait_until(&mut self, deadline: Instant) -> io::Result<Wake>;
+    fn wait_until(&mut self, deadline: Instant) -> io::Result<Wake> {
+        self.wait_for(None, deadline)
+    }
+
+    /// The same, or until there is something to read from this descriptor.
+    ///
+    /// # Errors
+    ///
+    /// When the system cannot wait.
+    fn wait_for(&mut self, readable: Option<BorrowedFd<'_>>, deadline: Instant) -> io::Result<Wake>;
 
     /// Stops the program until it is continued, as Ctrl-Z asked for.
     ///

@@ -173,7 +173,7 @@ impl Console for SystemConsole {
         Instant::now()
     }
 
-    fn wait_until(&mut self, deadline: Instant) -> io::Result<Wake> {
+    fn wait_for(&mut self, readable: Option<BorrowedFd<'_>>, deadline: Instant) -> io::Result<Wake> {
         loop {
             if let Some(wake) = self.signals.as_ref().and_then(Signals::take) {
                 return Ok(wake);
@@ -184,6 +184,7 @@ impl Console for SystemConsole {
             }
             // Without a flag to wait for, poll still tells of a pipe without a reader and of a terminal that is gone.
             let mut fds = vec![PollFd::new(&self.out, PollFlags::empty())];
+            fds.extend(readable.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
             fds.extend(self.signals.iter().map(Signals::poll_fd));
             match poll(&mut fds, Some(&timespec(left))) {
                 Ok(_) | Err(Errno::INTR) => {}
@@ -191,6 +192,10 @@ impl Console for SystemConsole {
             }
             if !fds[0].revents().is_empty() {
                 return Ok(Wake::Closed);
+            }
+            if readable.is_some() && !fds[1].revents().is_empty() {
+                // To stop comes first.
+                return Ok(self.signals.as_ref().and_then(Signals::take).unwrap_or(Wake::Ready));
             }
             if let Some(signals) = &self.signals {
                 signals.drain();

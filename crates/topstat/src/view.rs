@@ -97,7 +97,7 @@ impl View {
             match wake {
                 Wake::Stop | Wake::Closed => return Ok(()),
                 Wake::Resized if self.output.in_place => watched.draw(self, console)?,
-                Wake::Resized => {}
+                Wake::Resized | Wake::Ready => {}
                 Wake::Suspend => {
                     self.leave(console).map_err(Error::Output)?;
                     console.suspend().map_err(|source| Error::System { what: "suspend", source })?;

@@ -9,6 +9,7 @@ pub mod busy;
 pub mod cgroup;
 pub mod daemon;
 pub mod drops;
+pub mod events;
 pub mod faults;
 pub mod harness;
 pub mod injected;

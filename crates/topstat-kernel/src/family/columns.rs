@@ -17,6 +17,13 @@ pub fn process(who: usize) -> Vec<RowColumn> {
     columns
 }
 
+/// Those that describe a process, where there are no threads.
+pub fn of_process(who: usize) -> Vec<RowColumn> {
+    let mut columns = process(who);
+    columns.retain(|column| column.column.name != "tid");
+    columns
+}
+
 /// Those that describe a control group.
 pub fn group(who: usize) -> [RowColumn; 2] {
     [cgroup(who), container()]

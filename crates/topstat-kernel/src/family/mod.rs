@@ -9,6 +9,7 @@ pub mod columns;
 mod constants;
 mod row;
 mod sample;
+mod streaming;
 
 use std::mem::size_of;
 use std::os::fd::AsFd as _;
@@ -22,6 +23,7 @@ pub use build::{Build, Builds, Entries, Feature, MapSize, Probe, Settle, Which};
 pub use constants::{Constant, Constants};
 pub use row::{FieldAt, Filter, FilterBy, RowColumn, describe};
 pub use sample::{SampleInfo, TableInfo, Variant, names_of};
+pub use streaming::{EventKind, Payload, Streaming};
 
 use crate::Options;
 use crate::bpf;
@@ -72,6 +74,19 @@ impl Family {
         }
     }
 
+    /// A family of events, which has no samples: `topstat events` shows them.
+    pub fn streaming(name: &str, since: (u32, u32), streaming: Streaming) -> Self {
+        Self {
+            name: name.to_owned(),
+            abi: 0, // nothing of it is ever pinned
+            samples: Vec::new(),
+            kind: Kind::Events(Arc::new(streaming)),
+            since,
+            ready: || Ok(()),
+            check: Vec::new,
+        }
+    }
+
     /// The names of all programs that it may have attached, gates among them.
     pub fn programs(&self) -> Vec<String> {
         match &self.kind {
@@ -80,7 +95,7 @@ impl Family {
                 hooks.into_iter().flat_map(|hook| [hook.enter(), hook.program]).collect()
             }
             Kind::Account(account) => (account.programs)(),
-            Kind::Counters(_) => Vec::new(),
+            Kind::Counters(_) | Kind::Events(_) => Vec::new(),
         }
     }
 
@@ -88,7 +103,7 @@ impl Family {
     pub fn less(&self) -> Option<String> {
         match &self.kind {
             Kind::Ranked(ranked) => (ranked.builds.build(ranked.builds.chosen()).less)(),
-            Kind::Account(_) | Kind::Counters(_) => None,
+            Kind::Account(_) | Kind::Counters(_) | Kind::Events(_) => None,
         }
     }
 
@@ -96,7 +111,7 @@ impl Family {
     pub fn there(&self) -> Vec<Arc<SampleInfo>> {
         match &self.kind {
             Kind::Counters(counting) => counting::there(self, counting),
-            Kind::Ranked(_) | Kind::Account(_) => self.samples.clone(),
+            Kind::Ranked(_) | Kind::Account(_) | Kind::Events(_) => self.samples.clone(),
         }
     }
 
@@ -115,6 +130,8 @@ pub enum Kind {
     Account(Account),
     /// Counters that the kernel keeps anyway: nothing is attached, and nothing pushed.
     Counters(Counting),
+    /// Events, one by one.
+    Events(Arc<Streaming>),
 }
 
 /// What reading counters takes.

@@ -32,6 +32,14 @@ pub enum FieldAt {
     U64(usize),
     /// `u32`, of which 0 says that it is not known.
     KnownU32(usize),
+    /// `u64`, of which 0 says that it is not known.
+    KnownU64(usize),
+    /// `u64` pages of memory, shown as bytes.
+    Pages(usize),
+    /// `u32`, by which one of these names is chosen; an empty one is none, and a number that has none is shown as it is.
+    Named(usize, &'static [&'static str]),
+    /// `u32`: the number of an error of the kernel's, shown as the C library says it; 0 is none.
+    Error(usize),
     /// An address of 16 bytes, of an IPv4 one the first four; and an `u32` that says of which family it is.
     Address {
         /// Where the bytes are.
@@ -110,6 +118,19 @@ fn field(from: FieldAt, row: &[u8], paths: &mut Paths, path: &mut Option<String>
         FieldAt::U32(at) => Field::U64(u32::from_ne_bytes(chunk(row, at)?).into()),
         FieldAt::U64(at) => Field::U64(u64::from_ne_bytes(chunk(row, at)?)),
         FieldAt::KnownU32(at) => Field::U64(Some(u32::from_ne_bytes(chunk(row, at)?)).filter(|n| *n != 0)?.into()),
+        FieldAt::KnownU64(at) => Field::U64(Some(u64::from_ne_bytes(chunk(row, at)?)).filter(|n| *n != 0)?),
+        FieldAt::Pages(at) => Field::U64(u64::from_ne_bytes(chunk(row, at)?) * rustix::param::page_size() as u64),
+        FieldAt::Named(at, names) => {
+            let number = u32::from_ne_bytes(chunk(row, at)?);
+            match names.get(number as usize) {
+                Some(name) => Some(*name).filter(|name| !name.is_empty())?.into(),
+                None => Field::U64(number.into()),
+            }
+        }
+        FieldAt::Error(at) => {
+            let number = Some(u32::from_ne_bytes(chunk(row, at)?)).filter(|number| *number != 0)?;
+            error_text(number).into()
+        }
         FieldAt::Address { at, family } => Field::Ip(address(u32::from_ne_bytes(chunk(row, family)?), chunk(row, at)?)),
         FieldAt::Name(at, size) => process::text(row.get(at..)?.get(..size)?).into(),
         FieldAt::Word(at, words) => (*words.get(usize::from(*row.get(at)?))?).into(),
@@ -122,6 +143,13 @@ fn field(from: FieldAt, row: &[u8], paths: &mut Paths, path: &mut Option<String>
         FieldAt::Told => return None,
         FieldAt::Container => path.as_deref().and_then(container).map(str::to_owned).into(),
     })
+}
+
+/// An error of the kernel's by its number, in words.
+fn error_text(number: u32) -> String {
+    let text = std::io::Error::from_raw_os_error(i32::try_from(number).unwrap_or(0)).to_string();
+    // The number behind it says nothing more.
+    text.rsplit_once(" (os error").map_or_else(|| text.clone(), |(words, _)| words.to_owned())
 }
 
 fn chunk<const N: usize>(row: &[u8], at: usize) -> Option<[u8; N]> {

@@ -2,6 +2,7 @@
 //! The command line as it is parsed: syntax only. What it means is validated by the plan of each command.
 
 pub mod choice;
+pub mod events;
 pub mod snmp;
 pub mod tasks;
 
@@ -20,6 +21,7 @@ use crate::config::{self, Config};
 use crate::error::Error;
 use crate::{resolve, time};
 use choice::Choice;
+use events::EventsArgs;
 use snmp::SnmpArgs;
 use tasks::TasksArgs;
 
@@ -52,6 +54,7 @@ EXAMPLES
   topstat top tcp_v4/conns_bytes 60 -o json >> top.jsonl
   topstat tasks                                  CPU time of every process, to 100%
   topstat snmp                                   which SNMP counters change
+  topstat events tcp --filter port:443           connections as they open and close, with their totals
   topstat daemon                                 statistics that outlive the tools that show them
   topstat set tcp_v4/conns_pps/period 5s         a setting of the daemon's tables
   topstat ls                                     which samples and tables there are
@@ -67,6 +70,7 @@ pub enum Command {
     Top(TopArgs),
     Tasks(TasksArgs),
     Snmp(SnmpArgs),
+    Events(EventsArgs),
     Ls(LsArgs),
     Get(GetArgs),
     Set(SetArgs),

@@ -4,6 +4,7 @@
 mod check;
 mod completions;
 mod daemon;
+mod events;
 mod get;
 mod ls;
 mod man;
@@ -25,6 +26,7 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
         Some(Command::Top(top)) => top::run(top, args.color, backend, console),
         Some(Command::Tasks(tasks)) => tasks::run(tasks, args.color, backend, console),
         Some(Command::Snmp(snmp)) => snmp::run(snmp, args.color, backend, console),
+        Some(Command::Events(events)) => events::run(events, backend, console),
         Some(Command::Ls(ls)) => ls::run(ls, args.color, backend, console),
         Some(Command::Get(get)) => get::run(get, backend, console),
         Some(Command::Set(set)) => set::run(set, backend),

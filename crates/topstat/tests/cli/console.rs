@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use topstat::{Backend, Console, Exit, Facts, Size, Wake};
@@ -100,7 +101,8 @@ impl Console for FakeConsole {
         self.begin + self.elapsed
     }
 
-    fn wait_until(&mut self, deadline: Instant) -> io::Result<Wake> {
+    fn wait_for(&mut self, readable: Option<BorrowedFd<'_>>, deadline: Instant) -> io::Result<Wake> {
+        assert!(readable.is_none(), "a fake has nothing to read from");
         let wake = self.wakes.pop_front().unwrap_or(Wake::Deadline);
         match wake {
             Wake::Deadline => {

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 
-use topstat::{Account, Backend, Counting};
+use topstat::{Account, Backend, Counting, Stream};
 use topstat_kernel::pinned::{Adopted, Attached};
 use topstat_kernel::snmp::Wish;
 use topstat_kernel::{
-    AccountOptions, Check, Error, Family, Options, Outcome, Program, SampleInfo, Setter, Source, State, TableInfo,
-    TableSettings,
+    AccountOptions, Check, Error, Family, Options, Outcome, Program, SampleInfo, Setter, Source, State, Streaming,
+    TableInfo, TableSettings, events,
 };
 use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Field, Lost, Row, Settings, Snapshot};
 
@@ -21,9 +21,12 @@ use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Fie
 pub mod account;
 #[path = "counting.rs"]
 pub mod counting;
+#[path = "streaming.rs"]
+pub mod streaming;
 
 use account::{Asked, FakeAccount};
 use counting::FakeCounters;
+use streaming::FakeStream;
 
 /// Objects in each table.
 const OBJECTS: u32 = 200;
@@ -243,6 +246,14 @@ impl Backend for Fake {
             return Err(Error::Option("nothing is called so".into()));
         }
         Ok(Box::new(FakeCounters { lossy: self.lossy, fail_at: self.fail_at, taken: 0 }))
+    }
+
+    fn events(&mut self, wanted: &[Arc<Streaming>], _: &events::Options) -> Result<Box<dyn Stream>, Error> {
+        if self.refuse {
+            return Err(Error::Kernel { what: "load the eBPF programs of tcp".into(), why: "no".into() });
+        }
+        self.loaded.fetch_add(1, Ordering::SeqCst);
+        Ok(Box::new(FakeStream::new(wanted, self.lossy, Arc::clone(&self.loaded))))
     }
 
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {

@@ -4,6 +4,7 @@
 
 mod console;
 mod documents;
+mod events;
 mod fake;
 mod golden;
 mod pinned;

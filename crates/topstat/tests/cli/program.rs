@@ -68,6 +68,7 @@ fn help_is_as_it_was() {
         ("unload --help", "help-unload.txt"),
         ("tasks --help", "help-tasks.txt"),
         ("snmp --help", "help-snmp.txt"),
+        ("events --help", "help-events.txt"),
     ] {
         let output = topstat(line).output().unwrap();
         crate::golden::compare(name, &text(&output.stdout));

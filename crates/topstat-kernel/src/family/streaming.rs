@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a family of events is: programs that put records into a stream, and what these records are.
+
+use topstat_model::Column;
+
+use super::RowColumn;
+use crate::{Error, process};
+
+/// A source of events.
+pub struct Streaming {
+    /// The name by which users ask for it: `tcp`.
+    pub source: String,
+    /// What its events tell, for people.
+    pub about: String,
+    /// Its programs, all of which are attached, in the order in which the object has them.
+    pub object: &'static [u8],
+    /// Finds what was there before, once the programs are attached: the name of an iterator.
+    pub adopt: Option<&'static str>,
+    /// What the programs are told before they are loaded: the bytes of their constants.
+    pub constants: fn() -> Vec<u8>,
+    /// The kinds of its events, by the number that records have.
+    pub kinds: Vec<EventKind>,
+}
+
+/// One kind of events.
+pub struct EventKind {
+    /// Its name: `close`.
+    pub name: &'static str,
+    /// When there is one, for people.
+    pub about: &'static str,
+    /// What a record says, without what all records begin with.
+    pub columns: Vec<RowColumn>,
+    /// Bytes of a record before its payload.
+    pub bytes: usize,
+    /// What stands for its payload, if it has one.
+    pub payload: Option<Payload>,
+}
+
+/// What the payload of a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payload {
+    /// Its name in outputs: `data`.
+    pub name: &'static str,
+    /// Texts, each of which ends with a zero; otherwise it is one text or any bytes.
+    pub list: bool,
+}
+
+impl EventKind {
+    /// One without a payload, whose records have so many bytes.
+    pub fn new(name: &'static str, about: &'static str, bytes: usize, columns: Vec<RowColumn>) -> Self {
+        Self { name, about, columns, bytes, payload: None }
+    }
+
+    /// How its fields are shown.
+    pub fn shown(&self) -> Vec<Column> {
+        self.columns.iter().map(|column| column.column.clone()).collect()
+    }
+}
+
+impl Streaming {
+    /// The constants of programs that are told nothing but where processes belong.
+    pub fn v1_controller() -> Vec<u8> {
+        process::v1_controller().to_ne_bytes().to_vec()
+    }
+
+    /// Loads and attaches it, and drops it.
+    ///
+    /// # Errors
+    /// What of it this kernel or this user does not allow.
+    pub fn try_load(&self) -> Result<(), Error> {
+        crate::events::try_load(self)
+    }
+}

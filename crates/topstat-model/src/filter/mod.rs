@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Filters as users type them: one grammar for all that has columns.
+//!
+//! ```text
+//! filter  = { term }                   all terms must match
+//! term    = [ "!" ] ( key op values | text )
+//! op      = ":" "=" "!=" "~" "<" "<=" ">" ">="
+//! values  = value { "," value }        one of them must match; with < <= > >= there is one
+//! value   = anything up to a space or a comma, or "quoted", where \" and \\ stand for " and \
+//! ```
+//!
+//! | op | a number | an address | a text | a path |
+//! |---|---|---|---|---|
+//! | `:` | equal | equal, or in the network `10.0.0.0/8` | equal; `*` stands for any text | with `/` at its beginning that one and all below, else some text in it |
+//! | `=` `!=` | equal, or not | equal, or not | equal, or not, letter by letter | the same |
+//! | `~` | some digits | some text of it | some text in it | some text in it |
+//! | `<` … | compared | | | |
+//!
+//! Numbers may have a unit: `k M G T` (1000), `Ki Mi Gi Ti` (1024); and of a column whose name says in which unit it is
+//! (`_ns`, `_us`, `_ms`) a time: `ns us ms s m h`. A term without a key matches if any column has the text in it. A key is
+//! the name of a column, or what several columns are called together (`port` is `sport` or `dport`). What has no such
+//! column is not matched, so `!port:22` matches whatever has no port.
+
+mod parse;
+
+use std::borrow::Borrow;
+use std::net::IpAddr;
+
+use crate::field::{Column, ColumnKind, Field};
+
+/// The bytes of a process's name that the kernel keeps: TASK_COMM_LEN less the final zero.
+const COMM_BYTES: usize = 15;
+
+/// Where a filter is wrong, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("at character {at}: {why}")]
+pub struct Fault {
+    /// The character at which it begins, counted from 1.
+    pub at: usize,
+    /// What is wrong there, and what would be right.
+    pub why: String,
+}
+
+/// What can be asked for: a column, and what else it is called.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// The column.
+    pub column: Column,
+    /// A name that it may share with others: `port`.
+    pub alias: Option<String>,
+}
+
+impl Key {
+    fn is(&self, name: &str) -> bool {
+        self.column.name == name || self.alias.as_deref() == Some(name)
+    }
+}
+
+/// A filter that parses. It knows of no columns yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    text: String,
+    terms: Vec<Term>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Term {
+    negated: bool,
+    key: Option<Word>,
+    op: Op,
+    values: Vec<Word>,
+}
+
+/// Some text, and at which character it began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Word {
+    text: String,
+    at: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Op {
+    Matches,
+    Is,
+    Contains,
+    Less,
+    AtMost,
+    More,
+    AtLeast,
+}
+
+impl std::str::FromStr for Filter {
+    type Err = Fault;
+
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        parse::filter(text)
+    }
+}
+
+impl Filter {
+    /// What the user has typed.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether everything matches.
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// For things that have these columns: what of them is compared with what. A key that they don't have matches none of
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// A value that a column can't have.
+    pub fn resolve(&self, keys: &[Key]) -> Result<Resolved, Fault> {
+        self.terms.iter().map(|term| term.resolve(keys)).collect::<Result<_, _>>().map(Resolved)
+    }
+
+    /// Whether each key is one of these, which are those of all things that there are.
+    ///
+    /// # Errors
+    ///
+    /// The first that is not.
+    pub fn check(&self, known: &[Key]) -> Result<(), Fault> {
+        for key in self.terms.iter().filter_map(|term| term.key.as_ref()) {
+            if !known.iter().any(|known| known.is(&key.text)) {
+                let mut names: Vec<&str> = known.iter().map(|key| key.column.name.as_ref()).collect();
+                names.extend(known.iter().filter_map(|key| key.alias.as_deref()));
+                names.sort_unstable();
+                names.dedup();
+                let why = format!("there is no column {:?}; there are: {}", key.text, names.join(", "));
+                return Err(Fault { at: key.at, why });
+            }
+        }
+        self.resolve(known).map(drop)
+    }
+}
+
+/// A filter for things with certain columns.
+#[derive(Clone, Debug)]
+pub struct Resolved(Vec<Test>);
+
+#[derive(Clone, Debug)]
+struct Test {
+    negated: bool,
+    /// Where the columns are; `None`: any.
+    places: Option<Vec<usize>>,
+    wanted: Vec<Wanted>,
+}
+
+#[derive(Clone, Debug)]
+enum Wanted {
+    Number(Op, u64),
+    Network(IpAddr, u8),
+    /// Texts, between which any text may stand.
+    Text(Vec<String>),
+    Same(String),
+    /// A name as the kernel keeps it.
+    Comm(String),
+    Below(String),
+    Contains(String),
+}
+
+impl Resolved {
+    /// Whether something is what was asked for, by the fields of its columns.
+    pub fn matches(&self, fields: &[impl Borrow<Field>]) -> bool {
+        self.0.iter().all(|test| test.matches(fields))
+    }
+}
+
+impl Test {
+    fn matches(&self, fields: &[impl Borrow<Field>]) -> bool {
+        let one = |field: &Field| self.wanted.iter().any(|wanted| wanted.matches(field));
+        let found = match &self.places {
+            None => fields.iter().any(|field| one(field.borrow())),
+            Some(places) => places.iter().filter_map(|place| fields.get(*place)).any(|field| one(field.borrow())),
+        };
+        found != self.negated
+    }
+}
+
+impl Term {
+    fn resolve(&self, keys: &[Key]) -> Result<Test, Fault> {
+        let Some(name) = &self.key else {
+            let wanted = self.values.iter().map(|value| Wanted::Contains(value.text.clone())).collect();
+            return Ok(Test { negated: self.negated, places: None, wanted });
+        };
+        let places: Vec<_> = (0..keys.len()).filter(|place| keys[*place].is(&name.text)).collect();
+        let column = places.first().map(|place| &keys[*place].column);
+        let wanted = match column {
+            Some(column) => self.values.iter().map(|value| self.wanted(column, value)).collect::<Result<_, _>>()?,
+            None => Vec::new(),
+        };
+        Ok(Test { negated: self.negated, places: Some(places), wanted })
+    }
+
+    fn wanted(&self, column: &Column, value: &Word) -> Result<Wanted, Fault> {
+        let fault = |why: String| Fault { at: value.at, why };
+        let text = || value.text.clone();
+        if self.op == Op::Contains {
+            return Ok(Wanted::Contains(text()));
+        }
+        let number = matches!(column.kind, ColumnKind::Port | ColumnKind::Pid)
+            || (column.kind == ColumnKind::Id && column.name != "container");
+        if number {
+            let number = parse::number(&value.text, &column.name).map_err(fault)?;
+            return Ok(Wanted::Number(self.op, number));
+        }
+        if !matches!(self.op, Op::Matches | Op::Is) {
+            return Err(fault(format!("{} is no number, and can't be compared", column.name)));
+        }
+        Ok(match column.kind {
+            ColumnKind::Address => {
+                let (address, bits) = parse::network(&value.text).map_err(fault)?;
+                Wanted::Network(address, bits)
+            }
+            ColumnKind::Text | ColumnKind::Id if self.op == Op::Matches && value.text.contains('*') => {
+                Wanted::Text(value.text.split('*').map(str::to_owned).collect())
+            }
+            ColumnKind::Text if column.name == "comm" => Wanted::Comm(text()),
+            ColumnKind::Path if self.op == Op::Matches => Wanted::Below(text()),
+            _ => Wanted::Same(text()),
+        })
+    }
+}
+
+impl Wanted {
+    fn matches(&self, field: &Field) -> bool {
+        match (self, field) {
+            (_, Field::None) => false,
+            (Self::Number(op, wanted), Field::U64(number)) => match op {
+                Op::Less => number < wanted,
+                Op::AtMost => number <= wanted,
+                Op::More => number > wanted,
+                Op::AtLeast => number >= wanted,
+                Op::Matches | Op::Is | Op::Contains => number == wanted,
+            },
+            (Self::Network(wanted, bits), Field::Ip(address)) => in_network(*address, *wanted, *bits),
+            (Self::Text(parts), Field::Text(text)) => is_like(text, parts),
+            (Self::Same(wanted), Field::Text(text)) => wanted == text,
+            (Self::Comm(wanted), Field::Text(comm)) => {
+                let kept = wanted.as_bytes();
+                comm == wanted || comm.as_bytes() == &kept[..kept.len().min(COMM_BYTES)]
+            }
+            (Self::Below(wanted), Field::Text(path)) => is_below(path, wanted),
+            (Self::Contains(wanted), Field::Text(text)) => text.contains(wanted),
+            (Self::Contains(wanted), other) => other.to_string().contains(wanted),
+            _ => false,
+        }
+    }
+}
+
+fn in_network(address: IpAddr, network: IpAddr, bits: u8) -> bool {
+    let same = |left: u128, right: u128, all: u8| bits == 0 || left >> (all - bits) == right >> (all - bits);
+    match (address, network) {
+        (IpAddr::V4(a), IpAddr::V4(n)) => same(a.to_bits().into(), n.to_bits().into(), 32),
+        (IpAddr::V6(a), IpAddr::V6(n)) => same(a.to_bits(), n.to_bits(), 128),
+        _ => false,
+    }
+}
+
+/// Whether the parts come one after the other, the first at the beginning and the last at the end.
+fn is_like(text: &str, parts: &[String]) -> bool {
+    let [first, middle @ .., last] = parts else { return parts.first().is_some_and(|only| only == text) };
+    let Some(mut rest) = text.strip_prefix(first.as_str()) else { return false };
+    for part in middle {
+        match rest.find(part.as_str()) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last.as_str())
+}
+
+/// Whether the path is this one, or is below it: `/a` is not above `/ab`. What does not begin with a slash may stand
+/// anywhere in the path.
+fn is_below(path: &str, wanted: &str) -> bool {
+    if !wanted.starts_with('/') {
+        return path.contains(wanted);
+    }
+    path.strip_prefix(wanted.trim_end_matches('/')).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests;

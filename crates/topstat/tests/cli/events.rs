@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `topstat events`: which events are shown, in which form, what is said of those that are not, and how it ends.
+
+use serde_json::Value;
+use topstat::{Exit, Wake};
+
+use crate::console::FakeConsole;
+use crate::fake::Fake;
+use crate::golden::compare;
+
+/// What `topstat events` with these arguments writes to a pipe in three seconds.
+fn written(arguments: &[&str], fake: &mut Fake) -> String {
+    let mut console = FakeConsole::pipe();
+    let line = ["topstat", "events", "--for", "3"].into_iter().chain(arguments.iter().copied());
+    let exit = topstat::run(line.map(Into::into), fake, &mut console);
+    assert_eq!(exit, Exit::Done, "{arguments:?}: {}", console.notes);
+    console.written()
+}
+
+fn documents(arguments: &[&str]) -> Vec<Value> {
+    let all = [arguments, &["-o", "json"]].concat();
+    written(&all, &mut Fake::default()).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn events_are_lines_and_an_account_comes_last() {
+    compare("events.txt", &written(&["tcp", "tasks"], &mut Fake::default()));
+    compare("events-lossy.txt", &written(&["tcp", "tasks"], &mut Fake { lossy: true, ..Fake::default() }));
+    let text = written(&["tcp", "tasks", "-o", "json"], &mut Fake { lossy: true, ..Fake::default() });
+    compare("events.jsonl", &text);
+    assert!(!text.contains('\x1b'), "{text}");
+}
+
+#[test]
+fn accounts_add_up() {
+    let documents = documents(&[]);
+    let number = |document: &Value, key: &str| document[key].as_u64().unwrap();
+    let (accounts, events): (Vec<_>, Vec<_>) = documents.iter().partition(|document| document["event"] == "account");
+    let sources = topstat_kernel::events::sources();
+    assert_eq!(accounts.len(), sources.len());
+    for account in accounts {
+        let of = events.iter().filter(|event| event["source"] == account["source"]).count() as u64;
+        assert_eq!((number(account, "delivered"), number(account, "shown")), (of, of));
+        let sum = number(account, "delivered") + number(account, "dropped") + number(account, "under_way");
+        assert_eq!(number(account, "produced"), sum);
+    }
+}
+
+#[test]
+fn json_has_an_account_every_ten_seconds() {
+    let mut console = FakeConsole::pipe();
+    assert_eq!(console.run("events tcp --for 25 -o json", &mut Fake::default()), Exit::Done);
+    let accounts = |text: &str| text.lines().filter(|line| line.contains("\"event\":\"account\"")).count();
+    assert_eq!(accounts(&console.written()), 3);
+    let mut console = FakeConsole::pipe();
+    assert_eq!(console.run("events tcp --for 25", &mut Fake { lossy: true, ..Fake::default() }), Exit::Done);
+    // Nothing more was lost since the first one.
+    assert_eq!(console.written().matches(" account tcp: ").count(), 2);
+}
+
+#[test]
+fn filters_choose_and_are_counted() {
+    for (filter, shown) in [
+        ("port:442", 3),
+        ("event:close", 3),
+        ("event:close port>=442", 2),
+        ("source:tcp,tasks !event:close", 6),
+        ("cgroup:/system.slice", 9),
+        ("ip:10.0.0.0/8 lived_ns<1500ns", 2),
+        ("nothing-has-this", 0),
+    ] {
+        let documents = documents(&["tcp", "-f", filter]);
+        let (accounts, events): (Vec<_>, Vec<_>) = documents.iter().partition(|d| d["event"] == "account");
+        assert_eq!((events.len(), &accounts[0]["shown"]), (shown, &shown.into()), "{filter}");
+        assert_eq!(accounts[0]["delivered"], 9, "{filter}");
+    }
+    // All of several must match.
+    let both = documents(&["tcp", "--filter", "event:close", "--filter", "port:441"]);
+    assert_eq!(both.len(), 2);
+}
+
+#[test]
+fn wrong_usage_says_what_is_right() {
+    for (arguments, says) in [
+        (vec!["tcp", "udp2"], "there are no events of 'udp2', but of"),
+        (
+            vec!["tcp", "-f", "prt:1"],
+            "cannot use the filter 'prt:1': at character 1: there is no column \"prt\"; there are: ",
+        ),
+        (vec!["tcp", "-f", "port:"], "cannot use the filter 'port:': at character 6: a value is missing here"),
+        (vec!["tasks", "-f", "rx_bytes>1"], "at character 1: there is no column \"rx_bytes\""),
+    ] {
+        let mut console = FakeConsole::pipe();
+        let line = ["topstat", "events"].into_iter().chain(arguments.iter().copied());
+        let exit = topstat::run(line.map(Into::into), &mut Fake::default(), &mut console);
+        assert_eq!(exit, Exit::Usage, "{arguments:?}");
+        assert!(console.notes.contains(says), "{arguments:?}: {}", console.notes);
+    }
+}
+
+#[test]
+fn it_ends_when_there_are_enough_and_nothing_stays_loaded() {
+    let count = documents(&["tcp", "-n", "4"]);
+    assert_eq!(count.len(), 5);
+    assert_eq!(count[4]["shown"], 4);
+    let mut fake = Fake::default();
+    for wake in [Wake::Stop, Wake::Closed] {
+        let mut console = FakeConsole::pipe();
+        console.wakes.push_back(wake);
+        assert_eq!(console.run("events tcp", &mut fake), Exit::Done);
+        // Whoever reads no more is told no more.
+        assert_eq!(console.written().contains("account"), wake == Wake::Stop);
+        assert_eq!(fake.loaded.load(std::sync::atomic::Ordering::SeqCst), 0);
+    }
+    let mut console = FakeConsole::pipe();
+    assert_eq!(console.run("events tcp", &mut Fake { refuse: true, ..Fake::default() }), Exit::Failed);
+    console.broken = Some((0, std::io::ErrorKind::StorageFull));
+    assert_eq!(console.run("events tcp", &mut Fake::default()), Exit::Failed);
+}

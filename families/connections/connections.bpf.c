@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Events of TCP connections. What is known of a connection between its events is in the storage of its socket:
+ *
+ *   N1  An object is its socket's own if `self` is the socket's address. A socket that was accepted has a copy of the
+ *       listener's object, from which it takes who listens, and makes it its own when it is established.
+ *   N2  A connection is OPEN from its open event, or since it was there before the programs were, to its close event,
+ *       which takes it back. Whoever finds it open when the socket goes makes up for a close event that the kernel has
+ *       kept from inet_sock_set_state's program, since that one was running on the CPU.
+ */
+#include "observe/host.h"
+#include "observe/process.bpf.h"
+#include "observe/stream.bpf.h"
+#include "families/connections/connections.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+const volatile struct connections_constants constants SEC(".rodata.constants") = {};
+
+enum {
+	ESTABLISHED = 1,
+	SYN_SENT = 2,
+	SYN_RECV = 3,
+	FIN_WAIT1 = 4,
+	FIN_WAIT2 = 5,
+	TIME_WAIT = 6,
+	CLOSE = 7,
+	CLOSE_WAIT = 8,
+	LAST_ACK = 9,
+	LISTEN = 10,
+	CLOSING = 11,
+};
+
+/* Of asm-generic/errno.h. */
+enum { EPIPE_ = 32, ECONNRESET_ = 104, ETIMEDOUT_ = 110, ECONNREFUSED_ = 111 };
+
+enum sock_flags___finished { SOCK_DONE___finished = 1 };
+
+struct sock_common___flags {
+	unsigned long skc_flags;
+} CORE;
+
+struct sock___error {
+	int sk_err;
+} CORE;
+
+struct inet_sock {
+	__be16 inet_sport;
+} CORE;
+
+struct minmax_sample {
+	u32 v;
+} CORE;
+
+struct minmax {
+	struct minmax_sample s[3];
+} CORE;
+
+struct tcp_sock___totals {
+	u64 bytes_received;
+	u64 bytes_sent;
+	u64 bytes_retrans;
+	u32 segs_in;
+	u32 segs_out;
+	u32 total_retrans;
+	u32 srtt_us;
+	struct minmax rtt_min;
+} CORE;
+
+enum connection_phase {
+	CONNECTION_NONE,
+	CONNECTION_BEGUN,
+	CONNECTION_IS_OPEN,
+};
+
+struct connection {
+	u64 self; /* N1 */
+	u64 since_ns; /* 0: not known */
+	struct process_who who;
+	u32 phase; /* enum connection_phase */
+	u32 accepted;
+};
+
+HOST_STORAGE(connections, sk, struct connection);
+
+/* Who it is at both ends. The port of this side is also there when it was given back. */
+static __always_inline void connection_name(struct connections_event *e, struct sock *sk)
+{
+	u16 family = sk->__sk_common.skc_family;
+
+	__builtin_memset(e->local, 0, sizeof(e->local));
+	__builtin_memset(e->remote, 0, sizeof(e->remote));
+	if (family == AF_INET6) {
+		BPF_CORE_READ_INTO(&e->local, sk, __sk_common.skc_v6_rcv_saddr);
+		BPF_CORE_READ_INTO(&e->remote, sk, __sk_common.skc_v6_daddr);
+	} else {
+		BPF_CORE_READ_INTO((u32 *)e->local, sk, __sk_common.skc_rcv_saddr);
+		BPF_CORE_READ_INTO((u32 *)e->remote, sk, __sk_common.skc_daddr);
+	}
+	e->family = family;
+	e->sport = bpf_ntohs(BPF_CORE_READ((struct inet_sock *)sk, inet_sport));
+	e->dport = bpf_ntohs(sk->__sk_common.skc_dport);
+	e->netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
+}
+
+/* What TCP has counted. A FIN takes a place among the bytes that were received, and is none. */
+static __always_inline void connection_totals(struct connections_event *e, struct sock *sk)
+{
+	unsigned long flags = BPF_CORE_READ((struct sock_common___flags *)sk, skc_flags);
+	u64 finished = flags >> bpf_core_enum_value(enum sock_flags___finished, SOCK_DONE___finished) & 1;
+	struct tcp_sock___totals *t = (void *)bpf_skc_to_tcp_sock(sk);
+
+	e->rx_bytes = 0;
+	e->tx_bytes = 0;
+	e->resent_bytes = 0;
+	e->rx_segments = 0;
+	e->tx_segments = 0;
+	e->resent_segments = 0;
+	e->rtt_us = 0;
+	e->rtt_min_us = 0;
+	if (!t)
+		return;
+	e->rx_bytes = t->bytes_received;
+	if (e->rx_bytes)
+		e->rx_bytes -= finished;
+	e->resent_bytes = t->bytes_retrans;
+	e->tx_bytes = t->bytes_sent - e->resent_bytes;
+	e->rx_segments = t->segs_in;
+	e->tx_segments = t->segs_out;
+	e->resent_segments = t->total_retrans;
+	e->rtt_us = t->srtt_us >> 3;
+	/* Before it was measured all bits are set. */
+	e->rtt_min_us = e->rtt_us ? t->rtt_min.s[0].v : 0;
+}
+
+static __always_inline u32 connection_reason(u32 from, u32 error)
+{
+	switch (error) {
+	case 0:
+		break;
+	case EPIPE_:
+	case ECONNRESET_:
+		return CONNECTIONS_RESET;
+	case ECONNREFUSED_:
+		return CONNECTIONS_REFUSED;
+	case ETIMEDOUT_:
+		return CONNECTIONS_TIMEOUT;
+	default:
+		return CONNECTIONS_ERROR;
+	}
+	switch (from) {
+	case LAST_ACK:
+		return CONNECTIONS_REMOTE;
+	case FIN_WAIT2:
+	case TIME_WAIT:
+	case CLOSING:
+		return CONNECTIONS_LOCAL;
+	case SYN_SENT:
+		return CONNECTIONS_ABANDONED;
+	case CLOSE:
+		return CONNECTIONS_UNKNOWN;
+	default:
+		return CONNECTIONS_ABORTED;
+	}
+}
+
+/* One event, with all that there is to know by now. */
+static __always_inline void connection_tell(struct sock *sk, struct connection *c, u32 kind, u32 from)
+{
+	struct connections_event *e;
+	struct stream s;
+
+	if (!stream_begin(&s))
+		return;
+	e = stream_reserve(&s, sizeof(*e));
+	if (!e)
+		return;
+	connection_name(e, sk);
+	connection_totals(e, sk);
+	e->state = from;
+	e->error = kind == CONNECTIONS_OPEN ? 0 : BPF_CORE_READ((struct sock___error *)sk, sk_err);
+	e->reason = kind == CONNECTIONS_OPEN ? CONNECTIONS_UNKNOWN : connection_reason(from, e->error);
+	if (c) {
+		e->who = c->who;
+		e->accepted = c->accepted;
+		e->lived_ns = c->since_ns && kind != CONNECTIONS_OPEN ? s.time - c->since_ns : 0;
+	} else {
+		__builtin_memset(&e->who, 0, sizeof(e->who));
+		e->accepted = 0;
+		e->lived_ns = 0;
+	}
+	stream_submit(&s, &e->head, kind);
+}
+
+/* The calling process makes it, to connect or to listen. */
+static __always_inline void connection_begin(struct sock *sk)
+{
+	struct connection *c = host_make(connections, sk, sk);
+
+	if (!c)
+		return;
+	process_describe(&c->who, bpf_get_current_task_btf(), 0, constants.v1_controller);
+	c->self = host_address(sk);
+	c->since_ns = bpf_ktime_get_ns();
+	c->phase = CONNECTION_BEGUN;
+	c->accepted = 0;
+}
+
+static __always_inline void connection_open(struct sock *sk, u32 from)
+{
+	struct connection *c = host_make(connections, sk, sk);
+	u64 self = host_address(sk);
+
+	if (c) {
+		if (c->self != self) {
+			c->self = self;
+			c->accepted = 1;
+		}
+		c->since_ns = bpf_ktime_get_ns();
+		c->phase = CONNECTION_IS_OPEN;
+	}
+	connection_tell(sk, c, CONNECTIONS_OPEN, from);
+}
+
+static __always_inline void connection_end(struct sock *sk, u32 from)
+{
+	struct connection *c = host_of(connections, sk, sk);
+	u32 kind = CONNECTIONS_CLOSE;
+
+	if (c && c->self != host_address(sk))
+		c = NULL;
+	if (from == SYN_SENT)
+		kind = CONNECTIONS_FAIL;
+	/* Never established: it was no connection, and nobody here has asked for it. */
+	if (from == LISTEN || from == SYN_RECV) {
+		if (c)
+			c->phase = CONNECTION_NONE;
+		return;
+	}
+	connection_tell(sk, c, kind, from);
+	if (c)
+		c->phase = CONNECTION_NONE;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(connections_state, struct sock *sk, int from, int to)
+{
+	if (sk->sk_protocol != IPPROTO_TCP)
+		return 0;
+	switch (to) {
+	case SYN_SENT:
+	case LISTEN:
+		connection_begin(sk);
+		break;
+	case ESTABLISHED:
+		connection_open(sk, from);
+		break;
+	case CLOSE:
+		connection_end(sk, from);
+		break;
+	}
+	return 0;
+}
+
+/* N2 */
+SEC("tp_btf/tcp_destroy_sock")
+int BPF_PROG(connections_destroy, struct sock *sk)
+{
+	struct connection *c = host_of(connections, sk, sk);
+
+	if (c && c->self == host_address(sk) && c->phase == CONNECTION_IS_OPEN) {
+		connection_tell(sk, c, CONNECTIONS_CLOSE, CLOSE);
+		c->phase = CONNECTION_NONE;
+	}
+	return 0;
+}
+
+/* Those that were there before, and who listens. A socket of several processes is the first one's. */
+SEC("iter/task_file")
+int connections_adopt(struct bpf_iter__task_file *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct file *file = ctx->file;
+	struct connection *c;
+	struct socket *socket;
+	struct sock *sk;
+	u32 state;
+
+	if (!task || !file)
+		return 0;
+	socket = bpf_sock_from_file(file);
+	if (!socket)
+		return 0;
+	sk = socket->sk;
+	if (!sk)
+		return 0;
+	if (sk->sk_protocol != IPPROTO_TCP ||
+	    (sk->__sk_common.skc_family != AF_INET && sk->__sk_common.skc_family != AF_INET6))
+		return 0;
+	state = sk->__sk_common.skc_state;
+	if (state == CLOSE)
+		return 0;
+	c = host_make(connections, sk, sk);
+	if (!c || c->self == host_address(sk))
+		return 0;
+	process_describe(&c->who, task, 0, constants.v1_controller);
+	c->self = host_address(sk);
+	c->since_ns = 0;
+	c->phase = state == LISTEN || state == SYN_SENT || state == SYN_RECV ? CONNECTION_BEGUN : CONNECTION_IS_OPEN;
+	return 0;
+}

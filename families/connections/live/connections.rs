@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is told of connections, against what both their ends have sent and received.
+
+use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use topstat_live::events::{Told, during, number, text};
+use topstat_live::{Case, Netns, case, note, pace};
+use topstat_model::events::Event;
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(each_of_a_storm_is_told_with_its_totals, Root, Netns; OuterKernels, ComeAndGo),
+        case!(why_it_ended_is_told, Root, Netns; OuterKernels),
+        case!(what_was_there_before_is_told_when_it_ends, Root, Netns; OuterKernels),
+    ]
+}
+
+const THREADS: u64 = 4;
+
+/// What the generator knows of a connection.
+#[derive(Clone, Copy, Debug)]
+struct Truth {
+    sent: u64,
+    received: u64,
+    /// The client has closed it first.
+    client_first: bool,
+}
+
+fn read_all(stream: &mut TcpStream, mut bytes: u64) {
+    let mut buffer = [0; 16384];
+    while bytes > 0 {
+        let most = buffer.len().min(bytes as usize);
+        let read = stream.read(&mut buffer[..most]).expect("read");
+        assert!(read > 0, "it ended {bytes} bytes too soon");
+        bytes -= read as u64;
+    }
+}
+
+fn write_all(stream: &mut TcpStream, bytes: u64) {
+    let buffer = [7; 16384];
+    let mut left = bytes as usize;
+    while left > 0 {
+        left -= stream.write(&buffer[..left.min(buffer.len())]).expect("write");
+    }
+}
+
+/// Opens connections, sends some bytes each way, and closes them from either end: with the address of each as the client
+/// has it, which may be used again.
+fn storm(thread: u64, connections: u64) -> Vec<(SocketAddr, Truth)> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
+    let to = listener.local_addr().expect("its address");
+    let mut truth = Vec::new();
+    for number in 0..connections {
+        let seed = (thread << 32 | number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let of = Truth { sent: 1 + seed % 3000, received: seed >> 16 & 0xfff, client_first: seed >> 40 & 1 == 0 };
+        let mut client = TcpStream::connect(to).expect("connect");
+        let (mut server, _) = listener.accept().expect("accept");
+        write_all(&mut client, of.sent);
+        read_all(&mut server, of.sent);
+        write_all(&mut server, of.received);
+        read_all(&mut client, of.received);
+        truth.push((client.local_addr().expect("its address"), of));
+        let (first, mut second) = if of.client_first { (client, server) } else { (server, client) };
+        first.shutdown(Shutdown::Write).expect("end it");
+        assert_eq!(second.read(&mut [0]).expect("the end"), 0);
+        drop(second);
+        drop(first);
+    }
+    truth
+}
+
+/// The address of one end, as an event has it.
+fn end(event: &Event, address: &str, port: &str) -> SocketAddr {
+    format!("{}:{}", text(event, address), text(event, port)).parse().expect("an address")
+}
+
+fn ours<'a>(told: &'a Told, ns: &Netns) -> Vec<&'a Event> {
+    let netns = ns.number();
+    told.events.iter().filter(|event| number(event, "netns") == netns).collect()
+}
+
+fn each_of_a_storm_is_told_with_its_totals() {
+    let ns = Netns::new("events");
+    let connections = pace::work(20_000, 400) / THREADS;
+    let (told, truth) = during(&["tcp"], || {
+        ns.inside(|| {
+            std::thread::scope(|scope| {
+                let threads: Vec<_> =
+                    (0..THREADS).map(|thread| scope.spawn(move || storm(thread, connections))).collect();
+                threads.into_iter().flat_map(|thread| thread.join().expect("a thread")).collect::<Vec<_>>()
+            })
+        })
+    });
+    let account = &told.accounts["tcp"];
+    assert_eq!(account.dropped, 0, "{account:?}");
+    // A port may be used again: events of several connections may have the same name.
+    let mut left: HashMap<(SocketAddr, &str, &str), Vec<&Event>> = HashMap::new();
+    for event in ours(&told, &ns) {
+        let side = match text(event, "side").as_str() {
+            "connected" => (end(event, "sip", "sport"), "connected"),
+            "accepted" => (end(event, "dip", "dport"), "accepted"),
+            other => panic!("{other}"),
+        };
+        left.entry((side.0, side.1, &event.kind.event)).or_default().push(event);
+    }
+    let comm = std::fs::read_to_string("/proc/self/comm").expect("the own name");
+    let mut unseen = 0;
+    for (client, of) in &truth {
+        for (side, tx, rx, first) in
+            [("connected", of.sent, of.received, of.client_first), ("accepted", of.received, of.sent, !of.client_first)]
+        {
+            let mut take = |event: &'static str, is: &dyn Fn(&Event) -> bool| {
+                let events = left.get_mut(&(*client, side, event))?;
+                let found = events.iter().position(|event| is(event))?;
+                Some(events.swap_remove(found))
+            };
+            unseen += u64::from(take("open", &|_| true).is_none());
+            let reason = if first { "local" } else { "remote" };
+            let close = take("close", &|event| {
+                (number(event, "tx_bytes"), number(event, "rx_bytes")) == (tx, rx) && text(event, "reason") == reason
+            });
+            let close = close.unwrap_or_else(|| {
+                panic!("{client} {side} {of:?} {reason}: {:?}", left.get(&(*client, side, "close")))
+            });
+            assert_eq!(number(close, "pid"), u64::from(std::process::id()), "{close:?}");
+            assert_eq!(text(close, "comm"), comm.trim(), "{close:?}");
+            assert!(number(close, "rtt_us") > 0, "{close:?}");
+        }
+    }
+    assert!(unseen <= account.skipped, "{unseen} were not told to be opened: {account:?}");
+    let more: usize = left.values().map(Vec::len).sum();
+    assert_eq!(more, 0, "more is told than was: {:?}", left.values().flatten().next());
+    note(format!("{} connections: {account:?}", truth.len()));
+}
+
+/// The end of the connection with this local port, and why.
+fn ended(told: &[&Event], port: u16) -> (String, String) {
+    let of = |event: &&&Event| number(event, "sport") == u64::from(port) && event.kind.event != "open";
+    let found: Vec<_> = told.iter().filter(of).collect();
+    assert_eq!(found.len(), 1, "port {port}: {found:?}");
+    (found[0].kind.event.clone(), text(found[0], "reason"))
+}
+
+fn port(stream: &TcpStream) -> u16 {
+    stream.local_addr().expect("its address").port()
+}
+
+/// Closing it resets it.
+fn no_linger(stream: &TcpStream) {
+    sockopt::set_socket_linger(stream, Some(Duration::ZERO)).expect("do not linger");
+}
+
+fn why_it_ended_is_told() {
+    let ns = Netns::new("events-why");
+    ns.ip("link add veth-a type veth peer name veth-b");
+    ns.ip("addr add 10.77.0.1/24 dev veth-a");
+    ns.ip("link set veth-a up");
+    // Nobody is at the other end: it does not answer.
+    ns.ip("neigh add 10.77.0.2 lladdr 02:00:00:00:00:02 dev veth-a");
+    ns.ip("link set veth-b up");
+    let (told, ports) = during(&["tcp"], || {
+        ns.inside(|| {
+            let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
+            let to = listener.local_addr().expect("its address");
+            let both = || {
+                let client = TcpStream::connect(to).expect("connect");
+                let (server, _) = listener.accept().expect("accept");
+                (client, server)
+            };
+            let mut ports = Vec::new();
+            let (client, mut server) = both();
+            ports.push((port(&client), "close", "aborted"));
+            no_linger(&client);
+            drop(client);
+            assert!(server.read(&mut [0]).is_err(), "it was reset");
+            let (mut client, server) = both();
+            // With data unread it is reset, too.
+            client.write_all(b"unread").expect("write");
+            drop(server);
+            let reset = client.read(&mut [0]);
+            assert!(reset.is_err(), "{reset:?}");
+            ports.push((port(&client), "close", "reset"));
+            drop(client);
+            // Both ends' ports are known, but the server's is its listener's: see by the client's alone.
+            let free =
+                TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
+            let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+            let socket = TcpStream::from(socket.expect("a socket"));
+            let bound: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+            rustix::net::bind(&socket, &bound).expect("bind");
+            ports.push((port(&socket), "fail", "refused"));
+            assert!(rustix::net::connect(&socket, &free).is_err());
+            let nowhere: SocketAddr = "10.77.0.2:9".parse().expect("an address");
+            let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::NONBLOCK, None);
+            let socket = TcpStream::from(socket.expect("a socket"));
+            let bound: SocketAddr = "10.77.0.1:0".parse().expect("an address");
+            rustix::net::bind(&socket, &bound).expect("bind");
+            ports.push((port(&socket), "fail", "abandoned"));
+            assert!(rustix::net::connect(&socket, &nowhere).is_err());
+            drop(socket);
+            let (mut client, server) = both();
+            let patience: libc::c_uint = 300; // ms
+            // SAFETY: an integer, of the length that is said.
+            let set = unsafe {
+                let value = (&raw const patience).cast();
+                libc::setsockopt(client.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, value, 4)
+            };
+            assert_eq!(set, 0);
+            ports.push((port(&client), "close", "timeout"));
+            topstat_live::netns::ip("link set lo down");
+            client.write_all(b"nobody hears it").expect("write");
+            client.set_read_timeout(Some(pace::patience(Duration::from_secs(20)))).expect("a limit");
+            let error = client.read(&mut [0]).expect_err("it is timed out");
+            assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
+            topstat_live::netns::ip("link set lo up");
+            no_linger(&server);
+            ports
+        })
+    });
+    let told = ours(&told, &ns);
+    for (port, event, reason) in ports {
+        assert_eq!(ended(&told, port), (event.to_owned(), reason.to_owned()), "{told:#?}");
+    }
+}
+
+fn what_was_there_before_is_told_when_it_ends() {
+    let ns = Netns::new("events-before");
+    let (mut client, mut server) = ns.inside(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
+        let client = TcpStream::connect(listener.local_addr().expect("its address")).expect("connect");
+        (client, listener.accept().expect("accept").0)
+    });
+    write_all(&mut client, 1000);
+    read_all(&mut server, 1000);
+    let port = u64::from(port(&client));
+    let (told, ()) = during(&["tcp"], || {
+        write_all(&mut client, 234);
+        read_all(&mut server, 234);
+        client.shutdown(Shutdown::Write).expect("end it");
+        assert_eq!(server.read(&mut [0]).expect("the end"), 0);
+        drop(server);
+        drop(client);
+    });
+    let told = ours(&told, &ns);
+    let closed: Vec<_> = told.iter().filter(|event| number(event, "sport") == port).collect();
+    assert_eq!((told.len(), closed.len()), (2, 1), "{told:?}");
+    assert_eq!(closed[0].kind.event, "close");
+    assert_eq!((number(closed[0], "tx_bytes"), number(closed[0], "lived_ns")), (1234, 0), "since when is not known");
+    assert_eq!(number(closed[0], "pid"), u64::from(std::process::id()));
+}
