@@ -46,6 +46,7 @@ pub fn family() -> Family {
         about: "TCP connections: open, fail, close with final totals".to_owned(),
         object: object!("connections/connections.bpf.o"),
         adopt: Some("connections_adopt"),
+        asked: false,
         constants: Streaming::v1_controller,
         kinds,
     };
@@ -66,7 +67,12 @@ fn names() -> Vec<RowColumn> {
     let address = |at| FieldAt::Address { at, family };
     let ip = |name, at| RowColumn::new(name, ColumnKind::Address, address(at)).by("ip", "IP", "", FilterBy::Text);
     let port = |name, at| {
-        RowColumn::new(name, ColumnKind::Port, FieldAt::U16(at)).by("port", "PORT", "", FilterBy::Number(u16::MAX.into()))
+        RowColumn::new(name, ColumnKind::Port, FieldAt::U16(at)).by(
+            "port",
+            "PORT",
+            "",
+            FilterBy::Number(u16::MAX.into()),
+        )
     };
     let mut all = vec![
         ip("sip", offset_of!(abi::connections_event, local)),

@@ -17,6 +17,7 @@ pub fn family() -> Family {
         about: "processes: fork, exec, exit with final times".to_owned(),
         object: object!("processes/processes.bpf.o"),
         adopt: None,
+        asked: false,
         constants: Streaming::v1_controller,
         kinds: vec![
             EventKind::new("fork", "a process was made", size_of::<abi::processes_fork>(), fork()),

@@ -98,6 +98,21 @@ pub fn root_path() -> PathBuf {
     v2_mount().map_or_else(|| PathBuf::from("CGROUP"), |mount| mount.mount_point)
 }
 
+/// The id of the v2 control group of this path, and how far below the root it is.
+///
+/// # Errors
+/// When there is none.
+pub fn find(path: &str) -> io::Result<(u64, u32)> {
+    let mount = v2_mount().ok_or_else(|| io::Error::other("no hierarchy of version 2 is mounted"))?;
+    let below: PathBuf = Path::new(path).strip_prefix("/").unwrap_or(Path::new(path)).into();
+    if below.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
+        return Err(io::Error::other("it is no path of a cgroup"));
+    }
+    let found = rustix::fs::stat(mount.mount_point.join(&below))?;
+    // On hosts of 64 bits the inode is the id.
+    Ok((found.st_ino, below.components().count() as u32))
+}
+
 /// Which hierarchies there are, in words.
 pub fn describe() -> String {
     let v2 = v2_mount().map_or_else(

@@ -35,7 +35,7 @@ pub use catalogue::{add, families, family_of, find, samples};
 pub use cgroup::remembered as remembered_paths;
 pub use check::{check, verify};
 pub use error::Error;
-pub use families::{account, snmp};
+pub use families::{account, capture, snmp};
 #[cfg(feature = "bench")]
 pub use families::{inet::bench, tasks};
 pub use family::{

@@ -11,7 +11,8 @@ use rustix::time::{ClockId, clock_gettime};
 use topstat_kernel::pinned::{self, Adopted, Attached, Pins};
 use topstat_kernel::snmp::{Reader, Select, Wish};
 use topstat_kernel::{
-    AccountOptions, AccountReader, Check, Error, Family, Options, SampleInfo, Source, State, Streaming, TableInfo, events,
+    AccountOptions, AccountReader, Check, Error, Family, Options, SampleInfo, Source, State, Streaming, TableInfo,
+    events,
 };
 use topstat_model::counters::Counters;
 use topstat_model::events::Event;

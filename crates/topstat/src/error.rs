@@ -44,6 +44,9 @@ pub enum Error {
     /// The daemon cannot run, or none does that is needed.
     #[error("{0}")]
     Daemon(String),
+    /// A recording can't be begun, or can't be read.
+    #[error("{0}")]
+    Recording(String),
     /// The output did not take what was written.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
@@ -72,7 +75,7 @@ impl Error {
                 io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted => Exit::Done,
                 _ => Exit::Failed,
             },
-            Self::Sample(_) | Self::Daemon(_) | Self::System { .. } => Exit::Failed,
+            Self::Sample(_) | Self::Daemon(_) | Self::Recording(_) | Self::System { .. } => Exit::Failed,
         }
     }
 

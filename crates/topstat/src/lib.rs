@@ -19,6 +19,7 @@ mod daemon;
 mod error;
 mod frame;
 mod output;
+mod recording;
 mod resolve;
 mod style;
 mod suggest;

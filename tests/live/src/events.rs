@@ -20,8 +20,13 @@ pub struct Told {
 /// Tells the events of these sources while something is done, until all is told. The accounts add up, and so do they with
 /// what was told; what was told is in order.
 pub fn during<T: Send>(wanted: &[&str], work: impl FnOnce() -> T + Send) -> (Told, T) {
+    during_with(wanted, &Options::default(), work)
+}
+
+/// The same with these options.
+pub fn during_with<T: Send>(wanted: &[&str], options: &Options, work: impl FnOnce() -> T + Send) -> (Told, T) {
     let wanted: Vec<_> = sources().into_iter().filter(|source| wanted.contains(&source.source.as_str())).collect();
-    let mut stream = Events::open(&wanted, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let mut stream = Events::open(&wanted, options).unwrap_or_else(|e| panic!("{e}"));
     let mut events = Vec::new();
     let done = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use topstat_consumer::abi::{STREAM_CUT, STREAM_FAULT, stream_record};
 use topstat_consumer::consumer::now_ns;
-use topstat_model::events::{Event, EventKind, Payload, PayloadKind};
+use topstat_model::events::{Event, EventKind, Payload};
 
 use crate::cgroup::Paths;
 use crate::family::{RowColumn, Streaming, describe};
@@ -66,18 +66,18 @@ struct Known {
 impl Decoder {
     pub fn new(streaming: &Streaming) -> Self {
         let source = &streaming.source;
-        let kinds = streaming.kinds.iter().map(|kind| {
-            let list = |list| if list { PayloadKind::List } else { PayloadKind::Bytes };
-            let shown = EventKind {
-                source: source.clone(),
-                event: kind.name.to_owned(),
-                columns: kind.shown(),
-                payload: kind.payload.map(|payload| (payload.name.to_owned(), list(payload.list))),
-            };
-            Known { kind: Arc::new(shown), columns: kind.columns.clone(), bytes: kind.bytes }
+        let kinds = streaming.kinds.iter().map(|kind| Known {
+            kind: Arc::new(kind.shown(source)),
+            columns: kind.columns.clone(),
+            bytes: kind.bytes,
         });
-        let unknown =
-            EventKind { source: source.clone(), event: "unknown".to_owned(), columns: Vec::new(), payload: None };
+        let unknown = EventKind {
+            source: source.clone(),
+            event: "unknown".to_owned(),
+            columns: Vec::new(),
+            aliases: Vec::new(),
+            payload: None,
+        };
         Self { kinds: kinds.collect(), unknown: Arc::new(unknown), paths: Paths::new() }
     }
 
@@ -130,7 +130,8 @@ mod tests {
             about: String::new(),
             object: &[],
             adopt: None,
-            constants: Vec::new,
+            asked: false,
+            constants: |_| Ok(Vec::new()),
             kinds: vec![family::EventKind {
                 payload: Some(payload),
                 ..family::EventKind::new("one", "", at + 8, vec![number])

@@ -13,7 +13,7 @@ mod pump;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -23,13 +23,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use topstat_consumer::consumer::now_ns;
 use topstat_consumer::{Consumer, Maps, Watch};
 use topstat_model::events::{Account, Event};
-use topstat_model::filter::Key;
-use topstat_model::{Column, ColumnKind};
 
 pub use topstat_consumer::{Options as Consuming, Strategy};
 
 use crate::error::Error;
-use crate::family::{EventKind, Kind, Streaming};
+use crate::family::{Kind, Streaming};
 use crate::report::explain;
 use crate::{bpf, catalogue, cost};
 use decode::Decoder;
@@ -51,11 +49,39 @@ pub struct Options {
     pub ring_bytes: u32,
     /// When it is looked into, and how far it may be filled.
     pub consuming: Consuming,
+    /// What is captured, where payloads are.
+    pub capture: Capture,
+}
+
+/// Which payloads of system calls are captured; the kernel does not even copy the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// Of these processes; none: of all but the one that captures.
+    pub pids: Vec<u32>,
+    /// Of threads of this name, as far as the kernel keeps names.
+    pub comm: Option<String>,
+    /// Of the control group of this path, in the hierarchy of version 2, and of all below it.
+    pub cgroup: Option<String>,
+    /// By system calls of these names; none: by all that are known.
+    pub calls: Vec<String>,
+    /// Only what is written or sent, or what is not.
+    pub out: Option<bool>,
+    /// So many bytes of each.
+    pub snaplen: u32,
+}
+
+/// As much as the beginning of most protocols' messages.
+const SNAPLEN: u32 = 256;
+
+impl Default for Capture {
+    fn default() -> Self {
+        Self { pids: Vec::new(), comm: None, cgroup: None, calls: Vec::new(), out: None, snaplen: SNAPLEN }
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { ring_bytes: RING_BYTES, consuming: Consuming::default() }
+        Self { ring_bytes: RING_BYTES, consuming: Consuming::default(), capture: Capture::default() }
     }
 }
 
@@ -70,17 +96,6 @@ pub fn sources() -> Vec<Arc<Streaming>> {
     all
 }
 
-/// What a filter may ask for of a kind of events: the columns that all have, and then those of the kind.
-pub fn keys(kind: &EventKind) -> Vec<Key> {
-    let all = [("source", ColumnKind::Text), ("event", ColumnKind::Text), ("cpu", ColumnKind::Pid)];
-    let all = all.map(|(name, of)| Key { column: Column::new(name, of), alias: None });
-    let own = kind.columns.iter().map(|column| Key {
-        column: column.column.clone(),
-        alias: column.filter.as_ref().map(|filter| filter.option.clone()),
-    });
-    all.into_iter().chain(own).collect()
-}
-
 /// Events of some sources, for as long as it is held.
 pub struct Events {
     sources: Vec<Source>,
@@ -88,7 +103,6 @@ pub struct Events {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     order: Order<Waiting>,
-    finishing: bool,
 }
 
 /// A record that waits for others.
@@ -120,7 +134,7 @@ struct Loaded {
 
 /// Loads and attaches a source, and drops it.
 pub fn try_load(streaming: &Streaming) -> Result<(), Error> {
-    Loaded::load(streaming, RING_BYTES).map(drop)
+    Loaded::load(streaming, &Options::default()).map(drop)
 }
 
 fn stream(error: topstat_consumer::Error) -> Error {
@@ -131,11 +145,11 @@ fn stream(error: topstat_consumer::Error) -> Error {
 }
 
 impl Loaded {
-    fn load(streaming: &Streaming, ring_bytes: u32) -> Result<Self, Error> {
+    fn load(streaming: &Streaming, options: &Options) -> Result<Self, Error> {
         let name = streaming.source.as_str();
         let mut open = bpf::open(name, streaming.object)?;
-        topstat_consumer::prepare(&mut open, ring_bytes).map_err(stream)?;
-        bpf::set_constants(&mut open, ".rodata.constants", &(streaming.constants)())?;
+        topstat_consumer::prepare(&mut open, options.ring_bytes).map_err(stream)?;
+        bpf::set_constants(&mut open, ".rodata.constants", &(streaming.constants)(options)?)?;
         let object = bpf::load(name, open).map_err(|e| explain(e, name))?;
         let names: Vec<_> = object.progs().map(|program| program.name().to_string_lossy().into_owned()).collect();
         let mut links = Vec::new();
@@ -175,14 +189,19 @@ impl Events {
         };
         let ready = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let ready = ready.map_err(|e| failed("make an event descriptor")(e.into()))?;
-        let shared = Arc::new(Shared { stop: AtomicBool::new(false), ready });
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            gone: AtomicBool::new(false),
+            ready,
+        });
         let (to, batches) = sync_channel(pump::BATCHES);
         let order = Order::new(wanted.len(), ORDER_BOUND.as_nanos() as u64, MOST_WAITING_BYTES);
         let (sources, threads) = (Vec::new(), Vec::new());
         // From here on whatever fails ends the threads that were begun.
-        let mut events = Self { sources, batches, shared, threads, order, finishing: false };
+        let mut events = Self { sources, batches, shared, threads, order };
         for (number, streaming) in wanted.iter().enumerate() {
-            let loaded = Loaded::load(streaming, options.ring_bytes)?;
+            let loaded = Loaded::load(streaming, options)?;
             let maps = Maps::of(&loaded.object).map_err(stream)?;
             let (shared, to, consuming) = (Arc::clone(&events.shared), to.clone(), options.consuming.clone());
             events.sources.push(Source {
@@ -245,6 +264,7 @@ impl Events {
     }
 
     fn put(&mut self, batch: Batch, now: u64) -> Result<(), Error> {
+        self.shared.waiting.fetch_sub(batch.bytes.len(), Ordering::AcqRel);
         let source = &mut self.sources[batch.source];
         source.position = source.position.max(batch.position);
         source.ended |= batch.last;
@@ -319,7 +339,6 @@ impl Events {
             source.loaded.links.clear();
         }
         self.shared.stop.store(true, Ordering::Release);
-        self.finishing = true;
     }
 }
 
@@ -330,6 +349,7 @@ impl Drop for Events {
     fn drop(&mut self) {
         self.stop();
         // Whoever waits to hand something on finds nobody.
+        self.shared.gone.store(true, Ordering::Release);
         let (_, nobody) = sync_channel(0);
         self.batches = nobody;
         for thread in self.threads.drain(..) {

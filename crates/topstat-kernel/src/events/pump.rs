@@ -3,7 +3,7 @@
 //! that it is back in time; what is slow (paths of cgroups, filters, writing) is done by whoever takes them.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,12 @@ use topstat_consumer::{Consumer, Error};
 const BATCH_RECORDS: usize = 1024;
 /// Bytes of records that are handed on at a time, at least one record.
 const BATCH_BYTES: usize = 1 << 20;
-/// Batches that wait for whoever takes them. When there are so many the ring buffer fills, and what finds no place in it is
-/// counted as dropped.
-pub const BATCHES: usize = 32;
+/// Batches that wait for whoever takes them, and the bytes of their records. When there are so many the ring buffer fills, and
+/// what finds no place in it is counted as dropped.
+pub const BATCHES: usize = 1024;
+const MOST_BYTES: usize = 64 << 20;
+/// How long to wait then before looking again.
+const FULL: Duration = Duration::from_millis(1);
 /// At the end, an event that is just being made is waited for so long: a program at a tracepoint runs for microseconds, but
 /// the CPU may be taken from a virtual machine amid it.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
@@ -51,6 +54,10 @@ impl Batch {
 pub struct Shared {
     /// To end once what is there was handed on.
     pub stop: AtomicBool,
+    /// Bytes of records that were handed on and not taken yet.
+    pub waiting: AtomicUsize,
+    /// Nobody takes any more.
+    pub gone: AtomicBool,
     /// Becomes readable when there is a batch.
     pub ready: OwnedFd,
 }
@@ -106,6 +113,13 @@ impl Pump<'_> {
 
     /// Whether anybody takes it.
     fn send(&self, batch: Batch) -> bool {
+        while self.shared.waiting.load(Ordering::Acquire) > MOST_BYTES {
+            if self.shared.gone.load(Ordering::Acquire) {
+                return false;
+            }
+            std::thread::sleep(FULL);
+        }
+        self.shared.waiting.fetch_add(batch.bytes.len(), Ordering::AcqRel);
         let sent = self.to.send(batch).is_ok();
         // It can't be full: it counts up to 2^64, and is taken back to 0 by who reads it.
         let _ = rustix::io::write(&self.shared.ready, &1_u64.to_ne_bytes());

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a family of events is: programs that put records into a stream, and what these records are.
 
-use topstat_model::Column;
+use topstat_model::events;
 
 use super::RowColumn;
+use crate::events::Options;
 use crate::{Error, process};
 
 /// A source of events.
@@ -16,8 +17,10 @@ pub struct Streaming {
     pub object: &'static [u8],
     /// Finds what was there before, once the programs are attached: the name of an iterator.
     pub adopt: Option<&'static str>,
+    /// Whether it is told of only where it is named: there would be too much of it.
+    pub asked: bool,
     /// What the programs are told before they are loaded: the bytes of their constants.
-    pub constants: fn() -> Vec<u8>,
+    pub constants: fn(&Options) -> Result<Vec<u8>, Error>,
     /// The kinds of its events, by the number that records have.
     pub kinds: Vec<EventKind>,
 }
@@ -51,16 +54,28 @@ impl EventKind {
         Self { name, about, columns, bytes, payload: None }
     }
 
-    /// How its fields are shown.
-    pub fn shown(&self) -> Vec<Column> {
-        self.columns.iter().map(|column| column.column.clone()).collect()
+    /// How it is shown, as an event of this source.
+    pub fn shown(&self, source: &str) -> events::EventKind {
+        let list = |list| if list { events::PayloadKind::List } else { events::PayloadKind::Bytes };
+        let alias = |column: &RowColumn| column.filter.as_ref().map(|filter| filter.option.clone());
+        events::EventKind {
+            source: source.to_owned(),
+            event: self.name.to_owned(),
+            columns: self.columns.iter().map(|column| column.column.clone()).collect(),
+            // What it is called anyway is no other name.
+            aliases: self.columns.iter().map(|c| alias(c).filter(|alias| *alias != c.column.name)).collect(),
+            payload: self.payload.map(|payload| (payload.name.to_owned(), list(payload.list))),
+        }
     }
 }
 
 impl Streaming {
     /// The constants of programs that are told nothing but where processes belong.
-    pub fn v1_controller() -> Vec<u8> {
-        process::v1_controller().to_ne_bytes().to_vec()
+    ///
+    /// # Errors
+    /// None.
+    pub fn v1_controller(_: &Options) -> Result<Vec<u8>, Error> {
+        Ok(process::v1_controller().to_ne_bytes().to_vec())
     }
 
     /// Loads and attaches it, and drops it.

@@ -2,12 +2,14 @@
 //! Events: what has happened, one by one, and what became of all of them. [`json`] and [`text`] write them, a line each.
 
 pub mod json;
+pub mod record;
 pub mod text;
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::field::{Column, Field};
+use crate::field::{Column, ColumnKind, Field};
+use crate::filter::Key;
 
 /// What events of a kind have in common.
 #[derive(Debug, PartialEq, Eq)]
@@ -18,8 +20,21 @@ pub struct EventKind {
     pub event: String,
     /// What else is known of it.
     pub columns: Vec<Column>,
+    /// What each column is called in filters besides: `port`.
+    pub aliases: Vec<Option<String>>,
     /// What the payload is called, where there is one, and whether it is a list of texts.
     pub payload: Option<(String, PayloadKind)>,
+}
+
+impl EventKind {
+    /// What a filter may ask for: what all events have, and then their columns.
+    pub fn keys(&self) -> Vec<Key> {
+        let all = [("source", ColumnKind::Text), ("event", ColumnKind::Text), ("cpu", ColumnKind::Pid)];
+        let all = all.map(|(name, kind)| Key { column: Column::new(name, kind), alias: None });
+        let own = self.columns.iter().zip(&self.aliases);
+        let own = own.map(|(column, alias)| Key { column: column.clone(), alias: alias.clone() });
+        all.into_iter().chain(own).collect()
+    }
 }
 
 /// What a payload is.

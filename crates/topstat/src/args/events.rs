@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line of `topstat events` as it is parsed.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use topstat_kernel::events::Strategy;
 
 use super::ListFormat;
@@ -18,7 +20,7 @@ use crate::time;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = notes())]
 pub struct EventsArgs {
-    /// Of what [default: all]
+    /// Of what [default: tasks and tcp]
     #[arg(value_name = "SOURCE")]
     pub sources: Vec<String>,
 
@@ -37,6 +39,51 @@ pub struct EventsArgs {
     /// End after this time: seconds, or with a unit (500ms, 2m)
     #[arg(long = "for", value_name = "TIME", value_parser = time::interval)]
     pub time: Option<Duration>,
+
+    /// Also record them in this file, which must not be there yet: see 'topstat replay'
+    #[arg(long, value_name = "FILE", help_heading = RECORD)]
+    pub record: Option<PathBuf>,
+
+    /// Only record them
+    #[arg(short, long, help_heading = RECORD)]
+    pub quiet: bool,
+
+    /// Begin another file when this one has so many MiB; it becomes FILE.1, and that one FILE.2
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=1_048_576), help_heading = RECORD)]
+    pub rotate_size: Option<u64>,
+
+    /// Begin another file after this time
+    #[arg(long, value_name = "TIME", value_parser = time::interval, help_heading = RECORD)]
+    pub rotate_age: Option<Duration>,
+
+    /// Keep so many files besides the one that is written [default: 10]
+    #[arg(long, value_name = "FILES", value_parser = clap::value_parser!(u32).range(..=10_000), help_heading = RECORD)]
+    pub keep: Option<u32>,
+
+    /// Of this process; can be repeated, and have commas between
+    #[arg(long, value_name = "PID", value_delimiter = ',', help_heading = CAPTURE)]
+    pub pid: Vec<u32>,
+
+    /// Of threads of this name (of a longer name, its first 15 bytes)
+    #[arg(long, value_name = "NAME", help_heading = CAPTURE)]
+    pub comm: Option<String>,
+
+    /// Of this control group of version 2, and of all below it: /system.slice
+    #[arg(long, value_name = "CGROUP", help_heading = CAPTURE)]
+    pub cgroup: Option<String>,
+
+    /// By this system call; can be repeated, and have commas between
+    #[arg(long, value_name = "CALL", value_delimiter = ',', help_heading = CAPTURE,
+          value_parser = clap::builder::PossibleValuesParser::new(topstat_kernel::capture::names()))]
+    pub call: Vec<String>,
+
+    /// What is read or received, or what is written or sent [default: both]
+    #[arg(long, value_name = "WAY", help_heading = CAPTURE)]
+    pub direction: Option<Direction>,
+
+    /// Bytes that are kept of each payload, 1 to 16384 [default: 256]
+    #[arg(long, value_name = "BYTES", help_heading = CAPTURE, value_parser = clap::value_parser!(u32).range(1..=16384))]
+    pub snaplen: Option<u32>,
 
     /// The size of each source's buffer in the kernel, a power of two of KiB [default: 8192]
     #[arg(long, value_name = "KIB", value_parser = clap::value_parser!(u32).range(64..=524_288), help_heading = BUFFER)]
@@ -59,7 +106,18 @@ pub struct EventsArgs {
     pub whole: bool,
 }
 
+const RECORD: &str = "Record";
 const BUFFER: &str = "Buffer";
+const CAPTURE: &str = "Capture";
+
+/// Which way a payload goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Direction {
+    /// Read or received
+    In,
+    /// Written or sent
+    Out,
+}
 
 fn strategy() -> impl clap::builder::TypedValueParser<Value = Strategy> {
     use clap::builder::TypedValueParser as _;
@@ -111,9 +169,17 @@ FILTERS
   ~         has this text in it
   < <= > >= compared; numbers may have a unit (k M G T, Ki Mi Gi Ti), times too (ns us ms s m h)
 
+CAPTURE
+  topstat events capture [--pid PID] [--comm NAME] [--cgroup CGROUP] [--call CALL] [--direction WAY]
+  shows payloads as 'strace -e write' does, without stopping anybody. These options choose in the
+  kernel: what they leave out is not even copied, and is in no account. What topstat itself writes
+  is never captured; where it is piped into another program, leave that one out.
+
 EXAMPLES
   topstat events                                 all sources, until Ctrl-C
   topstat events tcp --filter 'port:443 event:close rx_bytes>1M'
   topstat events tasks -f 'event:exit lived_ns<100ms comm:cc*'
   topstat events tcp -f 'event:close reason:reset,timeout' -o json | jq .dip
+  topstat events capture --comm nginx --direction in --snaplen 512
+  topstat events --record events.zst --quiet --rotate-age 1h --keep 24
   topstat events tasks --for 10s -o json > processes.jsonl";

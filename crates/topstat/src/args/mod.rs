@@ -3,6 +3,7 @@
 
 pub mod choice;
 pub mod events;
+pub mod replay;
 pub mod snmp;
 pub mod tasks;
 
@@ -22,6 +23,7 @@ use crate::error::Error;
 use crate::{resolve, time};
 use choice::Choice;
 use events::EventsArgs;
+use replay::ReplayArgs;
 use snmp::SnmpArgs;
 use tasks::TasksArgs;
 
@@ -71,6 +73,7 @@ pub enum Command {
     Tasks(TasksArgs),
     Snmp(SnmpArgs),
     Events(EventsArgs),
+    Replay(ReplayArgs),
     Ls(LsArgs),
     Get(GetArgs),
     Set(SetArgs),

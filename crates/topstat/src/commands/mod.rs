@@ -8,6 +8,7 @@ mod events;
 mod get;
 mod ls;
 mod man;
+mod replay;
 mod set;
 mod snmp;
 pub mod tasks;
@@ -27,6 +28,7 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
         Some(Command::Tasks(tasks)) => tasks::run(tasks, args.color, backend, console),
         Some(Command::Snmp(snmp)) => snmp::run(snmp, args.color, backend, console),
         Some(Command::Events(events)) => events::run(events, backend, console),
+        Some(Command::Replay(replay)) => replay::run(replay, console),
         Some(Command::Ls(ls)) => ls::run(ls, args.color, backend, console),
         Some(Command::Get(get)) => get::run(get, backend, console),
         Some(Command::Set(set)) => set::run(set, backend),

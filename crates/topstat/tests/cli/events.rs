@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `topstat events`: which events are shown, in which form, what is said of those that are not, and how it ends.
 
+use std::path::PathBuf;
+
 use serde_json::Value;
 use topstat::{Exit, Wake};
 
@@ -36,8 +38,9 @@ fn accounts_add_up() {
     let documents = documents(&[]);
     let number = |document: &Value, key: &str| document[key].as_u64().unwrap();
     let (accounts, events): (Vec<_>, Vec<_>) = documents.iter().partition(|document| document["event"] == "account");
+    // What has to be asked for was not.
     let sources = topstat_kernel::events::sources();
-    assert_eq!(accounts.len(), sources.len());
+    assert_eq!(accounts.len(), sources.iter().filter(|source| !source.asked).count());
     for account in accounts {
         let of = events.iter().filter(|event| event["source"] == account["source"]).count() as u64;
         assert_eq!((number(account, "delivered"), number(account, "shown")), (of, of));
@@ -116,4 +119,99 @@ fn it_ends_when_there_are_enough_and_nothing_stays_loaded() {
     assert_eq!(console.run("events tcp", &mut Fake { refuse: true, ..Fake::default() }), Exit::Failed);
     console.broken = Some((0, std::io::ErrorKind::StorageFull));
     assert_eq!(console.run("events tcp", &mut Fake::default()), Exit::Failed);
+}
+
+/// A folder that is gone in the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("topstat-events-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What `topstat replay` with these arguments writes, how it ends, and what is said of it.
+fn replayed(arguments: &[&str]) -> (String, Exit, String) {
+    let mut console = FakeConsole::pipe();
+    let line = ["topstat", "replay"].into_iter().chain(arguments.iter().copied());
+    let exit = topstat::run(line.map(Into::into), &mut Fake::default(), &mut console);
+    (console.written(), exit, console.notes)
+}
+
+#[test]
+fn what_was_recorded_is_replayed_as_it_was() {
+    let folder = Folder::new("replay");
+    for (name, lossy) in [("whole", false), ("lossy", true)] {
+        let file = folder.file(name);
+        let mut fake = Fake { lossy, ..Fake::default() };
+        let text = written(&["tcp", "tasks", "capture", "--record", &file], &mut fake);
+        assert_eq!(replayed(&[&file]), (text, Exit::Done, String::new()));
+        // Nothing is shown of what is only recorded.
+        let quiet = folder.file(&format!("{name}.quiet"));
+        let line = ["tcp", "tasks", "capture", "-o", "json", "--quiet", "--record", &quiet];
+        assert_eq!(written(&line, &mut fake), "");
+        let json = written(&line[..5], &mut fake);
+        assert_eq!(replayed(&[&quiet, "-o", "json"]).0, json);
+    }
+    let file = folder.file("whole");
+    let (text, ..) = replayed(&[&file, "-f", "event:close port:442"]);
+    assert_eq!(text.lines().filter(|line| line.contains(" tcp close ")).count(), 1, "{text}");
+    let (text, ..) = replayed(&[&file, "-n", "2"]);
+    assert_eq!(text.lines().count(), 2);
+    let (both, ..) = replayed(&[&file, &folder.file("lossy")]);
+    assert_eq!(both.matches(" account tcp: ").count(), 2);
+    let (_, exit, notes) = replayed(&[&file, "-f", "prt:1"]);
+    assert_eq!((exit, notes.contains("there is no column \"prt\"")), (Exit::Usage, true), "{notes}");
+    let (text, ..) = replayed(&[&file, "--from", "2026-11-21T08:00:01Z"]);
+    assert_eq!(text, "", "all of it was before");
+    for from in ["yesterday", "+", "+1x"] {
+        assert_eq!(replayed(&[&file, "--from", from]).1, Exit::Usage, "{from}");
+    }
+}
+
+#[test]
+fn a_recording_is_never_written_over_and_never_misread() {
+    let folder = Folder::new("wrong");
+    let file = folder.file("events");
+    written(&["tcp", "--record", &file], &mut Fake::default());
+    let mut console = FakeConsole::pipe();
+    assert_eq!(console.run(&format!("events tcp --record {file}"), &mut Fake::default()), Exit::Failed);
+    assert!(console.notes.contains("a recording is not written over"), "{}", console.notes);
+    assert_eq!(console.run("events tcp --record /nonexistent/file", &mut Fake::default()), Exit::Failed);
+    assert_eq!(console.run("events tcp --keep 3", &mut Fake::default()), Exit::Usage);
+    let whole = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &whole[..whole.len() - 3]).unwrap();
+    let (_, exit, notes) = replayed(&[&file]);
+    assert_eq!(exit, Exit::Failed);
+    assert!(notes.contains(": it is damaged or cut off at byte "), "{notes}");
+    std::fs::write(&file, b"hello").unwrap();
+    let (_, exit, notes) = replayed(&[&file]);
+    assert_eq!((exit, notes.contains("it is no recording of topstat's events")), (Exit::Failed, true), "{notes}");
+    assert_eq!(replayed(&[&folder.file("none")]).1, Exit::Failed);
+}
+
+#[test]
+fn a_replay_takes_as_long_as_it_took() {
+    let folder = Folder::new("speed");
+    let file = folder.file("events");
+    written(&["tcp", "--record", &file], &mut Fake::default());
+    let mut console = FakeConsole::pipe();
+    let line = format!("replay {file} --speed 0.001 -n 9");
+    assert_eq!(console.run(&line, &mut Fake::default()), Exit::Done);
+    // From the first event to the last it was 8 microseconds and 2 ns.
+    let took = console.waited.last().unwrap().as_micros();
+    assert!((8000..9000).contains(&took), "{took}");
 }

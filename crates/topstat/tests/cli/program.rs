@@ -69,6 +69,7 @@ fn help_is_as_it_was() {
         ("tasks --help", "help-tasks.txt"),
         ("snmp --help", "help-snmp.txt"),
         ("events --help", "help-events.txt"),
+        ("replay --help", "help-replay.txt"),
     ] {
         let output = topstat(line).output().unwrap();
         crate::golden::compare(name, &text(&output.stdout));

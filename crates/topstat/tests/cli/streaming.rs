@@ -9,7 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use topstat::Stream;
 use topstat_kernel::{Error, Streaming};
-use topstat_model::events::{Account, Event, EventKind, Payload, PayloadKind};
+use topstat_model::events::{Account, Event, Payload};
 use topstat_model::{ColumnKind, Field};
 
 /// How often there are events.
@@ -80,7 +80,7 @@ impl Stream for FakeStream {
 }
 
 fn event(source: &Streaming, kind: &topstat_kernel::EventKind, seq: u64, look: u64, lossy: bool) -> Event {
-    let columns = kind.shown();
+    let shown = Arc::new(kind.shown(&source.source));
     let field = |column: &topstat_model::Column| match (column.kind, &*column.name) {
         (_, "container" | "tid" | "error" | "signal" | "dumped") => Field::None,
         (_, "comm") => "odd \x1b[31m\"name\"".into(),
@@ -107,15 +107,8 @@ fn event(source: &Streaming, kind: &topstat_kernel::EventKind, seq: u64, look: u
         time: UNIX_EPOCH + Duration::from_secs(1_795_248_000) + Duration::from_nanos(1000 * seq + look),
         cpu: 1,
         seq,
-        fields: columns.iter().map(field).collect(),
-        kind: Arc::new(EventKind {
-            source: source.source.clone(),
-            event: kind.name.to_owned(),
-            columns,
-            payload: kind.payload.map(|payload| {
-                (payload.name.to_owned(), if payload.list { PayloadKind::List } else { PayloadKind::Bytes })
-            }),
-        }),
+        fields: shown.columns.iter().map(field).collect(),
+        kind: shown,
         payload,
         late: lossy && look == 2,
     }

@@ -1,42 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What `events` is to do: which sources there are, whether filters parse.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use topstat_kernel::Streaming;
-use topstat_kernel::events::{Consuming, Options, sources};
+use topstat_kernel::events::{Capture, Consuming, Options, sources};
+use topstat_model::events::EventKind;
 use topstat_model::filter::{Fault, Filter};
 use topstat_model::typeset::escape;
 
 use super::choice::Choice;
 use crate::args::ListFormat;
-use crate::args::events::EventsArgs;
+use crate::args::events::{Direction, EventsArgs};
 use crate::error::Error;
+use crate::recording::Limits;
 use crate::suggest;
 
 /// What is to be done.
 pub struct Plan {
     pub sources: Vec<Arc<Streaming>>,
+    pub kinds: Vec<Arc<EventKind>>,
     pub choice: Choice,
     pub options: Options,
     pub format: ListFormat,
     pub count: Option<u64>,
     pub time: Option<Duration>,
+    pub record: Option<Record>,
+}
+
+/// Where events are recorded.
+pub struct Record {
+    pub path: PathBuf,
+    pub limits: Limits,
+    /// They are not shown.
+    pub quiet: bool,
+}
+
+/// The files that are kept besides the one that is written, unless another number is asked for.
+const KEEP: u32 = 10;
+
+impl Record {
+    fn new(args: &EventsArgs) -> Result<Option<Self>, Error> {
+        let limits = Limits {
+            bytes: args.rotate_size.map(|mib| mib << 20),
+            age: args.rotate_age,
+            keep: args.keep.unwrap_or(KEEP),
+        };
+        let Some(path) = args.record.clone() else {
+            let asked = args.quiet || args.keep.is_some() || limits.bytes.is_some() || limits.age.is_some();
+            let why = "--quiet, --rotate-size, --rotate-age and --keep are of a recording: give --record FILE, too";
+            return if asked { Err(Error::Usage(why.to_owned())) } else { Ok(None) };
+        };
+        Ok(Some(Self { path, limits, quiet: args.quiet }))
+    }
+
+    /// Why nothing is recorded.
+    pub fn cannot(&self, why: &std::io::Error) -> String {
+        let advice = match why.kind() {
+            std::io::ErrorKind::AlreadyExists => "; a recording is not written over: remove it, or choose another name",
+            _ => "",
+        };
+        format!("cannot record to {}: {why}{advice}", escape(&self.path.display().to_string()))
+    }
+}
+
+/// All filters that were given.
+pub fn parse_filters(texts: &[String]) -> Result<Vec<Filter>, Error> {
+    let parse = |text: &String| text.parse().map_err(|fault| wrong_filter(text, &fault));
+    texts.iter().map(parse).collect()
+}
+
+/// What is wrong with a filter.
+pub fn wrong_filter(text: &str, fault: &Fault) -> Error {
+    Error::Usage(format!("cannot use the filter '{}': {fault}", escape(text)))
 }
 
 impl Plan {
     /// Validates what was parsed.
     pub fn new(args: &EventsArgs) -> Result<Self, Error> {
         let sources = wanted(&args.sources)?;
-        let wrong =
-            |text: &str, fault: &Fault| Error::Usage(format!("cannot use the filter '{}': {fault}", escape(text)));
-        let parse = |text: &String| text.parse::<Filter>().map_err(|fault| wrong(text, &fault));
-        let filters = args.filters.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+        let filters = parse_filters(&args.filters)?;
+        let kinds: Vec<_> = sources
+            .iter()
+            .flat_map(|source| source.kinds.iter().map(|kind| Arc::new(kind.shown(&source.source))))
+            .collect();
         for filter in &filters {
-            Choice::new(std::slice::from_ref(filter), &sources).map_err(|fault| wrong(filter.text(), &fault))?;
+            Choice::new(std::slice::from_ref(filter), &kinds).map_err(|fault| wrong_filter(filter.text(), &fault))?;
         }
-        let choice = Choice::new(&filters, &sources).map_err(|fault| Error::Usage(fault.to_string()))?;
+        let choice = Choice::new(&filters, &kinds).map_err(|fault| wrong_filter("", &fault))?;
         let usual = Consuming::default();
         let consuming = Consuming {
             strategy: args.strategy,
@@ -47,12 +100,33 @@ impl Plan {
         };
         let usual = Options::default();
         let ring_bytes = args.buffer.map_or(usual.ring_bytes, |kib| kib << 10);
-        let options = Options { ring_bytes, consuming };
-        Ok(Self { sources, choice, options, format: args.output, count: args.count, time: args.time })
+        let options = Options { ring_bytes, consuming, capture: capture(args, &sources)? };
+        let record = Record::new(args)?;
+        let (format, count, time) = (args.output, args.count, args.time);
+        Ok(Self { sources, kinds, choice, options, format, count, time, record })
     }
 }
 
-/// The sources of these names, each once; all, if there are none.
+/// What is to be captured; nothing may be said of it where nothing is captured.
+fn capture(args: &EventsArgs, sources: &[Arc<Streaming>]) -> Result<Capture, Error> {
+    let usual = Capture::default();
+    let wanted = Capture {
+        pids: args.pid.clone(),
+        comm: args.comm.clone(),
+        cgroup: args.cgroup.clone(),
+        calls: args.call.clone(),
+        out: args.direction.map(|direction| direction == Direction::Out),
+        snaplen: args.snaplen.unwrap_or(usual.snaplen),
+    };
+    if wanted != usual && !sources.iter().any(|source| source.asked) {
+        let why = "--pid, --comm, --cgroup, --call, --direction and --snaplen choose what is captured: name the source \
+                   capture, or use --filter";
+        return Err(Error::Usage(why.to_owned()));
+    }
+    Ok(wanted)
+}
+
+/// The sources of these names, each once; those that need not be asked for, if there are none.
 fn wanted(names: &[String]) -> Result<Vec<Arc<Streaming>>, Error> {
     let all = sources();
     if let Some(unknown) = names.iter().find(|name| all.iter().all(|source| source.source != **name)) {
@@ -60,6 +134,7 @@ fn wanted(names: &[String]) -> Result<Vec<Arc<Streaming>>, Error> {
         let known = suggest::either(&known).replace(" or ", " and ");
         return Err(Error::Usage(format!("there are no events of '{}', but of {known}", escape(unknown))));
     }
-    let is_wanted = |source: &&Arc<Streaming>| names.is_empty() || names.contains(&source.source);
+    let is_wanted =
+        |source: &&Arc<Streaming>| if names.is_empty() { !source.asked } else { names.contains(&source.source) };
     Ok(all.iter().filter(is_wanted).cloned().collect())
 }
