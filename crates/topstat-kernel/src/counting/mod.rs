@@ -257,6 +257,10 @@ impl State for Tables {
         Ok(Box::new(Reader { tables: self, cpu_rows: true }))
     }
 
+    fn way(&self, _sample: &SampleInfo) -> Option<&'static str> {
+        None
+    }
+
     fn pushed(&self, table: &TableInfo) -> Result<u64, Error> {
         // The kernel counts by itself.
         Err(Error::Option(format!("nothing is pushed to {}", table.path())))
@@ -343,7 +347,7 @@ impl Source for Reader {
 pub fn of(family: &Family) -> Option<&Counting> {
     match &family.kind {
         Kind::Counters(counting) => Some(counting),
-        Kind::Ranked(_) | Kind::Account(_) => None,
+        Kind::Ranked(_) | Kind::Account(_) | Kind::Events(_) => None,
     }
 }
 
