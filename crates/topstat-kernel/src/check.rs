@@ -67,7 +67,7 @@ pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
     let of = |family: &Family| match &family.kind {
         Kind::Ranked(_) | Kind::Counters(_) => family.samples.iter().any(|own| named(&own.name)),
         Kind::Account(account) => named(account.beside),
-            Kind::Events(_) => false,
+        Kind::Events(_) => false,
     };
     let wanted = |family: &Family| samples.is_empty() || of(family);
     for family in catalogue::families().iter().filter(|family| wanted(family)) {

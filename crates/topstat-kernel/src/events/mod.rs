@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
@@ -244,11 +244,8 @@ impl Events {
         for source in &mut self.sources {
             source.goal.get_or_insert_with(|| (source.watch.produced(), now));
         }
-        loop {
-            match self.batches.try_recv() {
-                Ok(batch) => self.put(batch, now)?,
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
+        while let Ok(batch) = self.batches.try_recv() {
+            self.put(batch, now)?;
             // More than one batch at a time could be more than there is room for.
             self.give(now, each);
         }
@@ -329,6 +326,7 @@ impl Events {
             })?;
             let now = now_ns();
             self.put(batch, now)?;
+            // More than one batch at a time could be more than there is room for.
             self.give(now, each);
         }
         self.take(each)

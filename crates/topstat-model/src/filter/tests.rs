@@ -148,10 +148,10 @@ fn what_has_no_such_column_is_not_matched() {
 proptest! {
     #[test]
     fn no_text_makes_it_fall(text in "\\PC{0,40}") {
-        if let Ok(filter) = text.parse::<Filter>() {
-            if let Ok(resolved) = filter.resolve(&keys()) {
-                resolved.matches(&fields());
-            }
+        if let Ok(filter) = text.parse::<Filter>()
+            && let Ok(resolved) = filter.resolve(&keys())
+        {
+            resolved.matches(&fields());
         }
     }
 

@@ -54,7 +54,8 @@ fn calls(path: &str) {
     File::open(path).and_then(|mut file| file.read_to_end(&mut all)).expect("read");
     let (mut piece, mut other) = ([0; 3], [0; 4]);
     let mut again = File::open(path).expect("it is there");
-    again.read_vectored(&mut [IoSliceMut::new(&mut piece), IoSliceMut::new(&mut other)]).expect("readv");
+    let read = again.read_vectored(&mut [IoSliceMut::new(&mut piece), IoSliceMut::new(&mut other)]).expect("readv");
+    assert_eq!(read, piece.len() + other.len());
     let (mut one, two) = UnixStream::pair().expect("a pair");
     rustix::net::send(&one, &TEXT[3..], rustix::net::SendFlags::empty()).expect("send");
     let (mut buffer, flags) = ([0; 64], rustix::net::RecvFlags::empty());
