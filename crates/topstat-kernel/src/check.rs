@@ -26,7 +26,9 @@ fn try_load(family: &Arc<Family>) -> Result<(), Error> {
     match &family.kind {
         Kind::Ranked(_) => {
             let of = RankedFamily::of(family).expect("it is one");
-            Arc::new(ranking::load(&of, &family.tables(), &Options::default())?).read(false).map(drop)
+            let state = Arc::new(ranking::load(&of, &family.tables(), &Options::default())?);
+            state.settle()?;
+            state.read(false).map(drop)
         }
         Kind::Account(account) => (account.load)(&AccountOptions::default(), &[]).map(drop),
         Kind::Counters(counting) => (counting.try_load)(),

@@ -157,7 +157,7 @@ impl Ranking {
     }
 
     /// See [`Settler::run`].
-    fn settle(&self) -> Result<bool, Error> {
+    pub fn settle(&self) -> Result<bool, Error> {
         self.settler.run(&self.maps)
     }
 
