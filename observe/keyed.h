@@ -296,7 +296,7 @@ TS_INLINE int keyed_place(const KEYED_KEY *key, u32 sample, u64 hash, u32 place)
 }
 
 /* How often a CPU looks whether a lock is free: for about as long as it takes another one to make an object. */
-#define KEYED_TRIES 256
+#define KEYED_TRIES 2048
 
 /* K3. False: this CPU has interrupted who has the lock, or who has it does not run. */
 TS_INLINE int keyed_lock(struct keyed_bucket *b)
