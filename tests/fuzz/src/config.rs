@@ -34,6 +34,10 @@ pub fn run(bytes: &[u8]) {
         (Err(first), Err(second)) => assert_eq!(first.to_string(), second.to_string()),
         _ => panic!("valid only once of two times"),
     }
+    // A carriage return alone is a fault, and before the end of a line that is added it is none.
+    if text.ends_with('\r') {
+        return;
+    }
     // Comments and the end of the last line change nothing but places.
     let commented = Config::parse(Path::new(FILE), &format!("# first\n{text}\n# last"));
     assert_eq!(parsed.is_ok(), commented.is_ok(), "a comment decides");
