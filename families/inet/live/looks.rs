@@ -110,6 +110,8 @@ fn check(watch: &mut Watch, pairs: &[Pair], begin: &[(Key, Counts)], title: &str
         for ((key, begin), ((_, before), (_, after))) in begin.iter().zip(before.iter().zip(&after)) {
             let (least, most) = (of(&before.since(begin)), of(&after.since(begin)));
             let value = view.find(*key).map_or(0, |row| row.value);
+            // A reader leaves the last byte that came to the next look where somebody has the socket's lock: it may be a FIN.
+            let least = if path == BYTES { least.saturating_sub(1) } else { least };
             assert!((least..=most).contains(&value), "{title}, {path}: {key:?} has {value}, not {least} to {most}");
         }
         assert_eq!(view.snapshot.proven as usize, view.snapshot.rows.len(), "{title}: {}", view.summary());

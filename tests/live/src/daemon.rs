@@ -209,6 +209,29 @@ impl Daemon {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)
     }
 
+    /// Its resident memory without the pages of the program's own file, in kB. Those of a debug build, as tests run it, are
+    /// several times those of a release, and say nothing of what the daemon keeps.
+    pub fn resident_kb(&self) -> u64 {
+        let of = |name: &str| format!("/proc/{}/{name}", self.pid());
+        let program = fs::read_link(of("exe")).expect("its program").to_string_lossy().into_owned();
+        let text = fs::read_to_string(of("smaps")).expect("its mappings");
+        let (mut is_program, mut sum) = (false, 0);
+        for line in text.lines() {
+            match line.strip_prefix("Rss:") {
+                Some(value) if !is_program => {
+                    sum += value.trim().trim_end_matches(" kB").parse::<u64>().expect("a number of kB");
+                }
+                Some(_) => {}
+                // A mapping begins with its addresses: 7f12a000-7f12c000.
+                None if line.split(' ').next().is_some_and(|word| word.contains('-')) => {
+                    is_program = line.ends_with(&program)
+                }
+                None => {}
+            }
+        }
+        sum
+    }
+
     /// A number of its `/proc/PID/status`, such as `VmRSS`, in kB.
     pub fn status_kb(&self, name: &str) -> u64 {
         let text = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("its status");
