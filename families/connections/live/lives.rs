@@ -12,11 +12,14 @@ use topstat_live::events::{Told, during, number, text};
 use topstat_live::{Case, Netns, case, note, pace};
 use topstat_model::events::Event;
 
+/// A sample that needs what events need of the kernel, too: atomics that return a value.
+const ATOMICS: &str = "net_ports/pps";
+
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(each_of_a_storm_is_told_with_its_totals, Root, Netns; OuterKernels, ComeAndGo),
-        case!(why_it_ended_is_told, Root, Netns; OuterKernels),
-        case!(what_was_there_before_is_told_when_it_ends, Root, Netns; OuterKernels),
+        case!(each_of_a_storm_is_told_with_its_totals, Root, Netns, Sample(ATOMICS); OuterKernels, ComeAndGo),
+        case!(why_it_ended_is_told, Root, Netns, Sample(ATOMICS); OuterKernels),
+        case!(what_was_there_before_is_told_when_it_ends, Root, Netns, Sample(ATOMICS); OuterKernels),
     ]
 }
 

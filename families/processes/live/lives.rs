@@ -11,11 +11,14 @@ use topstat_live::role::{Role, say, told as heard};
 use topstat_live::{Case, case, note, pace};
 use topstat_model::events::Event;
 
+/// A sample that needs what events need of the kernel, too: atomics that return a value.
+const ATOMICS: &str = "net_ports/pps";
+
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(each_of_a_storm_is_told_with_its_end, Root; OuterKernels, ComeAndGo),
-        case!(all_threads_are_in_the_end_of_a_process, Root; OuterKernels),
-        case!(what_is_executed_is_told, Root; OuterKernels),
+        case!(each_of_a_storm_is_told_with_its_end, Root, Sample(ATOMICS); OuterKernels, ComeAndGo),
+        case!(all_threads_are_in_the_end_of_a_process, Root, Sample(ATOMICS); OuterKernels),
+        case!(what_is_executed_is_told, Root, Sample(ATOMICS); OuterKernels),
     ]
 }
 

@@ -11,8 +11,11 @@ use topstat::{Exit, Kernel, SystemConsole};
 use topstat_live::role::Role;
 use topstat_live::{Case, Scratch, case, note};
 
+/// A sample that needs what events need of the kernel, too: atomics that return a value.
+const ATOMICS: &str = "net_ports/pps";
+
 pub fn cases() -> Vec<Case> {
-    vec![case!(a_full_disk_ends_the_recording_and_not_the_stream, Root; Daemon)]
+    vec![case!(a_full_disk_ends_the_recording_and_not_the_stream, Root, Sample(ATOMICS); Daemon)]
 }
 
 /// A file system of this size, which goes with it.
