@@ -212,6 +212,11 @@ struct cfs_rq {
 	struct rq *rq;
 } CORE;
 
+/* Bits of skc_flags, whose numbers are the kernel's own business. */
+enum sock_flags {
+	SOCK_DONE = 1, /* a FIN was received */
+};
+
 struct sched_entity {
 	struct cfs_rq *cfs_rq;
 } CORE;
@@ -300,10 +305,14 @@ struct bpf_iter__bpf_sk_storage_map {
 #define TCP_ESTABLISHED 1
 #define TCP_SYN_SENT 2
 #define TCP_SYN_RECV 3
+#define TCP_FIN_WAIT1 4
+#define TCP_FIN_WAIT2 5
+#define TCP_TIME_WAIT 6
 #define TCP_CLOSE 7
+#define TCP_CLOSE_WAIT 8
+#define TCP_LAST_ACK 9
 #define TCP_LISTEN 10
-/* Of skc_flags, by number: a FIN was received. */
-#define SOCK_DONE 1
+#define TCP_CLOSING 11
 /* Of a cgroup's own state: until it is removed. */
 #define CSS_ONLINE 2
 #define EAGAIN 11

@@ -298,17 +298,6 @@ TS_INLINE int keyed_place(const KEYED_KEY *key, u32 sample, u64 hash, u32 place)
 /* How often a CPU looks whether a lock is free: for about as long as it takes another one to make an object. */
 #define KEYED_TRIES 2048
 
-/* K3. False: this CPU has interrupted who has the lock, or who has it does not run. */
-TS_INLINE int keyed_lock(struct keyed_bucket *b)
-{
-	u32 i;
-
-	for (i = 0; i < KEYED_TRIES; i++)
-		if (!ts_read(b->lock) && ts_cas(&b->lock, 0, 1))
-			return 1;
-	return 0;
-}
-
 /* K3. The place of the object, from 1; 0: there is none. */
 TS_APART int keyed_make(const KEYED_KEY *key, u32 sample)
 {
@@ -320,7 +309,7 @@ TS_APART int keyed_make(const KEYED_KEY *key, u32 sample)
 		return 0;
 	hash = keyed_hash(key, sample);
 	first = host_item(buckets, keyed_first(hash));
-	if (!first || !keyed_lock(first))
+	if (!first || !obs_claim_soon(&first->lock, KEYED_TRIES))
 		return 0;
 	place = keyed_find(key, sample);
 	if (!place) {

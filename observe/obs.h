@@ -69,6 +69,20 @@ TS_INLINE struct ts_table *obs_table(struct ts_bank *bank, u32 table)
 	return ts_bank_table(bank, table, constants.shape.table_stride);
 }
 
+/*
+ * Claim a word that another CPU is about to release, in so many tries. False: this CPU has interrupted who has the claim, or
+ * who has it does not run. Released by ts_release().
+ */
+TS_INLINE int obs_claim_soon(u64 *word, u32 tries)
+{
+	u32 i;
+
+	for (i = 0; i < tries; i++)
+		if (!ts_read(*word) && ts_claim(word))
+			return 1;
+	return 0;
+}
+
 /* Whether the table is on: for who would have to look for an object in vain. */
 TS_INLINE int obs_is_on(u32 number, u32 table)
 {

@@ -23,4 +23,10 @@ struct process_who {
 	char comm[PROCESS_COMM]; /* of the process, or where the objects are threads of the thread */
 };
 
+/* Tells the control group from all others of both versions: no id is as large as the bit that stands for v1. */
+TS_INLINE u64 process_group_id(const struct process_who *who)
+{
+	return who->cgroup_v1 ? who->cgroup_v1 | 1ULL << 63 : who->cgroup;
+}
+
 #endif /* TOPSTAT_PROCESS_H */

@@ -36,11 +36,12 @@ static __always_inline int tcp_is_locked(struct sock *sk)
  */
 static __always_inline u64 tcp_received(struct sock *sk, struct tcp_sock *tp, u32 has_lock)
 {
-	u64 bytes = ts_read(tp->bytes_received);
+	u64 bytes = ts_read(tp->bytes_received), flags;
 	u32 locked = !has_lock && tcp_is_locked(sk);
 
 	ts_rmb();
-	return bytes - (bytes && (locked || ts_read(sk->__sk_common.skc_flags) >> SOCK_DONE & 1));
+	flags = ts_read(sk->__sk_common.skc_flags);
+	return bytes - (bytes && (locked || flags >> bpf_core_enum_value(enum sock_flags, SOCK_DONE) & 1));
 }
 
 #endif /* TOPSTAT_TCP_BPF_H */

@@ -10,35 +10,17 @@
  */
 #include "observe/host.h"
 #include "observe/process.bpf.h"
+#include "observe/sock.bpf.h"
 #include "observe/stream.bpf.h"
+#include "observe/tcp.bpf.h"
 #include "families/connections/connections.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
 const volatile struct connections_constants constants SEC(".rodata.constants") = {};
 
-enum {
-	ESTABLISHED = 1,
-	SYN_SENT = 2,
-	SYN_RECV = 3,
-	FIN_WAIT1 = 4,
-	FIN_WAIT2 = 5,
-	TIME_WAIT = 6,
-	CLOSE = 7,
-	CLOSE_WAIT = 8,
-	LAST_ACK = 9,
-	LISTEN = 10,
-	CLOSING = 11,
-};
-
 /* Of asm-generic/errno.h. */
 enum { EPIPE_ = 32, ECONNRESET_ = 104, ETIMEDOUT_ = 110, ECONNREFUSED_ = 111 };
-
-enum sock_flags___finished { SOCK_DONE___finished = 1 };
-
-struct sock_common___flags {
-	unsigned long skc_flags;
-} CORE;
 
 struct sock___error {
 	int sk_err;
@@ -56,13 +38,8 @@ struct minmax {
 	struct minmax_sample s[3];
 } CORE;
 
-struct tcp_sock___totals {
-	u64 bytes_received;
-	u64 bytes_sent;
+struct tcp_sock___resent {
 	u64 bytes_retrans;
-	u32 segs_in;
-	u32 segs_out;
-	u32 total_retrans;
 	u32 srtt_us;
 	struct minmax rtt_min;
 } CORE;
@@ -103,12 +80,11 @@ static __always_inline void connection_name(struct connections_event *e, struct 
 	e->netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
 }
 
-/* What TCP has counted. A FIN takes a place among the bytes that were received, and is none. */
+/* What TCP has counted, with the connection's lock. */
 static __always_inline void connection_totals(struct connections_event *e, struct sock *sk)
 {
-	unsigned long flags = BPF_CORE_READ((struct sock_common___flags *)sk, skc_flags);
-	u64 finished = flags >> bpf_core_enum_value(enum sock_flags___finished, SOCK_DONE___finished) & 1;
-	struct tcp_sock___totals *t = (void *)bpf_skc_to_tcp_sock(sk);
+	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
+	struct tcp_sock___resent *more = (void *)tp;
 
 	e->rx_bytes = 0;
 	e->tx_bytes = 0;
@@ -118,19 +94,17 @@ static __always_inline void connection_totals(struct connections_event *e, struc
 	e->resent_segments = 0;
 	e->rtt_us = 0;
 	e->rtt_min_us = 0;
-	if (!t)
+	if (!tp)
 		return;
-	e->rx_bytes = t->bytes_received;
-	if (e->rx_bytes)
-		e->rx_bytes -= finished;
-	e->resent_bytes = t->bytes_retrans;
-	e->tx_bytes = t->bytes_sent - e->resent_bytes;
-	e->rx_segments = t->segs_in;
-	e->tx_segments = t->segs_out;
-	e->resent_segments = t->total_retrans;
-	e->rtt_us = t->srtt_us >> 3;
+	e->rx_bytes = tcp_received(sk, tp, 1);
+	e->resent_bytes = more->bytes_retrans;
+	e->tx_bytes = tp->bytes_sent - e->resent_bytes;
+	e->rx_segments = tp->segs_in;
+	e->tx_segments = tp->segs_out;
+	e->resent_segments = tp->total_retrans;
+	e->rtt_us = more->srtt_us >> 3;
 	/* Before it was measured all bits are set. */
-	e->rtt_min_us = e->rtt_us ? t->rtt_min.s[0].v : 0;
+	e->rtt_min_us = e->rtt_us ? more->rtt_min.s[0].v : 0;
 }
 
 static __always_inline u32 connection_reason(u32 from, u32 error)
@@ -149,15 +123,15 @@ static __always_inline u32 connection_reason(u32 from, u32 error)
 		return CONNECTIONS_ERROR;
 	}
 	switch (from) {
-	case LAST_ACK:
+	case TCP_LAST_ACK:
 		return CONNECTIONS_REMOTE;
-	case FIN_WAIT2:
-	case TIME_WAIT:
-	case CLOSING:
+	case TCP_FIN_WAIT2:
+	case TCP_TIME_WAIT:
+	case TCP_CLOSING:
 		return CONNECTIONS_LOCAL;
-	case SYN_SENT:
+	case TCP_SYN_SENT:
 		return CONNECTIONS_ABANDONED;
-	case CLOSE:
+	case TCP_CLOSE:
 		return CONNECTIONS_UNKNOWN;
 	default:
 		return CONNECTIONS_ABORTED;
@@ -229,10 +203,10 @@ static __always_inline void connection_end(struct sock *sk, u32 from)
 
 	if (c && c->self != host_address(sk))
 		c = NULL;
-	if (from == SYN_SENT)
+	if (from == TCP_SYN_SENT)
 		kind = CONNECTIONS_FAIL;
 	/* Never established: it was no connection, and nobody here has asked for it. */
-	if (from == LISTEN || from == SYN_RECV) {
+	if (from == TCP_LISTEN || from == TCP_SYN_RECV) {
 		if (c)
 			c->phase = CONNECTION_NONE;
 		return;
@@ -248,14 +222,14 @@ int BPF_PROG(connections_state, struct sock *sk, int from, int to)
 	if (sk->sk_protocol != IPPROTO_TCP)
 		return 0;
 	switch (to) {
-	case SYN_SENT:
-	case LISTEN:
+	case TCP_SYN_SENT:
+	case TCP_LISTEN:
 		connection_begin(sk);
 		break;
-	case ESTABLISHED:
+	case TCP_ESTABLISHED:
 		connection_open(sk, from);
 		break;
-	case CLOSE:
+	case TCP_CLOSE:
 		connection_end(sk, from);
 		break;
 	}
@@ -269,7 +243,7 @@ int BPF_PROG(connections_destroy, struct sock *sk)
 	struct connection *c = host_of(connections, sk, sk);
 
 	if (c && c->self == host_address(sk) && c->phase == CONNECTION_IS_OPEN) {
-		connection_tell(sk, c, CONNECTIONS_CLOSE, CLOSE);
+		connection_tell(sk, c, CONNECTIONS_CLOSE, TCP_CLOSE);
 		c->phase = CONNECTION_NONE;
 	}
 	return 0;
@@ -280,25 +254,17 @@ SEC("iter/task_file")
 int connections_adopt(struct bpf_iter__task_file *ctx)
 {
 	struct task_struct *task = ctx->task;
-	struct file *file = ctx->file;
+	struct sock *sk = sock_of_file(ctx->file);
 	struct connection *c;
-	struct socket *socket;
-	struct sock *sk;
 	u32 state;
 
-	if (!task || !file)
-		return 0;
-	socket = bpf_sock_from_file(file);
-	if (!socket)
-		return 0;
-	sk = socket->sk;
-	if (!sk)
+	if (!task || !sk)
 		return 0;
 	if (sk->sk_protocol != IPPROTO_TCP ||
 	    (sk->__sk_common.skc_family != AF_INET && sk->__sk_common.skc_family != AF_INET6))
 		return 0;
 	state = sk->__sk_common.skc_state;
-	if (state == CLOSE)
+	if (state == TCP_CLOSE)
 		return 0;
 	c = host_make(connections, sk, sk);
 	if (!c || c->self == host_address(sk))
@@ -306,6 +272,6 @@ int connections_adopt(struct bpf_iter__task_file *ctx)
 	process_describe(&c->who, task, 0, constants.v1_controller);
 	c->self = host_address(sk);
 	c->since_ns = 0;
-	c->phase = state == LISTEN || state == SYN_SENT || state == SYN_RECV ? CONNECTION_BEGUN : CONNECTION_IS_OPEN;
+	c->phase = state == TCP_LISTEN || state == TCP_SYN_SENT || state == TCP_SYN_RECV ? CONNECTION_BEGUN : CONNECTION_IS_OPEN;
 	return 0;
 }

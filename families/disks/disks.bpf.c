@@ -64,7 +64,7 @@ static __always_inline u64 disks_group(struct process_who *who, struct request *
 		who->cgroup = BPF_CORE_READ(cgroup, kn, id);
 		who->cgroup_v1 = 0;
 	}
-	return who->cgroup_v1 ? who->cgroup_v1 | 1ULL << 63 : who->cgroup;
+	return process_group_id(who);
 }
 
 static __always_inline int disks_made(struct request *rq)

@@ -8,25 +8,19 @@
 #ifndef TOPSTAT_INET_ADOPT_H
 #define TOPSTAT_INET_ADOPT_H
 
+#include "observe/sock.bpf.h"
+
 /* Once the hooks are attached: sockets that were there already, and whose they are. A
  * socket of several processes is the first one's. */
 SEC("iter/task_file")
 int inet_adopt(struct bpf_iter__task_file *ctx)
 {
 	struct task_struct *task = ctx->task;
-	struct file *file = ctx->file;
+	struct sock *sk = sock_of_file(ctx->file);
 	struct inet_object *o;
-	struct socket *socket;
-	struct sock *sk;
 	u16 family, protocol;
 
-	if (!task || !file)
-		return 0;
-	socket = bpf_sock_from_file(file);
-	if (!socket)
-		return 0;
-	sk = socket->sk;
-	if (!sk)
+	if (!task || !sk)
 		return 0;
 	family = sk->__sk_common.skc_family;
 	protocol = sk->sk_protocol;

@@ -3,7 +3,7 @@
  * Never run: each of these programs needs one thing that a kernel may lack, and is loaded to find
  * out whether it does. See fallbacks.rs.
  */
-#include "observe/kernel.h"
+#include "observe/sock.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -37,16 +37,8 @@ int BPF_PROG(probe_counters, struct sock *sk)
 SEC("iter/task_file")
 int probe_files(struct bpf_iter__task_file *ctx)
 {
-	struct file *file = ctx->file;
-	struct socket *socket;
-	struct sock *sk;
+	struct sock *sk = sock_of_file(ctx->file);
 
-	if (!file)
-		return 0;
-	socket = bpf_sock_from_file(file);
-	if (!socket)
-		return 0;
-	sk = socket->sk;
 	if (sk)
 		bpf_sk_storage_get(&stored, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
 	return 0;

@@ -13,6 +13,14 @@ HOST_STORAGE(active, sk, u32);
 /* Connections whose owner is not sure yet. */
 HOST_WORD(unsure);
 
+/* The socket's connection, or its listener; NULL: none is known, or it is over. */
+static __always_inline struct net_flow *net_known(struct sock *sk)
+{
+	struct net_flow *f = host_of(flows, sk, sk);
+
+	return f && net_flow_is_own(f) && !f->over ? f : NULL;
+}
+
 enum net_looks {
 	NET_BY_SEGMENT, /* a segment has just come */
 	NET_BY_EVENT, /* something else has just happened */
@@ -100,7 +108,10 @@ static __always_inline void net_unlist(struct net_flow *f, struct sock *sk, u64 
 		net_list(f, sk);
 }
 
-/* The counters are looked at, and what they have counted since the last look is counted. */
+/*
+ * The counters are looked at, and what they have counted since the last look is counted. False: NET_LEVELS other looks are
+ * under way on this CPU. What this one would have found the next one finds, if there is one.
+ */
 static __noinline int net_look(struct sock *sk, struct tcp_sock *tp, struct net_flow *f, u32 how)
 {
 	struct net_cpu *cpu = host_on(batches, host_cpu());
@@ -108,10 +119,8 @@ static __noinline int net_look(struct sock *sk, struct tcp_sock *tp, struct net_
 	u64 looked = ts_read(f->looked);
 	u32 last;
 
-	if (!all) {
-		ts_add(&late, 1);
+	if (!all)
 		return 0;
-	}
 	last = net_find(&all->found.used, sk, tp, f, how);
 	all->found.when = net_cell_of(last);
 	net_count(f, all);
@@ -120,7 +129,7 @@ static __noinline int net_look(struct sock *sk, struct tcp_sock *tp, struct net_
 		net_list(f, sk);
 	else if (net_is_silent(sk, last))
 		net_unlist(f, sk, looked);
-	return 0;
+	return 1;
 }
 
 #endif /* TOPSTAT_NET_FLOW_H */

@@ -24,8 +24,8 @@ HOST_STATE(net, NET_SAMPLES, NET_BANKS);
 HOST_STORAGE(flows, sk, struct net_flow);
 HOST_PER_CPU(batches, struct net_cpu);
 
-/* Looks that could not be: NET_LEVELS others were under way on that CPU. What they would have found the next look finds. */
-HOST_WORD(late);
+/* Connections that could not be looked at when they ended, for NET_LEVELS other looks were under way on that CPU. */
+HOST_WORD(unseen);
 
 TS_INLINE u32 obs_at(u32 number, u32 table)
 {
@@ -87,7 +87,7 @@ TS_INLINE void net_key_of(struct net_key *key, const struct net_flow *f, u32 sam
 	if (sample == NET_PROCS) {
 		key->id = f->process;
 	} else if (sample == NET_CGROUPS) {
-		key->id = f->owner.cgroup_v1 ? f->owner.cgroup_v1 | 1ULL << 63 : f->owner.cgroup;
+		key->id = process_group_id(&f->owner);
 	} else if (sample == NET_HOSTS) {
 		__builtin_memcpy(key->host, f->to.host, sizeof(key->host));
 	} else {
@@ -114,14 +114,8 @@ TS_INLINE struct net_object *net_object_of(const struct net_batch *b)
 /* Order the object, whatever the delay: batches are rare enough, and later there may be no connection left to do it. */
 TS_INLINE void net_order(struct keyed *k, u32 table)
 {
-	void *w = (char *)k->obs.object + obs_at(k->obs.number, table);
-
-	if (!k->id)
-		return;
-	if (obs_type(k->obs.number, table) == TS_STATIC)
-		ts_write(((struct ts_count *)w)->ordered, 0);
-	else
-		ts_write(((struct ts_window *)w)->ordered, 0);
+	if (k->id)
+		obs_order_next(&k->obs, table);
 }
 
 /* How many slides of the table ago that was. */
@@ -186,6 +180,7 @@ TS_INLINE void net_push(struct net_batch *b, u32 sample)
 	net_push_to(b, sample, NET_OPENED, server ? b->used.opened : 0, server ? 0 : b->used.opened);
 	net_push_bytes(b, sample);
 }
+
 TS_INLINE struct net_batches *net_level(struct net_cpu *cpu, u32 i)
 {
 	return (void *)((char *)cpu->level + host_item_at(i, NET_LEVELS, sizeof(struct net_batches)));
@@ -225,16 +220,6 @@ TS_INLINE struct net_batches *net_claim(struct net_cpu *cpu)
 /* How often a reader tries to get a claim: for longer than a look takes that is running on another CPU. */
 #define NET_TRIES 512
 
-TS_INLINE int net_claim_level(struct net_batches *all)
-{
-	u32 i;
-
-	for (i = 0; i < NET_TRIES; i++)
-		if (!ts_read(all->claim) && ts_claim(&all->claim))
-			return 1;
-	return 0;
-}
-
 /*
  * F2. What a CPU has of all samples, pushed on this CPU: a reader does so for all of them before the first section is
  * taken. What is left is what looks have found that are under way and don't run. 0: there is no such CPU.
@@ -249,7 +234,7 @@ TS_APART int net_flush_of(u32 number)
 	for (i = 0; i < NET_LEVELS; i++) {
 		struct net_batches *all = net_level(cpu, i);
 
-		if (!net_claim_level(all))
+		if (!obs_claim_soon(&all->claim, NET_TRIES))
 			continue;
 		for (batch = 0; batch < NET_SAMPLES * NET_BATCHES; batch++)
 			net_flush(net_batch_of(all, batch / NET_BATCHES, batch), batch / NET_BATCHES);

@@ -10,11 +10,14 @@ use libbpf_rs::Object;
 use topstat_model::{ColumnKind, Unit};
 
 use crate::family::{
-    Build, Builds, Constant, Constants, Entries, Family, FieldAt, FilterBy, MapSize, Objects, Ranked, Refill,
+    Build, Builds, Constant, Constants, Entries, Family, FieldAt, FilterBy, MapSize, Objects, OwnLost, Ranked, Refill,
     RowColumn, Settle, columns,
 };
 use crate::hooks::Hook;
 use crate::{Error, SampleInfo, TableInfo, bpf};
+
+/// How many connections could not be looked at when they ended.
+const UNSEEN: &str = ".data.unseen";
 
 /// The family of the samples of who uses the network.
 pub fn family() -> Family {
@@ -23,7 +26,7 @@ pub fn family() -> Family {
         adopt_before: Some("net_destroy"),
         settle: Some(Settle { object: object!("net/settle.bpf.o"), program: "net_settle", over: "active" }),
         sizes: vec![MapSize::of::<abi::net_cpu>("batches", Entries::Cpus)],
-        maps: vec!["buckets", "flows", "active", "batches", ".data.unsure", ".data.cell", ".data.late"],
+        maps: vec!["buckets", "flows", "active", "batches", ".data.unsure", ".data.cell", UNSEEN],
         ..Build::new(
             object!("net/net.bpf.o"),
             object!("net/snapshot.bpf.o"),
@@ -43,12 +46,16 @@ pub fn family() -> Family {
         (offset_of!(abi::net_constants, v1_controller), Constant::V1Controller),
     ];
     let constants = Constants::new(size_of::<abi::net_constants>(), fields);
+    let samples = samples();
+    let unseen = |path| OwnLost { table: path, name: "unseen".to_owned(), map: UNSEEN.to_owned() };
+    let paths = samples.iter().flat_map(|sample| &sample.tables).map(|table| table.path());
     let ranked = Ranked {
         sample_banks: abi::NET_SAMPLE_BANKS,
+        lost: paths.map(unseen).collect(),
         parts: ["rx", "tx"].map(str::to_owned).to_vec(),
         ..Ranked::new::<abi::net_section, abi::net_row>(Builds::one(build), constants)
     };
-    Family::ranked("net", abi::NET_ABI, (6, 1), samples(), ranked)
+    Family::ranked("net", abi::NET_ABI, (6, 1), samples, ranked)
 }
 
 /// Listeners before connections, which are told by them to be served.

@@ -4,10 +4,11 @@
  *
  * TCP counts segments and bytes itself. A connection is looked at once a slide, at the first segment that it receives in
  * it: the times of the connection's last segments tell without any storage being looked for. It is also looked at when
- * its state changes, when it sends something again, and when it ends; readers settle what is left (snapshot.bpf.c).
+ * its state changes, when it sends something again, and when it ends; readers settle what is left (settle.bpf.c).
  */
 #include "flow.bpf.h"
 #include "observe/gate.bpf.h"
+#include "observe/sock.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -28,6 +29,15 @@ static __always_inline u32 net_cell(u32 now)
 	return word >> 32;
 }
 
+/* It is none of those any more whose owner is not sure. */
+static __always_inline void net_leave_unsure(struct net_flow *f)
+{
+	if (!f->unsure)
+		return;
+	f->unsure = 0;
+	ts_add(&unsure, -1ULL);
+}
+
 /* Whose the connection is. In the context of its user. */
 static __noinline int net_own(struct net_flow *f)
 {
@@ -37,10 +47,7 @@ static __noinline int net_own(struct net_flow *f)
 	f->process = process_id(task->group_leader);
 	f->sure = 1;
 	net_owned(f);
-	if (f->unsure) {
-		f->unsure = 0;
-		ts_add(&unsure, -1ULL);
-	}
+	net_leave_unsure(f);
 	return 0;
 }
 
@@ -50,13 +57,13 @@ static __always_inline void net_own_if_users(struct net_flow *f, struct sock *sk
 		net_own(f);
 }
 
-static __always_inline void net_over(struct net_flow *f)
+/* The last look at the connection. */
+static __always_inline void net_end(struct sock *sk, struct tcp_sock *tp, struct net_flow *f)
 {
+	if (!net_look(sk, tp, f, NET_BY_EVENT))
+		ts_add(&unseen, 1);
 	f->over = 1;
-	if (f->unsure) {
-		f->unsure = 0;
-		ts_add(&unsure, -1ULL);
-	}
+	net_leave_unsure(f);
 }
 
 /* So much of a connection may be missing: there is no memory for its storage. */
@@ -183,10 +190,10 @@ int BPF_PROG(net_state, struct sock *sk, int from, int to)
 	if (!f)
 		return 0;
 	net_own_if_users(f, sk);
-	if (to != TCP_ESTABLISHED)
-		net_look(sk, tp, f, NET_BY_EVENT);
 	if (to == TCP_CLOSE)
-		net_over(f);
+		net_end(sk, tp, f);
+	else if (to != TCP_ESTABLISHED)
+		net_look(sk, tp, f, NET_BY_EVENT);
 	return 0;
 }
 
@@ -197,13 +204,10 @@ SEC("tp_btf/tcp_destroy_sock")
 int BPF_PROG(net_destroy, struct sock *sk)
 {
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
-	struct net_flow *f = host_of(flows, sk, sk);
+	struct net_flow *f = net_known(sk);
 
-	if (!tp || !f || !net_flow_is_own(f) || f->over)
-		return 0;
-	if (f->to.is_port)
-		net_look(sk, tp, f, NET_BY_EVENT);
-	net_over(f);
+	if (tp && f && f->to.is_port)
+		net_end(sk, tp, f);
 	return 0;
 }
 
@@ -213,9 +217,9 @@ SEC("tp_btf/tcp_retransmit_skb")
 int BPF_PROG(net_retransmit, struct sock *sk)
 {
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
-	struct net_flow *f = host_of(flows, sk, sk);
+	struct net_flow *f = net_known(sk);
 
-	if (tp && f && net_flow_is_own(f) && !f->over && f->to.is_port &&
+	if (tp && f && f->to.is_port &&
 	    (s32)((u32)ts_read(f->looked) - net_cell(host_jiffies())) < 0)
 		net_look(sk, tp, f, NET_BY_EVENT);
 	return 0;
@@ -231,8 +235,8 @@ int BPF_PROG(net_user, struct sock *sk)
 
 	if (!ts_read(unsure))
 		return 0;
-	f = host_of(flows, sk, sk);
-	if (f && net_flow_is_own(f) && !f->sure && !f->over)
+	f = net_known(sk);
+	if (f && !f->sure)
 		net_own(f);
 	return 0;
 }
@@ -269,19 +273,11 @@ SEC("iter/task_file")
 int net_adopt_listeners(struct bpf_iter__task_file *ctx)
 {
 	struct task_struct *task = ctx->task;
-	struct file *file = ctx->file;
-	struct socket *socket;
-	struct sock *sk;
+	struct sock *sk = sock_of_file(ctx->file);
 	u32 one = 1;
 	u64 key;
 
-	if (!task || !file)
-		return 0;
-	socket = bpf_sock_from_file(file);
-	if (!socket)
-		return 0;
-	sk = socket->sk;
-	if (!sk || !bpf_skc_to_tcp_sock(sk) || sk->__sk_common.skc_state != TCP_LISTEN)
+	if (!task || !sk || !bpf_skc_to_tcp_sock(sk) || sk->__sk_common.skc_state != TCP_LISTEN)
 		return 0;
 	key = net_listened_key(sk);
 	bpf_map_update_elem(&listened, &key, &one, BPF_ANY);
@@ -294,21 +290,13 @@ SEC("iter/task_file")
 int net_adopt(struct bpf_iter__task_file *ctx)
 {
 	struct task_struct *task = ctx->task;
-	struct file *file = ctx->file;
-	struct socket *socket;
+	struct sock *sk = sock_of_file(ctx->file);
 	struct tcp_sock *tp;
 	struct net_flow *f;
-	struct sock *sk;
 	u64 key;
 	u8 state;
 
-	if (!task || !file)
-		return 0;
-	socket = bpf_sock_from_file(file);
-	if (!socket)
-		return 0;
-	sk = socket->sk;
-	if (!sk)
+	if (!task || !sk)
 		return 0;
 	tp = bpf_skc_to_tcp_sock(sk);
 	state = sk->__sk_common.skc_state;

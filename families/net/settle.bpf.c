@@ -28,8 +28,8 @@ int net_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 0;
-	f = host_of(flows, sk, sk);
-	if (f && net_flow_is_own(f) && f->to.is_port && !f->over)
+	f = net_known(sk);
+	if (f && f->to.is_port)
 		net_look(sk, tp, f, NET_BY_READER);
 	return 0;
 }

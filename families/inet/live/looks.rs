@@ -62,7 +62,7 @@ fn counts(pairs: &[Pair]) -> Vec<(Key, Counts)> {
 }
 
 /// Each value is what TCP_INFO says at some moment between one just before the snapshot and one just after it; and all rows
-/// are proven.
+/// are proven, unless what could not be ordered is told.
 fn equal_tcp_info_under_load() {
     const PAIRS: usize = 40;
     const ROUNDS: usize = 15;
@@ -114,7 +114,9 @@ fn check(watch: &mut Watch, pairs: &[Pair], begin: &[(Key, Counts)], title: &str
             let least = if path == BYTES { least.saturating_sub(1) } else { least };
             assert!((least..=most).contains(&value), "{title}, {path}: {key:?} has {value}, not {least} to {most}");
         }
-        assert_eq!(view.snapshot.proven as usize, view.snapshot.rows.len(), "{title}: {}", view.summary());
+        // What an interrupt pushed while its CPU was ordering something else may be more than a row.
+        let all = view.snapshot.proven as usize == view.snapshot.rows.len();
+        assert!(all || view.snapshot.lost.contended > 0, "{title}: {}", view.summary());
     }
 }
 
