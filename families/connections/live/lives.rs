@@ -112,6 +112,7 @@ fn each_of_a_storm_is_told_with_its_totals() {
         left.entry((side.0, side.1, &event.kind.event)).or_default().push(event);
     }
     let comm = std::fs::read_to_string("/proc/self/comm").expect("the own name");
+    // Of opens that the kernel has kept from topstat nothing is told; of closes it is told when the socket goes.
     let mut unseen = 0;
     for (client, of) in &truth {
         for (side, tx, rx, first) in
@@ -125,7 +126,8 @@ fn each_of_a_storm_is_told_with_its_totals() {
             unseen += u64::from(take("open", &|_| true).is_none());
             let reason = if first { "local" } else { "remote" };
             let close = take("close", &|event| {
-                (number(event, "tx_bytes"), number(event, "rx_bytes")) == (tx, rx) && text(event, "reason") == reason
+                (number(event, "tx_bytes"), number(event, "rx_bytes")) == (tx, rx)
+                    && [reason, "unknown"].contains(&text(event, "reason").as_str())
             });
             let close = close.unwrap_or_else(|| {
                 panic!("{client} {side} {of:?} {reason}: {:?}", left.get(&(*client, side, "close")))
@@ -133,9 +135,10 @@ fn each_of_a_storm_is_told_with_its_totals() {
             assert_eq!(number(close, "pid"), u64::from(std::process::id()), "{close:?}");
             assert_eq!(text(close, "comm"), comm.trim(), "{close:?}");
             assert!(number(close, "rtt_us") > 0, "{close:?}");
+            unseen += u64::from(text(close, "reason") == "unknown");
         }
     }
-    assert!(unseen <= account.skipped, "{unseen} were not told to be opened: {account:?}");
+    assert!(unseen <= account.skipped, "{unseen} were not told as they were: {account:?}");
     let more: usize = left.values().map(Vec::len).sum();
     assert_eq!(more, 0, "more is told than was: {:?}", left.values().flatten().next());
     note(format!("{} connections: {account:?}", truth.len()));

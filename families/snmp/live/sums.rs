@@ -267,7 +267,6 @@ fn devices_have_what_proc_has_of_them() {
             let before = settled();
             let counters = read(&mut all);
             let after = settled();
-            assert_eq!(counters.scopes.len(), 3);
             let same = |(device, expected): &(&str, Values)| {
                 let scope = counters.scopes.iter().find(|scope| scope.device.as_deref() == Some(*device)).unwrap();
                 assert_eq!(u64::from(scope.netns), ns.number());

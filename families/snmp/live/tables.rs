@@ -190,6 +190,8 @@ fn devices_are_what_netlink_has() {
 fn thousands_of_devices_are_bounded() {
     let pairs = pace::work(5000, 50);
     let ns = Netns::new("many");
+    // Besides the loopback, drivers of tunnels that the kernel has loaded may have made one each.
+    let devices = 2 * pairs + links(&ns).len() as u64;
     let batch: String = (0..pairs).map(|i| format!("link add l{i} type veth peer name r{i}\n")).collect();
     let file = std::env::temp_dir().join(format!("topstat-live-links-{}", std::process::id()));
     std::fs::write(&file, batch).expect("a file");
@@ -197,18 +199,20 @@ fn thousands_of_devices_are_bounded() {
     std::fs::remove_file(&file).expect("remove it");
     ns.inside(|| send(10));
     let expected = links(&ns);
-    assert_eq!(expected.len() as u64, 2 * pairs + 1);
+    assert_eq!(expected.len() as u64, devices);
     let mut source = load(&ns, &["net_devs/packets_total"]);
     let begun = Instant::now();
     let snapshot = watch::snapshot(&mut *source, "net_devs/packets_total");
     note(format!("{} devices in {:?}", snapshot.objects, begun.elapsed()));
-    assert_eq!((snapshot.objects, snapshot.rows.len()), (2 * pairs + 1, 128.min(expected.len())));
+    assert_eq!((snapshot.objects, snapshot.rows.len()), (devices, 128.min(expected.len())));
     assert_eq!(snapshot.total, expected.values().map(|numbers| numbers[0] + numbers[2]).sum::<u64>());
     assert_eq!(text(&snapshot.rows[0], 0), "lo", "the only one that has sent anything");
     // The kernel's own counters of each of them.
     let wish = Wish { netns: Some(ns.name().to_owned()), device: Some("all".to_owned()), ..Wish::default() };
     let counters = Reader::open(&Select::find(&wish).unwrap()).unwrap().read().expect("a reading");
-    assert_eq!((counters.scopes.len() as u64, counters.lost.beyond), (2 * pairs + 1, 0));
+    let scopes = counters.scopes.len() as u64;
+    assert!((2 * pairs + 1..=devices).contains(&scopes), "{scopes} of {devices} devices have IPv6");
+    assert_eq!(counters.lost.beyond, 0);
     assert_eq!(counters.check(), Ok(()));
 }
 
@@ -248,6 +252,8 @@ fn devices_may_come_and_go() {
 /// The tree has the counters of the host, takes settings, and adds up.
 fn the_daemon_has_them() {
     let mut daemon = Daemon::start();
+    // A host that has just started may have counted nothing yet.
+    send(1);
     let rows = |daemon: &Daemon, table: &str| daemon.json(table).value["rows"].as_array().expect("rows").clone();
     let segments = rows(&daemon, "snmp_tcp/total").into_iter().find(|row| row["object"]["counter"] == "InSegs");
     assert!(segments.is_some_and(|row| row["value"].is_u64()));
