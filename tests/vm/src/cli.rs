@@ -42,6 +42,15 @@ pub enum Verb {
         #[arg(long)]
         update: bool,
     },
+    /// Bring what modules are built with for a kernel into the cache; print its folder, then arguments for make, a line each
+    Kbuild {
+        /// Which kernel
+        #[arg(value_enum)]
+        kernel: Series,
+        /// The debug tier's instead
+        #[arg(long)]
+        debug: bool,
+    },
     /// What the cache holds
     List,
     /// Remove kernels that are no longer used

@@ -17,7 +17,7 @@ use crate::kernel::{Kernel, Series};
 pub const SERIES: Series = Series::V6_1;
 
 /// The package with its source.
-const SOURCE_PACKAGE: &str = "linux-source-6.1";
+pub const SOURCE_PACKAGE: &str = "linux-source-6.1";
 
 /// Its configuration, on top of `tinyconfig`.
 const CONFIG: &str = include_str!("../debug.config");

@@ -11,6 +11,7 @@ pub mod cache;
 pub mod debug;
 pub mod deps;
 pub mod guest;
+pub mod kbuild;
 pub mod kernel;
 pub mod klog;
 pub mod matrix;

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use topstat_vm::cache::Cache;
 use topstat_vm::guest::{Guest, Job};
+use topstat_vm::kbuild::Kbuild;
 use topstat_vm::kernel::{self, Kernel, Series};
 use topstat_vm::klog::AllowList;
 use topstat_vm::matrix::{self, Matrix, cell};
@@ -52,6 +53,11 @@ fn dispatch(cli: &Cli) -> Result<i32> {
         Verb::Fetch { kernels, debug, update } => {
             let all = if kernels.is_empty() && !debug { &Series::ALL[..] } else { kernels };
             fetch(&cache, all, *debug, *update)
+        }
+        Verb::Kbuild { kernel, debug } => {
+            let kbuild = Kbuild::fetch(&cache, *kernel, *debug)?;
+            println!("{}\n{}", kbuild.dir.display(), kbuild.make.join("\n"));
+            Ok(0)
         }
         Verb::List => list(&cache),
         Verb::Clean { all } => {

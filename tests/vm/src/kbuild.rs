@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What modules are built with for the kernels of guests: their headers and kbuild, from the packages beside them. Nothing
+//! is installed: packages are unpacked beside the kernel, and what they say of `/usr/src` is changed to where they are.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::Unavailable;
+use crate::apt::{self, Apt};
+use crate::cache::{Cache, Work};
+use crate::kernel::{self, Kernel, Series};
+use crate::{debug, deps};
+
+/// Where modules are built for a kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kbuild {
+    /// For `make -C`.
+    pub dir: PathBuf,
+    /// Arguments for that make.
+    pub make: Vec<String>,
+}
+
+/// The folder beside a kernel in which all of it is; it is complete or not there.
+const FOLDER: &str = "kbuild";
+
+/// The source of the debug tier's kernel.
+const SOURCE_PACKAGE: &str = debug::SOURCE_PACKAGE;
+
+impl Kbuild {
+    /// That of `series`; of the debug tier's kernel.
+    ///
+    /// # Errors
+    ///
+    /// No suite of Debian's has the headers of the cached kernel (any more), or they can't be had.
+    pub fn fetch(cache: &Cache, series: Series, of_debug: bool) -> Result<Self> {
+        let kernel = if of_debug { debug::build(cache)? } else { kernel::fetch(cache, series, false)? };
+        let folder = kernel.dir.join(FOLDER);
+        if !folder.exists() {
+            let _lock = cache.lock(Work::Fetch)?;
+            if !folder.exists() {
+                let scratch = if of_debug { prepare_source(cache, &kernel)? } else { unpack(cache, &kernel, &folder)? };
+                let scratch = scratch.keep();
+                fs::rename(&scratch, &folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            }
+        }
+        Self::at(&folder, &kernel, of_debug)
+    }
+
+    fn at(folder: &Path, kernel: &Kernel, of_debug: bool) -> Result<Self> {
+        // The compiler that Debian names may be of another release than the host's.
+        let mut make = vec!["CC=gcc".to_owned()];
+        if of_debug {
+            // Nothing was built of that kernel that would tell what it exports.
+            make.push("KBUILD_MODPOST_WARN=1".to_owned());
+            return Ok(Self { dir: folder.to_owned(), make });
+        }
+        let dir = folder.join("usr/src").join(format!("linux-headers-{}", kernel.release));
+        // Types of the module, which would take a pahole as new as the kernel's.
+        make.push("CONFIG_DEBUG_INFO_BTF_MODULES=".to_owned());
+        let aligns = Command::new("gcc").args(["-fmin-function-alignment=16", "-E", "-x", "c", "/dev/null"]).output();
+        if !aligns.context("cannot run gcc")?.status.success() {
+            make.push("CONFIG_CC_HAS_MIN_FUNCTION_ALIGNMENT=".to_owned());
+        }
+        Ok(Self { dir, make })
+    }
+}
+
+/// The packages of a kernel's headers, unpacked. `folder` is where they will be.
+fn unpack(cache: &Cache, kernel: &Kernel, folder: &Path) -> Result<tempfile::TempDir> {
+    let apt = Apt::open(cache.apt(), false)?;
+    let headers = format!("linux-headers-{}", kernel.release);
+    let has = |name: &str| Ok::<_, anyhow::Error>(apt.show(name)?.iter().any(|p| p.version == kernel.version));
+    if !has(&headers)? {
+        let why = format!("no suite on this host's Debian mirror has {headers} {} (any more)", kernel.version);
+        return Err(Unavailable(why).into());
+    }
+    let abi = kernel.release.trim_end_matches("-cloud-amd64");
+    // Before 6.12, kbuild was one package for all releases of a series.
+    let series: Vec<_> = abi.split('.').take(2).collect();
+    let names = [format!("linux-kbuild-{abi}"), format!("linux-kbuild-{}", series.join("."))];
+    let kbuild = names.iter().find(|name| has(name).unwrap_or(false));
+    let kbuild = kbuild.with_context(|| format!("no suite has {} {}", names.join(" or "), kernel.version))?;
+    let scratch = cache.scratch()?;
+    for package in [&headers, &format!("linux-headers-{abi}-common"), kbuild] {
+        apt.unpack(package, &kernel.version, scratch.path())?;
+    }
+    for part in [format!("{headers}/Makefile"), format!("linux-headers-{abi}-common/Makefile")] {
+        let file = scratch.path().join("usr/src").join(part);
+        let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let there = format!("{}/usr/src/linux-headers", folder.display());
+        fs::write(&file, text.replace("/usr/src/linux-headers", &there))?;
+    }
+    run_with_their_libc(&apt, scratch.path(), folder)?;
+    Ok(scratch)
+}
+
+/// Programs of kbuild that want a later C library than the host's get one of their own.
+fn run_with_their_libc(apt: &Apt, root: &Path, folder: &Path) -> Result<()> {
+    let mut later = Vec::new();
+    for program in executables(&root.join("usr/lib"))? {
+        let linked = Command::new("ldd").arg(&program).output().context("cannot run ldd")?;
+        if String::from_utf8_lossy(&[linked.stdout, linked.stderr].concat()).contains("GLIBC_") {
+            later.push(program);
+        }
+    }
+    if later.is_empty() {
+        return Ok(());
+    }
+    let libc = apt::newest(apt.show("libc6")?)?.context("no suite has libc6")?;
+    apt.unpack("libc6", &libc.version, &root.join("libc"))?;
+    let loader = "libc/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
+    ensure!(root.join(loader).exists(), "libc6 {} has no {loader}: its layout is unknown", libc.version);
+    for program in later {
+        // Names like `objtool.real-x86` differ behind the dot.
+        let moved = PathBuf::from(format!("{}.elf", program.display()));
+        fs::rename(&program, &moved)?;
+        let at = folder.join(moved.strip_prefix(root)?);
+        let loader = folder.join(loader);
+        let library = loader.parent().unwrap_or(Path::new("/"));
+        let script = format!(
+            "#!/bin/sh\nexec '{}' --library-path '{}' '{}' \"$@\"\n",
+            loader.display(),
+            library.display(),
+            at.display()
+        );
+        fs::write(&program, script)?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+/// All ELF programs below a folder.
+fn executables(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+            let path = entry?.path();
+            let meta = fs::symlink_metadata(&path)?;
+            if meta.is_dir() {
+                folders.push(path);
+            } else if meta.is_file() && meta.permissions().mode() & 0o100 != 0 && is_elf(&path) {
+                found.push(path);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn is_elf(path: &Path) -> bool {
+    use std::io::Read as _;
+    let mut magic = [0; 4];
+    fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == *b"\x7fELF"
+}
+
+/// The source of the debug tier's kernel with its configuration, as far as modules need it.
+fn prepare_source(cache: &Cache, kernel: &Kernel) -> Result<tempfile::TempDir> {
+    deps::check_build_tools()?;
+    let apt = Apt::open(cache.apt(), false)?;
+    let scratch = cache.scratch()?;
+    let package = tempfile::tempdir_in(scratch.path()).context("cannot create a folder")?;
+    apt.unpack(SOURCE_PACKAGE, &kernel.version, package.path())?;
+    let archive = package.path().join("usr/src").join(format!("{SOURCE_PACKAGE}.tar.xz"));
+    let run = |command: &mut Command, what: &str| {
+        let status = command.current_dir(scratch.path()).status();
+        ensure!(status.with_context(|| format!("cannot run {what}"))?.success(), "{what} failed");
+        Ok(())
+    };
+    run(Command::new("tar").arg("-xf").arg(&archive).arg("--strip-components=1"), "tar")?;
+    drop(package);
+    fs::copy(kernel.dir.join("config"), scratch.path().join(".config"))?;
+    run(Command::new("nice").args(["make", "-s", "ARCH=x86_64", "olddefconfig", "modules_prepare"]), "make")?;
+    Ok(scratch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_programs_are_looked_at() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("a/b");
+        fs::create_dir_all(&dir).unwrap();
+        for (name, bytes, mode) in
+            [("program", "\x7fELF rest", 0o755), ("library", "\x7fELF", 0o644), ("script", "#!/bin/sh\n", 0o755)]
+        {
+            fs::write(dir.join(name), bytes).unwrap();
+            fs::set_permissions(dir.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        assert_eq!(executables(root.path()).unwrap(), [dir.join("program")]);
+    }
+}
