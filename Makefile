@@ -90,6 +90,7 @@ lint-shell:
 # Observers are to run in a kernel module, too.
 lint-kernel:
 	@tests/lint/kernel-c
+	@tests/lint/kmod
 lint-lints:
 	@tests/lint/sees-every-file
 
@@ -150,6 +151,24 @@ FISHDIR := $(PREFIX)/share/fish/vendor_completions.d
 UNITDIR := $(PREFIX)/lib/systemd/system
 TMPFILESDIR := $(PREFIX)/lib/tmpfiles.d
 GENERATORDIR := $(PREFIX)/lib/systemd/system-generators
+
+.PHONY: kmod
+kmod: ## Build the kernel module (docs/kmod.md) for this kernel; or for one that guests run: make kmod KERNEL=6.1, or debug
+ifneq ($(KERNEL),)
+	@scripts/setup vm
+	$(CARGO) build --release --locked -p topstat-vm $(CARGOFLAGS)
+endif
+	@TOPSTAT_VM=$(VM) scripts/kmod $(KERNEL)
+
+.PHONY: kmod-test
+kmod-test: ## Test the kernel module in guests: on 5.10, 6.1 and newest, and on the debug kernel
+	@scripts/setup vm
+	$(CARGO) build --release --locked -p topstat-vm $(CARGOFLAGS)
+	@TOPSTAT_VM=$(VM) scripts/kmod-tests
+
+.PHONY: topstat-dkms
+topstat-dkms: ## Put the module's source where DKMS builds it from: DESTDIR/usr/src/topstat-VERSION
+	@scripts/kmod-dkms '$(DESTDIR)'
 
 .PHONY: install
 install: ## Install the program with its manual, completions and unit below PREFIX (/usr/local), after `make build`

@@ -8,6 +8,7 @@
 
 #include <linux/hashtable.h>
 #include <linux/jiffies.h>
+#include <linux/percpu.h>
 #include <linux/slab.h>
 #include <linux/smp.h>
 #include <linux/spinlock.h>
@@ -38,6 +39,8 @@
 	}                                                                                            \
 	_Static_assert(1, "") /* for the semicolon */
 
+#define host_banks_free() vfree(host_banks)
+
 /* Before anything is pushed, for tables of so many entries, a power of two. -ENOMEM: there is no memory. */
 #define host_banks_make(entries)                                                                     \
 	({                                                                                           \
@@ -55,12 +58,15 @@
 
 /*
  * A storage is a hash table by the owner's address. Pushes look things up under RCU; the lock is for those
- * that add and remove. The module hears of its owners' end and calls host_storage_free() then.
+ * that add and remove. The module hears of its owners' end and calls host_storage_free() then. It holds so many
+ * items at most: what is made beyond is as if there were no memory.
  */
-#define HOST_STORAGE_BITS 12
+#define HOST_STORAGE_BITS 14
+#define HOST_STORAGE_MOST (1U << 18)
 
 struct host_storage {
 	spinlock_t lock;
+	u32 count;
 	DECLARE_HASHTABLE(items, HOST_STORAGE_BITS);
 };
 
@@ -94,14 +100,18 @@ static noinline __maybe_unused void *host_storage_make(struct host_storage *s, c
 
 	if (found)
 		return found;
+	if (READ_ONCE(s->count) >= HOST_STORAGE_MOST)
+		return NULL;
 	item = kzalloc(sizeof(*item) + bytes, GFP_ATOMIC | __GFP_NOWARN);
 	if (!item)
 		return NULL;
 	item->head.owner = owner;
 	spin_lock_irqsave(&s->lock, flags);
 	found = host_storage_of(s, owner); /* another CPU may have been faster */
-	if (!found)
+	if (!found) {
 		hash_add_rcu(s->items, &item->head.node, (unsigned long)owner);
+		WRITE_ONCE(s->count, s->count + 1);
+	}
 	spin_unlock_irqrestore(&s->lock, flags);
 	if (!found)
 		return item->stored;
@@ -120,10 +130,24 @@ static noinline __maybe_unused void host_storage_free(struct host_storage *s, co
 		if (item->head.owner != owner)
 			continue;
 		hash_del_rcu(&item->head.node);
+		WRITE_ONCE(s->count, s->count - 1);
 		kfree_rcu(item, head.rcu);
 		break;
 	}
 	spin_unlock_irqrestore(&s->lock, flags);
+}
+
+/* Nobody uses the storage any more. */
+static noinline __maybe_unused void host_storage_free_all(struct host_storage *s)
+{
+	struct host_stored *item;
+	struct hlist_node *next;
+	int bucket;
+
+	hash_for_each_safe(s->items, bucket, next, item, head.node) {
+		hash_del(&item->head.node);
+		kfree(item);
+	}
 }
 
 #define HOST_STORAGE(name, owner, stored)                                                            \
@@ -138,8 +162,8 @@ static noinline __maybe_unused void host_storage_free(struct host_storage *s, co
 
 #define HOST_ARRAY(name, entries, stored) static stored name[entries] __aligned(64) __maybe_unused
 #define host_item(name, i) ((i) < ARRAY_SIZE(name) ? &(name)[i] : NULL)
-#define HOST_PER_CPU(name, stored) HOST_ARRAY(name, NR_CPUS, stored)
-#define host_on(name, cpu) host_item(name, cpu)
+#define HOST_PER_CPU(name, stored) static DEFINE_PER_CPU_ALIGNED(stored, name) __maybe_unused
+#define host_on(name, cpu) ((cpu) < nr_cpu_ids ? per_cpu_ptr(&(name), (cpu)) : NULL)
 #define HOST_WORD(name) static u64 name
 
 #define host_cpu() ((u32)smp_processor_id())

@@ -138,6 +138,9 @@ TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 #include <linux/types.h>
 #include <linux/atomic.h>
 #include <linux/uaccess.h>
+/* The kernel has a struct ts_config of its own, for searching texts, in what <linux/skbuff.h> includes. */
+#include <linux/textsearch.h>
+#define ts_config ts_table_config
 
 #define TS_INLINE static __always_inline
 #define TS_NOINLINE static noinline __maybe_unused

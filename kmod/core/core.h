@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the parts of topstat.ko know of each other. */
+#ifndef TOPSTAT_CORE_H
+#define TOPSTAT_CORE_H
+
+#include <linux/list.h>
+#include <linux/mutex.h>
+#include <linux/proc_fs.h>
+#include "topstat.h"
+#include "topstat_observer.h"
+
+#define TT_PERIOD_MS_MAX 3600000
+#define TT_DELAY_MS_MAX 3600000
+#define TT_PERIOD_MS_DEFAULT 1000
+
+/* What may be lost of a table, in the order of the outputs. */
+enum tt_lost {
+	TT_CONTENDED,
+	TT_NO_MEMORY,
+	TT_CROWDED,
+	TT_SKIPPED, /* always 0: tracepoints leave out no probe of a module */
+	TT_OPAQUE,
+	TT_CUT, /* descriptions that did not fit */
+	TT_LOST,
+};
+
+extern const char *const tt_lost_names[TT_LOST];
+
+/* How the engine sees an object of topstat.h. */
+struct tt_object {
+	struct ts_object head;
+	u64 quiet;
+	union {
+		struct ts_window window;
+		struct ts_count count;
+	};
+};
+
+#define TT_OBJECT_AT offsetof(struct topstat_object, words)
+
+static inline struct tt_object *tt_object(struct topstat_object *o)
+{
+	return (struct tt_object *)o->words;
+}
+
+struct topstat_table {
+	/* What a push reads. */
+	struct ts_settings *settings;
+	struct ts_config *config; /* the table's */
+	struct ts_config *bank_config; /* of all tables of its bank */
+	void *banks; /* of all CPUs */
+	u64 bank_size; /* from the bank of one CPU to that of the next */
+	u64 stride; /* from a table of a bank to the next */
+	ts_view view;
+	u64 instance; /* see struct topstat_object */
+	atomic64_t ids;
+	/* The rest. */
+	struct list_head list;
+	struct topstat_sample *sample;
+	const char *name;
+	const char *value_name;
+	enum topstat_unit unit;
+	u32 number; /* in its bank */
+	u32 top;
+	struct ts_census census; /* of topstat.h's objects */
+	atomic64_t cut;
+	struct mutex told_lock; /* of `told` */
+	u64 told[TT_LOST]; /* what was lost until the snapshot before */
+	struct proc_dir_entry *dir;
+	struct tt_file *files;
+};
+
+struct topstat_sample {
+	struct list_head list;
+	struct list_head tables;
+	struct topstat_sample_info info;
+	const struct topstat_observed *observed; /* NULL: objects are those of topstat.h */
+	bool enabled;
+	struct proc_dir_entry *dir;
+	struct tt_file *files;
+};
+
+/* Of samples, tables and settings. Not taken by pushes, nor by reads. */
+extern struct mutex tt_lock;
+extern struct list_head tt_samples;
+extern bool tt_enabled;
+
+/* Whether this bank is the table's of that CPU. */
+static inline struct ts_bank *tt_bank(const struct topstat_table *t, u32 cpu)
+{
+	return t->banks + cpu * t->bank_size;
+}
+
+static inline struct ts_table *tt_table_on(const struct topstat_table *t, u32 cpu)
+{
+	return ts_bank_table(tt_bank(t, cpu), t->number, t->stride);
+}
+
+static inline bool tt_is_static(const struct topstat_table *t)
+{
+	return ts_view_type(t->view) == TS_STATIC;
+}
+
+static inline const struct ts_census *tt_census(const struct topstat_table *t)
+{
+	return t->sample->observed ? t->sample->observed->census : &t->census;
+}
+
+/* What turns what is pushed into what is shown. */
+static inline u64 tt_scale(const struct topstat_table *t)
+{
+	return t->unit == TOPSTAT_BITS ? 8 : 1;
+}
+
+/* settings.c */
+
+struct tt_values {
+	u32 period_ms;
+	u32 delay_ms;
+	bool enabled;
+	bool sync;
+};
+
+int tt_config(struct ts_config *c, u32 period_ms, u32 delay_ms, u32 type, u32 epoch, u32 hz);
+u32 tt_entries_for(u32 top);
+void tt_values_of(const struct topstat_table *t, struct tt_values *v);
+int tt_values_set(struct topstat_table *t, const struct tt_values *v);
+int tt_switch_root(bool enabled);
+int tt_parse(const char *text, size_t length, u32 least, u32 most, u32 *value);
+
+/* text.c: a text that grows. Once there is no memory, nothing is added any more. */
+
+struct tt_text {
+	char *bytes;
+	size_t length;
+	size_t room;
+	bool failed;
+};
+
+void tt_text_free(struct tt_text *text);
+void tt_put(struct tt_text *text, const char *bytes, size_t length);
+void tt_puts(struct tt_text *text, const char *string);
+void tt_number(struct tt_text *text, u64 number);
+__printf(2, 3) void tt_printf(struct tt_text *text, const char *format, ...);
+
+enum tt_style {
+	TT_PLAIN, /* `stat`: one line, safe for a terminal */
+	TT_JSON, /* within quotes */
+};
+
+void tt_escaped(struct tt_text *text, enum tt_style style, const char *bytes, size_t length);
+
+/* row.c: what describes an object */
+
+enum tt_field_kind {
+	TT_FIELD_NONE,
+	TT_FIELD_NUMBER,
+	TT_FIELD_IP4,
+	TT_FIELD_IP6,
+	TT_FIELD_TEXT,
+	TT_FIELD_CGROUP,
+};
+
+struct topstat_row {
+	u8 columns; /* it may have */
+	u8 fields;
+	u8 used;
+	bool cut;
+	u8 bytes[TOPSTAT_ROW_BYTES];
+};
+
+struct tt_field {
+	enum tt_field_kind kind;
+	u64 number;
+	const char *bytes;
+	size_t length;
+};
+
+/* From *at on; the next one is then there. A row that has no more gives fields of no kind. */
+struct tt_field tt_field(const struct topstat_row *row, size_t *at);
+void tt_field_put(struct tt_text *text, enum tt_style style, const struct tt_field *field);
+
+/* snapshot.c */
+
+struct tt_row {
+	struct ts_row head;
+	u64 object;
+	struct topstat_row described;
+};
+
+struct tt_section {
+	u32 cpu;
+	bool stale;
+	u64 total;
+	struct ts_section *head;
+	struct tt_row *rows;
+	const struct tt_row **by_key; /* shown in the CPU's section */
+	u32 keyed;
+};
+
+struct tt_merged {
+	const struct tt_row *row;
+	const struct tt_found *found; /* where it is in */
+	u32 count;
+};
+
+struct tt_found {
+	const struct tt_row *row;
+	u32 cpu;
+};
+
+struct tt_snapshot {
+	struct topstat_table *table;
+	struct ts_config config;
+	struct timespec64 time;
+	struct ts_tick tick;
+	struct tt_section *sections;
+	u32 section_count;
+	struct tt_found *found;
+	struct tt_merged *merged;
+	u32 rows; /* of merged, that are shown */
+	u64 objects;
+	u64 total; /* as it was pushed; shown times the scale */
+	u64 other;
+	u32 proven;
+	u64 since; /* the period began then, in ticks */
+	u64 lost[TT_LOST];
+	u64 lost_now[TT_LOST];
+	struct tt_row unranked;
+};
+
+int tt_snapshot_take(struct tt_snapshot *s, struct topstat_table *t, bool only_read);
+void tt_snapshot_free(struct tt_snapshot *s);
+
+/* The formats: they fail with no more than text->failed. */
+void tt_stat(struct tt_text *text, const struct tt_snapshot *s);
+void tt_json(struct tt_text *text, const struct tt_snapshot *s);
+void tt_dump(struct tt_text *text, const struct tt_snapshot *s);
+bool tt_shows_lost(const struct topstat_table *t, enum tt_lost lost);
+
+/* proc.c */
+
+int tt_proc_init(void);
+void tt_proc_exit(void);
+int tt_proc_add_sample(struct topstat_sample *s);
+void tt_proc_remove_sample(struct topstat_sample *s);
+int tt_proc_add_table(struct topstat_table *t);
+void tt_proc_remove_table(struct topstat_table *t);
+
+/* selftest.c */
+
+int tt_selftest(void);
+
+#endif /* TOPSTAT_CORE_H */

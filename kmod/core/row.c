@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What describes an object, from the callback that writes it to the text. In a row fields stand one behind the other: a byte
+ * that says which kind (enum tt_field_kind), and the value; of a text first its length, in a byte.
+ */
+
+#include <linux/cgroup.h>
+#include <linux/in6.h>
+#include <linux/module.h>
+#include <linux/slab.h>
+#include <linux/socket.h>
+#include <net/ipv6.h>
+#include "core.h"
+#include "compat.h"
+
+static void put(struct topstat_row *row, enum tt_field_kind kind, const void *value, size_t length)
+{
+	if (row->fields == row->columns || row->used + 1 + length > sizeof(row->bytes)) {
+		row->cut = true;
+		return;
+	}
+	row->bytes[row->used] = kind;
+	memcpy(row->bytes + row->used + 1, value, length);
+	row->used += 1 + length;
+	row->fields++;
+}
+
+void topstat_row_number(struct topstat_row *row, u64 number)
+{
+	put(row, TT_FIELD_NUMBER, &number, sizeof(number));
+}
+EXPORT_SYMBOL_GPL(topstat_row_number);
+
+void topstat_row_cgroup(struct topstat_row *row, u64 id)
+{
+	put(row, TT_FIELD_CGROUP, &id, sizeof(id));
+}
+EXPORT_SYMBOL_GPL(topstat_row_cgroup);
+
+void topstat_row_none(struct topstat_row *row)
+{
+	put(row, TT_FIELD_NONE, "", 0);
+}
+EXPORT_SYMBOL_GPL(topstat_row_none);
+
+void topstat_row_ip(struct topstat_row *row, int family, const void *address)
+{
+	if (family == AF_INET6 && !ipv6_addr_v4mapped(address))
+		put(row, TT_FIELD_IP6, address, 16);
+	else
+		put(row, TT_FIELD_IP4, family == AF_INET6 ? address + 12 : address, 4);
+}
+EXPORT_SYMBOL_GPL(topstat_row_ip);
+
+void topstat_row_text(struct topstat_row *row, const char *text, size_t most)
+{
+	size_t length = strnlen(text, most), room = sizeof(row->bytes) - row->used;
+	u8 *bytes = row->bytes + row->used;
+
+	if (length > U8_MAX || length + 2 > room) {
+		row->cut = true;
+		length = min_t(size_t, U8_MAX, room > 2 ? room - 2 : 0);
+	}
+	if (row->fields == row->columns || room < 2) {
+		row->cut = true;
+		return;
+	}
+	bytes[0] = TT_FIELD_TEXT;
+	bytes[1] = length;
+	memcpy(bytes + 2, text, length);
+	row->used += 2 + length;
+	row->fields++;
+}
+EXPORT_SYMBOL_GPL(topstat_row_text);
+
+struct tt_field tt_field(const struct topstat_row *row, size_t *at)
+{
+	static const u8 sizes[] = { [TT_FIELD_NUMBER] = 8, [TT_FIELD_IP4] = 4, [TT_FIELD_IP6] = 16, [TT_FIELD_CGROUP] = 8 };
+	struct tt_field field = { TT_FIELD_NONE };
+
+	if (*at >= row->used)
+		return field;
+	field.kind = row->bytes[(*at)++];
+	if (field.kind == TT_FIELD_TEXT)
+		field.length = row->bytes[(*at)++];
+	else
+		field.length = sizes[field.kind];
+	field.bytes = row->bytes + *at;
+	*at += field.length;
+	if (field.kind == TT_FIELD_NUMBER || field.kind == TT_FIELD_CGROUP)
+		memcpy(&field.number, field.bytes, sizeof(field.number));
+	/* An empty text says nothing. */
+	if (field.kind == TT_FIELD_TEXT && !field.length)
+		field.kind = TT_FIELD_NONE;
+	return field;
+}
+
+/* RFC 5952: the longest run of zeroes, the first of several, is left out, if it is longer than one. */
+static void put_ip6(struct tt_text *text, const u8 *bytes)
+{
+	int at, run, best = 8, longest = 1;
+	u16 group[8];
+
+	for (at = 0; at < 8; at++)
+		group[at] = bytes[2 * at] << 8 | bytes[2 * at + 1];
+	for (at = 0; at < 8; at += run ? run : 1) {
+		for (run = 0; at + run < 8 && !group[at + run]; run++)
+			;
+		if (run > longest) {
+			longest = run;
+			best = at;
+		}
+	}
+	for (at = 0; at < 8; at++) {
+		if (at == best) {
+			tt_puts(text, "::");
+			at += longest - 1;
+			continue;
+		}
+		if (at && at != best + longest)
+			tt_puts(text, ":");
+		tt_printf(text, "%x", group[at]);
+	}
+}
+
+/* The path as the reader's cgroup namespace has it. */
+static void put_cgroup(struct tt_text *text, enum tt_style style, u64 id)
+{
+#ifdef HAVE_CGROUP_GET_FROM_ID
+	struct cgroup *cgroup = cgroup_get_from_id(id);
+	char *path;
+
+	if (!IS_ERR_OR_NULL(cgroup)) {
+		path = kmalloc(PATH_MAX, GFP_KERNEL);
+		if (!path)
+			text->failed = true;
+		else if (cgroup_path_ns(cgroup, path, PATH_MAX, current->nsproxy->cgroup_ns) >= 0)
+			tt_escaped(text, style, path, strlen(path));
+		kfree(path);
+		cgroup_put(cgroup);
+		return;
+	}
+#endif
+	/* Removed, or of a kernel that tells modules no paths. */
+	tt_printf(text, "cgroup:%llu", id);
+}
+
+/* The value; in JSON without quotes. */
+void tt_field_put(struct tt_text *text, enum tt_style style, const struct tt_field *field)
+{
+	const u8 *ip = (const u8 *)field->bytes;
+
+	switch (field->kind) {
+	case TT_FIELD_NUMBER:
+		tt_number(text, field->number);
+		break;
+	case TT_FIELD_IP4:
+		tt_printf(text, "%u.%u.%u.%u", ip[0], ip[1], ip[2], ip[3]);
+		break;
+	case TT_FIELD_IP6:
+		put_ip6(text, ip);
+		break;
+	case TT_FIELD_TEXT:
+		tt_escaped(text, style, field->bytes, field->length);
+		break;
+	case TT_FIELD_CGROUP:
+		put_cgroup(text, style, field->number);
+		break;
+	case TT_FIELD_NONE:
+		tt_puts(text, "-");
+		break;
+	}
+}

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A snapshot of a table: each CPU's part of it at one instant, and the exact merge. Nothing is drained, and readers
+ * don't know of each other. Rows are read before totals, which are added to first (P1), so `other` is never negative.
+ */
+
+#include <linux/cpu.h>
+#include <linux/mm.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+#include <linux/smp.h>
+#include <linux/sort.h>
+#include <linux/timekeeping.h>
+#include "core.h"
+
+/* How often a push that holds the bank is given the time to finish, and a window that is being written is read again. */
+#define BUSY_TRIES 200
+/* How often a snapshot is begun anew because the table went on by two slides meanwhile. */
+#define SNAPSHOT_TRIES 5
+
+const char *const tt_lost_names[TT_LOST] = { "contended", "no_memory", "crowded", "skipped", "opaque", "cut" };
+
+bool tt_shows_lost(const struct topstat_table *t, enum tt_lost lost)
+{
+	const struct topstat_observed *observed = t->sample->observed;
+
+	if (lost == TT_OPAQUE)
+		return observed && observed->has_opaque;
+	return lost != TT_CUT || !observed;
+}
+
+static u64 add(u64 a, u64 b)
+{
+	return a + b < a ? U64_MAX : a + b;
+}
+
+/* One CPU's section is being taken. */
+struct take {
+	struct topstat_table *table;
+	struct tt_section *section;
+	u64 now; /* 0: now */
+	bool only_read;
+	int error;
+};
+
+/* On the CPU itself, with interrupts off; or, to read only, on any. */
+static void take_section(void *arg)
+{
+	struct take *take = arg;
+	struct topstat_table *t = take->table;
+	struct ts_section *head = take->section->head;
+	struct ts_bank *bank = tt_bank(t, take->section->cpu);
+	struct ts_table *on = ts_bank_table(bank, t->number, t->stride);
+	u32 slot, mask = ts_view_mask(t->view);
+	u64 now = take->now;
+
+	take->error = -EAGAIN;
+	if (!take->only_read && t->sample->observed && t->sample->observed->settle && !t->sample->observed->settle())
+		return;
+	if (!now)
+		now = READ_ONCE(t->config->precise) ? ts_precise() : get_jiffies_64();
+	ts_section_begin(head, t->config, now);
+	if (!take->only_read && !ts_bank_enter(bank))
+		return;
+	ts_section_table(head, on, t->config, take->only_read);
+	for (slot = 0; slot <= mask; slot++) {
+		struct tt_row *row = &take->section->rows[head->rows];
+
+		row->object = ts_section_row(head, on, slot, t->view, take->only_read, &row->head);
+		if (row->object)
+			head->rows++;
+	}
+	ts_section_end(head, on);
+	ts_bank_leave(bank, !take->only_read);
+	take->error = 0;
+}
+
+/* Rows whose objects have not ended since they were found are kept. Inside of an RCU read section. */
+static void describe(struct topstat_table *t, struct tt_section *section)
+{
+	const struct topstat_sample_info *info = &t->sample->info;
+	const struct topstat_observed *observed = t->sample->observed;
+	u32 found = section->head->rows, i, kept = 0;
+
+	for (i = 0; i < found; i++) {
+		struct tt_row *row = &section->rows[kept];
+
+		if (kept != i)
+			*row = section->rows[i];
+		row->described = (struct topstat_row){ .columns = info->column_count };
+		if (ts_id_now(row->object, t->view) != row->head.id)
+			continue;
+		if (observed)
+			observed->describe(row->object, row->head.id, &row->described);
+		else if (info->describe)
+			info->describe((const void *)(unsigned long)(row->object - TT_OBJECT_AT), &row->described);
+		if (row->described.cut)
+			atomic64_inc(&t->cut);
+		if (ts_id_now(row->object, t->view) == row->head.id)
+			kept++;
+	}
+	section->head->rows = kept;
+}
+
+static int take_on_cpu(struct take *take)
+{
+	int tries, error = -EAGAIN;
+
+	for (tries = 0; tries < BUSY_TRIES && !take->only_read; tries++) {
+		rcu_read_lock();
+		error = smp_call_function_single(take->section->cpu, take_section, take, 1);
+		if (!error)
+			error = take->error;
+		if (!error)
+			describe(take->table, take->section);
+		rcu_read_unlock();
+		if (error != -EAGAIN)
+			break;
+		if (signal_pending(current))
+			return -EINTR;
+		cond_resched();
+	}
+	if (!error)
+		return 0;
+	/* To be read only, or the CPU is offline, or something has held the bank all the while: read what is there. */
+	take->section->stale = !take->only_read;
+	take->only_read = true;
+	rcu_read_lock();
+	take_section(take);
+	describe(take->table, take->section);
+	rcu_read_unlock();
+	return 0;
+}
+
+/* Whether anything was ever counted on the CPU: idle ones cost nothing. */
+static bool is_used(const struct topstat_table *t, u32 cpu)
+{
+	const struct ts_table *on = tt_table_on(t, cpu);
+
+	return READ_ONCE(on->total.sum[0]) || READ_ONCE(on->total.sum[1]);
+}
+
+static int add_section(struct tt_snapshot *s, u32 cpu, bool only_read)
+{
+	u32 entries = ts_view_mask(s->table->view) + 1;
+	struct tt_section *section = &s->sections[s->section_count];
+	struct take take = { .table = s->table, .section = section, .only_read = only_read };
+	int error;
+
+	section->cpu = cpu;
+	section->head = kzalloc(sizeof(*section->head), GFP_KERNEL);
+	/* One more: the next row is written to where it would stand before it is known whether there is one. */
+	section->rows = kvmalloc(array_size(entries + 1, sizeof(*section->rows)), GFP_KERNEL);
+	s->section_count++;
+	if (!section->head || !section->rows)
+		return -ENOMEM;
+	take.now = s->section_count > 1 ? s->tick.now : 0;
+	error = take_on_cpu(&take);
+	if (s->section_count == 1)
+		s->tick = section->head->tick;
+	return error;
+}
+
+static int take_sections(struct tt_snapshot *s, bool only_read)
+{
+	int error = 0;
+	u32 cpu;
+
+	for_each_possible_cpu(cpu)
+		if (!error && is_used(s->table, cpu))
+			error = add_section(s, cpu, only_read);
+	if (!error && !s->section_count)
+		error = add_section(s, cpumask_first(cpu_possible_mask), only_read);
+	return error;
+}
+
+/* The value of a window that pushes write meanwhile. -EAGAIN: it has gone on too far. */
+static int evaluate(const struct tt_snapshot *s, struct ts_window *copy, const struct ts_window *of,
+		    const struct ts_tick *tick, u64 *value)
+{
+	struct ts_value v;
+	int tries;
+
+	if (tt_is_static(s->table)) {
+		*value = READ_ONCE(of->sum[0]) + READ_ONCE(of->sum[1]);
+		return 0;
+	}
+	for (tries = 0; tries < BUSY_TRIES; tries++) {
+		if (ts_window_peek(copy, (u64)(unsigned long)of) == TS_COPY_OK && !ts_window_eval(copy, tick, &v)) {
+			*value = v.value;
+			return 0;
+		}
+		cond_resched();
+	}
+	return -EAGAIN;
+}
+
+/* The totals of all CPUs; and what of any object is not known, at most (T6): the slide in which the period began counts whole. */
+static int evaluate_totals(struct tt_snapshot *s, u64 *refused)
+{
+	struct ts_window *copy = kmalloc(sizeof(*copy), GFP_KERNEL);
+	struct ts_tick whole = s->tick;
+	int error = copy ? 0 : -ENOMEM;
+	u64 of_cpu;
+	u32 i;
+
+	whole.fraction = 0;
+	*refused = 0;
+	s->total = 0;
+	for (i = 0; i < s->section_count && !error; i++) {
+		struct tt_section *section = &s->sections[i];
+
+		error = evaluate(s, copy, &tt_table_on(s->table, section->cpu)->total, &s->tick, &section->total);
+		s->total = add(s->total, section->total);
+	}
+	for (i = 0; i < s->section_count && !error; i++) {
+		error = evaluate(s, copy, &tt_table_on(s->table, s->sections[i].cpu)->refused, &whole, &of_cpu);
+		*refused = add(*refused, of_cpu);
+	}
+	kfree(copy);
+	return error;
+}
+
+static int by_id(const void *a, const void *b)
+{
+	const struct tt_found *x = a, *y = b;
+
+	if (x->row->head.id != y->row->head.id)
+		return x->row->head.id < y->row->head.id ? -1 : 1;
+	return x->cpu < y->cpu ? -1 : x->cpu > y->cpu;
+}
+
+static int descending(u64 a, u64 b, u64 id_a, u64 id_b)
+{
+	if (a != b)
+		return a > b ? -1 : 1;
+	/* Equal values in the order of age, so that they don't jump about. */
+	return id_a < id_b ? -1 : id_a > id_b;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const struct ts_row *x = &((const struct tt_merged *)a)->row->head, *y = &((const struct tt_merged *)b)->row->head;
+
+	return descending(x->value, y->value, x->id, y->id);
+}
+
+static int by_key(const void *a, const void *b)
+{
+	const struct ts_row *x = &(*(const struct tt_row *const *)a)->head, *y = &(*(const struct tt_row *const *)b)->head;
+
+	return descending(x->key, y->key, x->id, y->id);
+}
+
+/* The rows of one CPU, by the value that they were ordered by. */
+static int order_section(struct tt_section *section, u32 top)
+{
+	u32 i;
+
+	section->by_key = kvmalloc_array(section->head->rows + 1, sizeof(*section->by_key), GFP_KERNEL);
+	if (!section->by_key)
+		return -ENOMEM;
+	section->keyed = 0;
+	for (i = 0; i < section->head->rows; i++)
+		if (section->rows[i].head.key)
+			section->by_key[section->keyed++] = &section->rows[i];
+	sort(section->by_key, section->keyed, sizeof(*section->by_key), by_key, NULL);
+	section->keyed = min(section->keyed, top);
+	return 0;
+}
+
+/* Each object once. Its value is the same on every CPU but for pushes in between, which only add: the largest is the latest. */
+static u32 merge_found(struct tt_snapshot *s, u32 count)
+{
+	u32 i, k, objects = 0;
+
+	sort(s->found, count, sizeof(*s->found), by_id, NULL);
+	for (i = 0; i < count; i = k) {
+		struct tt_merged *m = &s->merged[objects++];
+
+		m->row = s->found[i].row;
+		m->found = &s->found[i];
+		for (k = i + 1; k < count && s->found[k].row->head.id == m->row->head.id; k++)
+			if (s->found[k].row->head.value > m->row->head.value)
+				m->row = s->found[k].row;
+		m->count = k - i;
+	}
+	return objects;
+}
+
+static void take_unranked(struct tt_snapshot *s)
+{
+	const struct topstat_observed *observed = s->table->sample->observed;
+	u64 value = 0;
+
+	if (!observed || !observed->unranked || !observed->unranked(s->table->number, &s->tick, &value))
+		return;
+	s->unranked.head.id = U64_MAX;
+	s->unranked.head.value = value;
+	s->unranked.head.part[0] = value;
+	s->unranked.described.columns = s->table->sample->info.column_count;
+	observed->unranked_describe(&s->unranked.described);
+}
+
+static int merge(struct tt_snapshot *s)
+{
+	u32 i, k, rows = 0, count = 0, objects;
+	int error;
+
+	for (i = 0; i < s->section_count; i++)
+		rows += s->sections[i].head->rows;
+	s->found = kvmalloc_array(rows + 1, sizeof(*s->found), GFP_KERNEL);
+	s->merged = kvmalloc_array(rows + 2, sizeof(*s->merged), GFP_KERNEL);
+	if (!s->found || !s->merged)
+		return -ENOMEM;
+	for (i = 0; i < s->section_count; i++) {
+		struct tt_section *section = &s->sections[i];
+
+		for (k = 0; k < section->head->rows; k++)
+			s->found[count++] = (struct tt_found){ &section->rows[k], section->cpu };
+		error = order_section(section, s->table->top);
+		if (error)
+			return error;
+	}
+	objects = merge_found(s, count);
+	if (s->unranked.head.id)
+		s->merged[objects++] = (struct tt_merged){ &s->unranked, NULL, 0 };
+	sort(s->merged, objects, sizeof(*s->merged), by_value, NULL);
+	s->rows = 0;
+	while (s->rows < objects && s->rows < s->table->top && s->merged[s->rows].row->head.value)
+		s->rows++;
+	/* The one behind them, for prove(). */
+	s->merged[objects].row = NULL;
+	return 0;
+}
+
+/*
+ * A push that was under way at a slide's boundary may be in one slide for its object and in the next for the total: the
+ * larger of the two is what was pushed.
+ */
+static void settle(struct tt_snapshot *s)
+{
+	struct tt_section *most = &s->sections[0];
+	u64 shown = 0;
+	u32 i;
+
+	for (i = 0; i < s->rows; i++)
+		shown = add(shown, s->merged[i].row->head.value);
+	for (i = 1; i < s->section_count; i++)
+		if (s->sections[i].total >= most->total)
+			most = &s->sections[i];
+	if (shown > s->total) {
+		most->total += shown - s->total;
+		s->total = shown;
+	}
+	s->other = s->total - shown;
+}
+
+/* How many rows are certain to be the true top: those that no object without a row can be larger than (T5, T6). */
+static void prove(struct tt_snapshot *s, u64 refused)
+{
+	u64 missed = 0, hidden = s->merged[s->rows].row ? s->merged[s->rows].row->head.value : 0, least;
+	u32 i;
+
+	s->proven = 0;
+	if (s->config.delay_ms) /* objects may have grown unseen */
+		return;
+	for (i = 0; i < s->section_count; i++)
+		missed = max(missed, s->sections[i].head->missed);
+	least = add(max(missed, hidden), refused);
+	while (s->proven < s->rows && s->merged[s->proven].row->head.value >= least && !s->merged[s->proven].row->head.busy)
+		s->proven++;
+}
+
+/* What was lost of the table since it was made, and what of it no snapshot before has told. */
+static void count_lost(struct tt_snapshot *s)
+{
+	struct topstat_table *t = s->table;
+	u32 i;
+
+	for (i = 0; i < s->section_count; i++) {
+		const struct ts_section *head = s->sections[i].head;
+
+		s->lost[TT_CONTENDED] += head->contended;
+		s->lost[TT_NO_MEMORY] += head->no_memory;
+		s->lost[TT_CROWDED] += head->crowded;
+		s->lost[TT_OPAQUE] += head->opaque;
+	}
+	s->lost[TT_CUT] = atomic64_read(&t->cut);
+	mutex_lock(&t->told_lock);
+	for (i = 0; i < TT_LOST; i++) {
+		s->lost_now[i] = s->lost[i] > t->told[i] ? s->lost[i] - t->told[i] : 0;
+		t->told[i] = s->lost[i];
+	}
+	mutex_unlock(&t->told_lock);
+}
+
+static int try_take(struct tt_snapshot *s, bool only_read)
+{
+	const struct ts_census *census = tt_census(s->table);
+	u64 refused, begun, ended;
+	int error;
+
+	s->sections = kvcalloc(num_possible_cpus(), sizeof(*s->sections), GFP_KERNEL);
+	if (!s->sections)
+		return -ENOMEM;
+	s->config = *s->table->config;
+	if (!only_read && s->table->sample->observed && s->table->sample->observed->settle_all)
+		s->table->sample->observed->settle_all(s->table->sample->observed->bank);
+	ktime_get_real_ts64(&s->time);
+	error = take_sections(s, only_read);
+	if (error)
+		return error;
+	take_unranked(s);
+	error = evaluate_totals(s, &refused);
+	if (error)
+		return error;
+	error = merge(s);
+	if (error)
+		return error;
+	settle(s);
+	prove(s, refused);
+	ended = READ_ONCE(census->ended);
+	begun = READ_ONCE(census->begun);
+	s->objects = begun > ended ? begun - ended : 0;
+	s->since = s->tick.now - min(s->tick.now, TS_SLIDES * (s->tick.end - s->tick.start));
+	count_lost(s);
+	return 0;
+}
+
+/* `only_read`: in whatever state it is. Returns 0, or an error, when there is nothing to free. */
+int tt_snapshot_take(struct tt_snapshot *s, struct topstat_table *t, bool only_read)
+{
+	int tries, error = -EAGAIN;
+
+	for (tries = 0; tries < SNAPSHOT_TRIES && error == -EAGAIN; tries++) {
+		memset(s, 0, sizeof(*s));
+		s->table = t;
+		error = try_take(s, only_read);
+		if (error)
+			tt_snapshot_free(s);
+	}
+	/* Reading takes longer than a slide lasts. */
+	return error == -EAGAIN ? -EBUSY : error;
+}
+
+void tt_snapshot_free(struct tt_snapshot *s)
+{
+	u32 i;
+
+	for (i = 0; i < s->section_count; i++) {
+		kfree(s->sections[i].head);
+		kvfree(s->sections[i].rows);
+		kvfree(s->sections[i].by_key);
+	}
+	kvfree(s->sections);
+	kvfree(s->found);
+	kvfree(s->merged);
+	memset(s, 0, sizeof(*s));
+}

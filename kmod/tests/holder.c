@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Keeps objects, and knows nothing of topstat.ko: so that they are there when topstat and its observers have been removed and
+ * put back. See trial.c.
+ */
+
+#include <linux/module.h>
+#include <linux/vmalloc.h>
+#include "holder.h"
+
+static struct topstat_object *objects;
+
+struct topstat_object *topstat_holder_objects(void)
+{
+	return objects;
+}
+EXPORT_SYMBOL_GPL(topstat_holder_objects);
+
+static int __init holder_init(void)
+{
+	objects = vzalloc(array_size(HOLDER_OBJECTS, sizeof(*objects)));
+	return objects ? 0 : -ENOMEM;
+}
+
+static void __exit holder_exit(void)
+{
+	vfree(objects);
+}
+
+module_init(holder_init);
+module_exit(holder_exit);
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("keeps objects for the tests of topstat");

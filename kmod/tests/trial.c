@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A user of topstat.h for the tests: a sample `trial` with a dynamic and a static table, whose objects the holder keeps. What
+ * it is to do is written to /proc/topstat_trial, a line at a time; it does that before the write returns.
+ *
+ *	push TABLE OBJECT AMOUNT [PART]	TABLE: 0 `rate`, 1 `sum`
+ *	storm SECONDS			pushes to random objects of both tables from every CPU, from threads and from timers
+ *					in hardirq; returns when they have ended
+ *	begin | end			the same until `end`
+ *	dead TABLE OBJECT		and forget: the object is initialised anew by the next push
+ *	names				registers what must be refused, and says -EIO if anything is not
+ *	abi OBJECT			gives the object of `sum` another ABI
+ */
+
+#include <linux/delay.h>
+#include <linux/hrtimer.h>
+#include <linux/kthread.h>
+#include <linux/module.h>
+#include <linux/proc_fs.h>
+#include <linux/random.h>
+#include <linux/slab.h>
+#include <linux/uaccess.h>
+#include "holder.h"
+#include "trial_compat.h"
+
+/* Of one table. */
+#define OBJECTS (HOLDER_OBJECTS / 2)
+#define LINE_MAX_BYTES 64
+
+enum { RATE, SUM, TABLES };
+
+static struct topstat_sample *sample;
+static struct topstat_table *tables[TABLES];
+static struct topstat_object *objects;
+static struct task_struct *pushers[NR_CPUS];
+static DEFINE_PER_CPU(struct hrtimer, timers);
+static atomic64_t pushed[TABLES];
+static bool overrun;
+module_param(overrun, bool, 0644);
+MODULE_PARM_DESC(overrun, "descriptions are longer than allowed");
+
+static struct topstat_object *object(u32 table, u32 number)
+{
+	struct topstat_object *o = &objects[table * OBJECTS + number % OBJECTS];
+
+	if (!o->abi)
+		topstat_object_init(o);
+	return o;
+}
+
+static void describe(const struct topstat_object *o, struct topstat_row *row)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "object %u", (u32)(o - objects) % OBJECTS);
+	topstat_row_number(row, (o - objects) % OBJECTS);
+	topstat_row_text(row, name, sizeof(name));
+	if ((o - objects) % OBJECTS == 0)
+		topstat_row_none(row);
+	else
+		topstat_row_text(row, "\x1b[31m\xff", 6);
+	if (READ_ONCE(overrun))
+		topstat_row_number(row, 4);
+}
+
+static void push_random(void)
+{
+	u32 random = get_random_u32_of_trial(), table = random & 1, amount = random >> 8 & 1023;
+
+	topstat_push(tables[table], object(table, random >> 18 & random >> 24), amount, random >> 1 & 1);
+	atomic64_add(amount, &pushed[table]);
+}
+
+static int push_all_the_time(void *unused)
+{
+	int i;
+
+	/* Not all of a CPU: emulated ones have little of it. */
+	while (!kthread_should_stop()) {
+		for (i = 0; i < 100; i++)
+			push_random();
+		usleep_range(500, 1000);
+	}
+	return 0;
+}
+
+static enum hrtimer_restart push_in_hardirq(struct hrtimer *timer)
+{
+	push_random();
+	hrtimer_forward_now(timer, ns_to_ktime(NSEC_PER_MSEC));
+	return HRTIMER_RESTART;
+}
+
+static void start_timer(void *unused)
+{
+	struct hrtimer *timer = this_cpu_ptr(&timers);
+
+	setup_timer_of_trial(timer, push_in_hardirq);
+	hrtimer_start(timer, ns_to_ktime(NSEC_PER_MSEC), HRTIMER_MODE_REL_PINNED_HARD);
+}
+
+static int begin(void)
+{
+	int cpu;
+
+	if (pushers[cpumask_first(cpu_online_mask)])
+		return -EBUSY;
+	for_each_online_cpu(cpu) {
+		pushers[cpu] = kthread_run(push_all_the_time, NULL, "trial/%d", cpu);
+		if (IS_ERR(pushers[cpu])) {
+			pushers[cpu] = NULL;
+			return -ENOMEM;
+		}
+	}
+	on_each_cpu(start_timer, NULL, 1);
+	return 0;
+}
+
+static void end(void)
+{
+	int cpu;
+
+	for_each_possible_cpu(cpu) {
+		if (!pushers[cpu])
+			continue;
+		kthread_stop(pushers[cpu]);
+		pushers[cpu] = NULL;
+		if (per_cpu(timers, cpu).base)
+			hrtimer_cancel(&per_cpu(timers, cpu));
+	}
+}
+
+static int refuse(struct topstat_sample_info *info, int expected)
+{
+	struct topstat_sample *s = topstat_sample_register(info);
+
+	if (!IS_ERR(s))
+		topstat_sample_unregister(s);
+	return PTR_ERR_OR_ZERO(s) == expected ? 0 : -EIO;
+}
+
+static int refuse_table(struct topstat_table_info *info, int expected)
+{
+	struct topstat_table *t = topstat_table_add(sample, info);
+
+	if (!IS_ERR(t))
+		topstat_table_del(t);
+	return PTR_ERR_OR_ZERO(t) == expected ? 0 : -EIO;
+}
+
+static int names(void)
+{
+	static const char *const bad[] = { NULL, "", "a/b", "..", "A", "a b", "12345678901234567890123456789012", "a\n" };
+	struct topstat_sample_info of_sample = { .owner = THIS_MODULE };
+	struct topstat_table_info of_table = {};
+	int error = 0, i;
+
+	for (i = 0; i < ARRAY_SIZE(bad) && !error; i++) {
+		of_sample.name = bad[i];
+		of_table.name = bad[i];
+		error = refuse(&of_sample, -EINVAL);
+		if (!error)
+			error = refuse_table(&of_table, -EINVAL);
+	}
+	of_sample.name = "trial";
+	error = error ? error : refuse(&of_sample, -EEXIST);
+	of_sample.name = "enabled";
+	error = error ? error : refuse(&of_sample, -EEXIST);
+	of_table.name = "sum";
+	error = error ? error : refuse_table(&of_table, -EEXIST);
+	of_table = (struct topstat_table_info){ .name = "x", .top = 1025 };
+	error = error ? error : refuse_table(&of_table, -EINVAL);
+	of_table = (struct topstat_table_info){ .name = "x", .type = 3 };
+	error = error ? error : refuse_table(&of_table, -EINVAL);
+	of_table = (struct topstat_table_info){ .name = "x", .unit = 6 };
+	error = error ? error : refuse_table(&of_table, -EINVAL);
+	if (!error && (topstat_table_set_period(tables[SUM], 0) != -EINVAL ||
+		       topstat_table_set_delay(tables[SUM], 3600001) != -EINVAL))
+		error = -EIO;
+	return error;
+}
+
+static int obey(const char *line)
+{
+	u32 table, number, part = 0, seconds;
+	u64 amount;
+
+	if (sscanf(line, "push %u %u %llu %u", &table, &number, &amount, &part) >= 3 && table < TABLES) {
+		topstat_push(tables[table], object(table, number), amount, part);
+		atomic64_add(amount, &pushed[table]);
+		return 0;
+	}
+	if (sscanf(line, "dead %u %u", &table, &number) == 2 && table < TABLES) {
+		topstat_object_dead(tables[table], object(table, number));
+		synchronize_rcu();
+		object(table, number)->abi = 0;
+		return 0;
+	}
+	if (sscanf(line, "kill %u %u", &table, &number) == 2 && table < TABLES) {
+		topstat_object_dead(tables[table], object(table, number));
+		return 0;
+	}
+	if (sscanf(line, "abi %u", &number) == 1) {
+		object(SUM, number)->abi++;
+		return 0;
+	}
+	if (sscanf(line, "storm %u", &seconds) == 1) {
+		int error = begin();
+
+		msleep(seconds * 1000);
+		end();
+		return error;
+	}
+	if (strstarts(line, "names"))
+		return names();
+	if (strstarts(line, "begin"))
+		return begin();
+	if (!strstarts(line, "end"))
+		return -EINVAL;
+	end();
+	return 0;
+}
+
+static ssize_t write_line(struct file *file, const char __user *from, size_t size, loff_t *at)
+{
+	char line[LINE_MAX_BYTES] = {};
+	int error;
+
+	if (size >= sizeof(line))
+		return -EINVAL;
+	if (copy_from_user(line, from, size))
+		return -EFAULT;
+	error = obey(line);
+	return error ? error : size;
+}
+
+/* What was pushed to each table since this was loaded. */
+static ssize_t read_pushed(struct file *file, char __user *to, size_t size, loff_t *at)
+{
+	char text[LINE_MAX_BYTES];
+	int length = scnprintf(text, sizeof(text), "%lld %lld\n", (long long)atomic64_read(&pushed[RATE]),
+			       (long long)atomic64_read(&pushed[SUM]));
+
+	return simple_read_from_buffer(to, size, at, text, length);
+}
+
+static const struct proc_ops operations = {
+	.proc_write = write_line,
+	.proc_read = read_pushed,
+};
+
+static const struct topstat_column columns[] = { { "number" }, { "name" }, { "colour", .optional = true } };
+
+static int __init trial_init(void)
+{
+	static const struct topstat_sample_info info = {
+		.name = "trial",
+		.owner = THIS_MODULE,
+		.columns = columns,
+		.column_count = ARRAY_SIZE(columns),
+		.parts = { "rx", "tx" },
+		.describe = describe,
+	};
+	static const struct topstat_table_info of[TABLES] = {
+		{ .name = "rate", .value_name = "pps", .unit = TOPSTAT_PACKETS, .top = 16 },
+		{ .name = "sum", .type = TOPSTAT_STATIC, .unit = TOPSTAT_BYTES, .top = 16 },
+	};
+	int i, error;
+
+	objects = topstat_holder_objects();
+	sample = topstat_sample_register(&info);
+	if (IS_ERR(sample))
+		return PTR_ERR(sample);
+	error = proc_create("topstat_trial", 0600, NULL, &operations) ? 0 : -ENOMEM;
+	for (i = 0; i < TABLES && !error; i++) {
+		tables[i] = topstat_table_add(sample, &of[i]);
+		error = PTR_ERR_OR_ZERO(tables[i]);
+	}
+	if (!error)
+		return 0;
+	remove_proc_entry("topstat_trial", NULL);
+	topstat_sample_unregister(sample);
+	return error;
+}
+
+static void __exit trial_exit(void)
+{
+	remove_proc_entry("topstat_trial", NULL);
+	end();
+	topstat_sample_unregister(sample);
+}
+
+module_init(trial_init);
+module_exit(trial_exit);
+MODULE_LICENSE("GPL");
+MODULE_DESCRIPTION("a user of topstat for its tests");
