@@ -9,7 +9,7 @@ use crate::ranking::{self, RankedFamily};
 use crate::report::{
     BTF, Check, OUTSIDE, Outcome, USER_NAMESPACE, WITH_BTF, in_user_namespace, loads, missing_capabilities,
 };
-use crate::{Error, Options, catalogue};
+use crate::{Error, Options, catalogue, module};
 
 /// Loads every program as for all tables (which attaches it for a moment), and gives how many instructions the verifier
 /// went through for each: by family, or why one does not load, as [`crate::load`] says it.
@@ -41,6 +41,7 @@ fn try_load(family: &Arc<Family>) -> Result<(), Error> {
 pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
     let mut checks = Vec::new();
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let module = module::check(&release);
     checks.push(Check::ok("kernel", release));
     checks.push(match missing_capabilities() {
         Some(_) if in_user_namespace() => Check::missing("capabilities", USER_NAMESPACE, OUTSIDE),
@@ -65,6 +66,7 @@ pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
         },
         _ => Check::ok("BPF compiler", "programs are compiled to machine code"),
     });
+    checks.extend(module);
     let named = |name: &str| samples.iter().any(|sample| sample.name == name);
     let of = |family: &Family| match &family.kind {
         Kind::Ranked(_) | Kind::Counters(_) => family.samples.iter().any(|own| named(&own.name)),

@@ -21,6 +21,7 @@ mod families;
 mod family;
 mod hooks;
 mod maps;
+mod module;
 mod options;
 mod path_cache;
 pub mod pinned;

@@ -16,6 +16,8 @@
 //! An [`interval::Interval`] is what all tasks used of the CPUs between two instants, a [`counters::Counters`] what
 //! counters of the kernel stood at; see there.
 //!
+//! [`document::read`] gives the snapshot back that `json::write` has written.
+//!
 //! [`events`] are what has happened, one by one. A [`filter`] chooses among whatever has columns.
 //!
 //! Both are kinds of [`Reading`], and a [`Sink`] writes readings of any kind: text, JSON or CSV, one after the other.
@@ -32,6 +34,7 @@
 mod check;
 pub mod counters;
 pub mod csv;
+pub mod document;
 pub mod dump;
 pub mod events;
 mod field;

@@ -35,6 +35,9 @@ const IEC: &[Step] = &[
 const TIME: &[Step] = &[(1e3, "µs"), (1e6, "ms"), (1e9, "s"), (6e10, "min"), (3.6e12, "h"), (8.64e13, "d")];
 
 impl Unit {
+    /// All of them.
+    pub const ALL: [Self; 6] = [Self::Packets, Self::Bits, Self::Bytes, Self::Segments, Self::Nanoseconds, Self::Count];
+
     /// The name in JSON, and in the titles of text: `packets`.
     pub fn name(self) -> &'static str {
         match self {

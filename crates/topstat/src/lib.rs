@@ -17,6 +17,7 @@ mod config;
 mod console;
 mod daemon;
 mod error;
+mod files;
 mod frame;
 mod output;
 mod recording;

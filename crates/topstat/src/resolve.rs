@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which samples and tables a name means.
+//! Which samples and tables a name means, of those that there are.
 
 use std::sync::Arc;
 
@@ -15,25 +15,25 @@ pub const DEFAULT_TABLE: &str = "tcp_v4/conns_pps";
 const LIST: &str = "(topstat ls lists all)";
 
 /// The samples of this name: `tcp_v4`, or `tcp` for all of which that is the common name.
-pub fn samples(name: &str) -> Result<Vec<Arc<SampleInfo>>, Error> {
-    let found = samples_of(name, None)?;
+pub fn samples(all: &[Arc<SampleInfo>], name: &str) -> Result<Vec<Arc<SampleInfo>>, Error> {
+    let found = samples_of(all, name, None)?;
     if !found.is_empty() {
         return Ok(found);
     }
     // Somebody may have written a table's name.
     let sample = name.split('/').next().unwrap_or(name);
-    Err(unknown_sample(name, sample))
+    Err(unknown_sample(all, name, sample))
 }
 
 /// The tables of this name: `tcp_v4/conns_pps`, or `tcp/conns_pps` for those of all samples of which `tcp` is
 /// the common name, unless an option says `only` which (`-4`).
-pub fn tables(name: &str, only: Option<char>) -> Result<Vec<Arc<TableInfo>>, Error> {
+pub fn tables(all: &[Arc<SampleInfo>], name: &str, only: Option<char>) -> Result<Vec<Arc<TableInfo>>, Error> {
     let Some((sample, table)) = name.split_once('/') else {
-        return Err(no_table(name));
+        return Err(no_table(all, name));
     };
-    let samples = samples_of(sample, only)?;
+    let samples = samples_of(all, sample, only)?;
     if samples.is_empty() {
-        return Err(unknown_sample(sample, sample));
+        return Err(unknown_sample(all, sample, sample));
     }
     let found: Vec<_> = tables_of(&samples).filter(|info| info.name == table).cloned().collect();
     if found.is_empty() {
@@ -48,8 +48,7 @@ pub fn tables(name: &str, only: Option<char>) -> Result<Vec<Arc<TableInfo>>, Err
 }
 
 /// The samples of this name, of those that the option `only` chooses.
-fn samples_of(name: &str, only: Option<char>) -> Result<Vec<Arc<SampleInfo>>, Error> {
-    let all = topstat_kernel::samples();
+fn samples_of(all: &[Arc<SampleInfo>], name: &str, only: Option<char>) -> Result<Vec<Arc<SampleInfo>>, Error> {
     let chosen = |sample: &SampleInfo| {
         only.is_none_or(|only| sample.variant.as_ref().is_some_and(|variant| variant.option == only))
     };
@@ -60,7 +59,7 @@ fn samples_of(name: &str, only: Option<char>) -> Result<Vec<Arc<SampleInfo>>, Er
         };
     }
     let of_name = |sample: &SampleInfo| sample.variant.as_ref().is_some_and(|variant| variant.of == name);
-    Ok(all.into_iter().filter(|sample| of_name(sample) && chosen(sample)).collect())
+    Ok(all.iter().filter(|sample| of_name(sample) && chosen(sample)).cloned().collect())
 }
 
 fn tables_of(samples: &[Arc<SampleInfo>]) -> impl Iterator<Item = &Arc<TableInfo>> {
@@ -90,15 +89,14 @@ pub fn common_names() -> Vec<String> {
 }
 
 /// All names that mean samples.
-fn sample_names() -> Vec<String> {
-    let samples = topstat_kernel::samples();
-    samples.iter().map(|sample| sample.name.clone()).chain(common_names()).collect()
+fn sample_names(all: &[Arc<SampleInfo>]) -> Vec<String> {
+    all.iter().map(|sample| sample.name.clone()).chain(common_names()).collect()
 }
 
-fn unknown_sample(written: &str, nearly: &str) -> Error {
-    let meant = did_you_mean(nearly, sample_names().iter().map(String::as_str));
+fn unknown_sample(all: &[Arc<SampleInfo>], written: &str, nearly: &str) -> Error {
+    let meant = did_you_mean(nearly, sample_names(all).iter().map(String::as_str));
     let meant = if meant.is_empty() {
-        let names: Vec<_> = topstat_kernel::samples().iter().map(|s| s.name.clone()).collect();
+        let names: Vec<_> = all.iter().map(|s| s.name.clone()).collect();
         format!(": there are {}", names.join(", "))
     } else {
         meant
@@ -107,8 +105,8 @@ fn unknown_sample(written: &str, nearly: &str) -> Error {
 }
 
 /// There is no slash: it may be the name of a sample or of a table.
-fn no_table(name: &str) -> Error {
-    if let Ok(samples) = samples_of(name, None)
+fn no_table(all: &[Arc<SampleInfo>], name: &str) -> Error {
+    if let Ok(samples) = samples_of(all, name, None)
         && let Some(table) = tables_of(&samples).next()
     {
         let table = &table.name;
@@ -116,10 +114,9 @@ fn no_table(name: &str) -> Error {
             "{name} is a sample: name one of its tables too, such as {name}/{table} (topstat ls {name} lists them)"
         ));
     }
-    let all = topstat_kernel::samples();
-    let near = near(name, table_names(&all));
+    let near = near(name, table_names(all));
     let meant: Vec<_> =
-        tables_of(&all).filter(|table| near.contains(&table.name.as_str())).map(|table| table.path()).collect();
+        tables_of(all).filter(|table| near.contains(&table.name.as_str())).map(|table| table.path()).collect();
     let meant: Vec<_> = meant.iter().map(String::as_str).collect();
     // With more there is nothing to choose from any longer.
     if (1..=4).contains(&meant.len()) {
@@ -137,7 +134,7 @@ mod tests {
     use super::*;
 
     fn names(name: &str, only: Option<char>) -> String {
-        match tables(name, only) {
+        match tables(&topstat_kernel::samples(), name, only) {
             Ok(tables) => {
                 let names: Vec<_> = tables.iter().map(|t| format!("{}/{}", t.sample, t.name)).collect();
                 names.join(" ")
@@ -194,10 +191,10 @@ mod tests {
 
     #[test]
     fn samples_are_found_alone_and_by_their_common_name() {
-        let count = |name: &str| samples(name).unwrap().len();
+        let count = |name: &str| samples(&topstat_kernel::samples(), name).unwrap().len();
         assert_eq!((count("tcp_v6"), count("tcp")), (1, 2));
         assert_eq!(
-            samples("udp_v4/conns_pps").unwrap_err().to_string(),
+            samples(&topstat_kernel::samples(), "udp_v4/conns_pps").unwrap_err().to_string(),
             "unknown sample udp_v4/conns_pps: did you mean udp_v4? (topstat ls lists all)"
         );
     }

@@ -149,6 +149,11 @@ pub struct TopArgs {
     #[arg(long, help_heading = TABLE)]
     pub private: bool,
 
+    /// Show a table of this tree, by its files alone: that of the kernel module is /proc/topstat
+    #[arg(long, value_name = "DIR", help_heading = DAEMON,
+          conflicts_with_all = ["top", "period", "delay", "threads", "netns", "by", "private", "mount", "pins"])]
+    pub root: Option<PathBuf>,
+
     #[command(flatten)]
     pub mount: Mount,
 
@@ -229,7 +234,8 @@ EXAMPLES
   topstat top udp_v4/conns_pps 10 --period 10s -o csv > dns.csv
   topstat top tcp_v4/conns_pps -o json | jq '.rows[0]'
   topstat top snmp_tcp/rate 1 --netns web        what TCP counts in a namespace, per second
-  topstat top net_namespaces/counter 5 --by tcpext/ListenDrops";
+  topstat top net_namespaces/counter 5 --by tcpext/ListenDrops
+  topstat top tcp_v4/conns_pps --root /proc/topstat    what the kernel module counts";
 
 /// List the samples and their tables
 #[derive(Debug, clap::Args)]
@@ -241,6 +247,10 @@ pub struct LsArgs {
     /// How to write it; json is one document per sample and line
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t)]
     pub output: ListFormat,
+
+    /// Work on this tree, by its files alone: that of the kernel module is /proc/topstat
+    #[arg(long, value_name = "DIR", help_heading = DAEMON, conflicts_with_all = ["pins"])]
+    pub root: Option<PathBuf>,
 
     #[command(flatten)]
     pub pins: Pins,
@@ -255,6 +265,10 @@ pub struct GetArgs {
     /// Of which file; of a directory, all settings below it [default: all]
     #[arg(value_name = "PATH", default_value = "", hide_default_value = true)]
     pub path: String,
+
+    /// Work on this tree, by its files alone: that of the kernel module is /proc/topstat
+    #[arg(long, value_name = "DIR", help_heading = DAEMON, conflicts_with_all = ["mount", "pins"])]
+    pub root: Option<PathBuf>,
 
     #[command(flatten)]
     pub mount: Mount,
@@ -283,6 +297,10 @@ pub struct SetArgs {
     /// To what: 0 or 1; of period and delay milliseconds, or a time with a unit
     #[arg(value_name = "VALUE", allow_hyphen_values = true)]
     pub value: String,
+
+    /// Work on this tree, by its files alone: that of the kernel module is /proc/topstat
+    #[arg(long, value_name = "DIR", help_heading = DAEMON, conflicts_with_all = ["mount", "pins"])]
+    pub root: Option<PathBuf>,
 
     #[command(flatten)]
     pub mount: Mount,
@@ -473,6 +491,7 @@ impl TopArgs {
             netns: None,
             by: None,
             private: false,
+            root: None,
             mount: Mount { dir: None },
             pins: Pins { dir: None },
         }

@@ -20,7 +20,7 @@ pub fn run(
 ) -> Result<Exit, Error> {
     let mut samples = Vec::new();
     for name in &args.samples {
-        samples.extend(resolve::samples(name)?);
+        samples.extend(resolve::samples(&topstat_kernel::samples(), name)?);
     }
     let checks = backend.check(&samples);
     let text = match args.output {

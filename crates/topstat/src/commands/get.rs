@@ -7,11 +7,19 @@ use crate::console::Console;
 use crate::daemon::client::{Client, catalogue, within};
 use crate::daemon::tree::{Entry, File, Kind, Node, Tree};
 use crate::error::{Error, Exit};
+use crate::files::Files;
 
 pub fn run(args: &GetArgs, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
-    let tree = catalogue();
-    let node = tree.find(within(&args.mount.dir(), &args.path)).map_err(Error::Usage)?;
-    let client = Client::reach(&args.mount.dir(), &args.pins.dir(), backend)?;
+    let root = args.root.clone().unwrap_or_else(|| args.mount.dir());
+    let tree = match &args.root {
+        Some(root) => Files::open(root)?.tree(),
+        None => catalogue(),
+    };
+    let node = tree.find(within(&root, &args.path)).map_err(Error::Usage)?;
+    let client = match args.root {
+        Some(_) => Client::Files(root),
+        None => Client::reach(&root, &args.pins.dir(), backend)?,
+    };
     let mut text = Vec::new();
     match &node.entry {
         Entry::File(file) => text = client.read(file)?,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `topstat ls`: which samples and tables there are.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use crate::args::{ColorWhen, ListFormat, LsArgs};
 use crate::backend::Backend;
 use crate::console::Console;
 use crate::error::{Error, Exit};
+use crate::files::Files;
 use crate::resolve;
 use crate::style::{BOLD, colors, paint};
 
@@ -21,11 +23,17 @@ pub fn run(
     backend: &mut dyn Backend,
     console: &mut dyn Console,
 ) -> Result<Exit, Error> {
+    let files = args.root.as_deref().map(Files::open).transpose()?;
+    let files = files.map(Files::described).transpose()?;
+    let all = files.as_ref().map_or_else(topstat_kernel::samples, |files| files.samples().to_vec());
     let samples = match &args.sample {
-        Some(name) => resolve::samples(name)?,
-        None => topstat_kernel::samples(),
+        Some(name) => resolve::samples(&all, name)?,
+        None => all,
     };
-    let states = Pinned::open(&args.pins.dir(), backend);
+    let states = match files {
+        Some(files) => Set::in_files(&samples, &files)?,
+        None => Set::pinned(&samples, &args.pins.dir(), backend),
+    };
     let text = match args.output {
         ListFormat::Text => text(&samples, &states, colors(color, console.facts())),
         ListFormat::Json => json(&samples, &states),
@@ -37,40 +45,61 @@ pub fn run(
     Ok(if states.failed.is_empty() { Exit::Done } else { Exit::Failed })
 }
 
-/// The daemon's tables.
-struct Pinned {
-    states: Vec<Arc<dyn State>>,
+/// What tables are set to.
+struct Set {
+    tables: HashMap<String, (TableSettings, Where)>,
     /// Why those of some families can't be seen, each reason once.
     failed: Vec<String>,
 }
 
-impl Pinned {
-    /// A user who may not look at them gets the list without, and that is no failure: which tables there are does not
-    /// depend on a daemon.
-    fn open(pins: &Path, backend: &mut dyn Backend) -> Self {
-        let mut pinned = Self { states: Vec::new(), failed: Vec::new() };
+/// Whose the tables are.
+#[derive(Clone, Copy)]
+enum Where {
+    /// The daemon's, which keep so many rows.
+    Daemon(u32),
+    /// Those of another tree.
+    Tree,
+}
+
+impl Set {
+    /// Those of the daemon. A user who may not look at them gets the list without, and that is no failure: which tables there
+    /// are does not depend on a daemon.
+    fn pinned(samples: &[Arc<SampleInfo>], pins: &Path, backend: &mut dyn Backend) -> Self {
+        let mut set = Self { tables: HashMap::new(), failed: Vec::new() };
         for family in topstat_kernel::families().iter() {
             match backend.open(pins, family) {
-                Ok(state) => pinned.states.extend(state),
-                Err(topstat_kernel::Error::Denied { .. }) => {}
-                Err(error) => pinned.failed.push(error.to_string()),
+                Ok(None) | Err(topstat_kernel::Error::Denied { .. }) => {}
+                Ok(Some(state)) => set.add(samples, state.as_ref()),
+                Err(error) => set.failed.push(error.to_string()),
             }
         }
-        pinned.failed.dedup();
-        pinned
+        set.failed.dedup();
+        set
     }
 
-    /// How many rows a table keeps, and what it is set to.
-    fn of(&self, table: &TableInfo) -> Option<(u32, TableSettings)> {
-        let has = |state: &&Arc<dyn State>| state.samples().iter().any(|sample| sample.name == table.sample);
-        let state = self.states.iter().find(has)?;
-        Some((state.top(), state.settings(table).ok()?))
+    fn add(&mut self, samples: &[Arc<SampleInfo>], state: &dyn State) {
+        let of_state = |sample: &&Arc<SampleInfo>| state.samples().iter().any(|own| own.name == sample.name);
+        for table in samples.iter().filter(of_state).flat_map(|sample| &sample.tables) {
+            if let Ok(settings) = state.settings(table) {
+                self.tables.insert(table.path(), (settings, Where::Daemon(state.top())));
+            }
+        }
+    }
+
+    fn in_files(samples: &[Arc<SampleInfo>], files: &Files) -> Result<Self, Error> {
+        let tables = samples.iter().flat_map(|sample| &sample.tables);
+        let set = |table: &Arc<TableInfo>| Ok((table.path(), (files.settings(table)?, Where::Tree)));
+        Ok(Self { tables: tables.map(set).collect::<Result<_, Error>>()?, failed: vec![] })
+    }
+
+    fn of(&self, table: &TableInfo) -> Option<&(TableSettings, Where)> {
+        self.tables.get(&table.path())
     }
 
     /// In a few words: `on, 1s`, `off (tcp_v4), 5s, delay 100ms`.
     fn text(&self, table: &TableInfo) -> String {
-        let Some((_, set)) = self.of(table) else { return String::new() };
-        let on = match set {
+        let Some((set, _)) = self.of(table) else { return String::new() };
+        let on = match *set {
             TableSettings { root_enabled: false, .. } => "off (all)".to_owned(),
             TableSettings { sample_enabled: false, .. } => format!("off ({})", table.sample),
             TableSettings { enabled: false, .. } => "off".to_owned(),
@@ -86,7 +115,7 @@ impl Pinned {
     }
 }
 
-fn text(samples: &[Arc<SampleInfo>], states: &Pinned, colors: bool) -> String {
+fn text(samples: &[Arc<SampleInfo>], states: &Set, colors: bool) -> String {
     let tables = || samples.iter().flat_map(|sample| &sample.tables);
     let widest = |cell: fn(&TableInfo) -> &str| tables().map(|t| cell(t).len()).max().unwrap_or(0);
     let name = widest(|table| &table.name);
@@ -128,14 +157,18 @@ struct TableView<'a> {
     unit: &'a str,
     value_name: &'a str,
     about: &'a str,
+    /// What the daemon's table is set to.
     #[serde(skip_serializing_if = "Option::is_none")]
-    daemon: Option<DaemonView>,
+    daemon: Option<SetView>,
+    /// What that of another tree is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree: Option<SetView>,
 }
 
-/// The daemon's table.
 #[derive(Serialize)]
-struct DaemonView {
-    top: u32,
+struct SetView {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top: Option<u32>,
     /// Pushes count.
     on: bool,
     enabled: bool,
@@ -146,7 +179,7 @@ struct DaemonView {
     delay_ms: u32,
 }
 
-fn json(samples: &[Arc<SampleInfo>], states: &Pinned) -> String {
+fn json(samples: &[Arc<SampleInfo>], states: &Set) -> String {
     let line = |sample: &Arc<SampleInfo>| {
         let view = SampleView {
             sample: &sample.name,
@@ -158,17 +191,22 @@ fn json(samples: &[Arc<SampleInfo>], states: &Pinned) -> String {
     samples.iter().map(line).collect()
 }
 
-fn view<'a>(table: &'a TableInfo, states: &Pinned) -> TableView<'a> {
-    let daemon = states.of(table).map(|(top, set)| DaemonView {
+fn view<'a>(table: &'a TableInfo, states: &Set) -> TableView<'a> {
+    let set = |top: Option<u32>, set: &TableSettings| SetView {
         top,
-        on: set.enabled && set.sample_enabled && set.root_enabled,
+        on: set.counts(),
         enabled: set.enabled,
         sample_enabled: set.sample_enabled,
         topstat_enabled: set.root_enabled,
         sync: set.sync,
         period_ms: set.period_ms,
         delay_ms: set.delay_ms,
-    });
+    };
+    let (daemon, tree) = match states.of(table) {
+        Some((settings, Where::Daemon(top))) => (Some(set(Some(*top), settings)), None),
+        Some((settings, Where::Tree)) => (None, Some(set(None, settings))),
+        None => (None, None),
+    };
     TableView {
         table: &table.name,
         kind: table.kind.name(),
@@ -176,5 +214,6 @@ fn view<'a>(table: &'a TableInfo, states: &Pinned) -> TableView<'a> {
         value_name: &table.value_name,
         about: &table.about,
         daemon,
+        tree,
     }
 }

@@ -9,11 +9,16 @@ use crate::daemon::client::{Client, catalogue, within};
 use crate::daemon::tree::value::Setting;
 use crate::daemon::tree::{Entry, File, Kind, Node, Tree};
 use crate::error::{Error, Exit};
+use crate::files::Files;
 use crate::time;
 
 pub fn run(args: &SetArgs, backend: &mut dyn Backend) -> Result<Exit, Error> {
-    let tree = catalogue();
-    let path = within(&args.mount.dir(), &args.path);
+    let root = args.root.clone().unwrap_or_else(|| args.mount.dir());
+    let tree = match &args.root {
+        Some(root) => Files::open(root)?.tree(),
+        None => catalogue(),
+    };
+    let path = within(&root, &args.path);
     let node = tree.find(path).map_err(Error::Usage)?;
     let file = match &node.entry {
         Entry::File(file) => file,
@@ -24,7 +29,11 @@ pub fn run(args: &SetArgs, backend: &mut dyn Backend) -> Result<Exit, Error> {
     };
     let value = value(setting, &args.value)
         .map_err(|why| Error::Usage(format!("cannot set {} to '{}': {why}", file.path(), escape(&args.value))))?;
-    Client::reach(&args.mount.dir(), &args.pins.dir(), backend)?.write(file, setting, value)?;
+    let client = match args.root {
+        Some(_) => Client::Files(root.clone()),
+        None => Client::reach(&root, &args.pins.dir(), backend)?,
+    };
+    client.write(file, setting, value)?;
     Ok(Exit::Done)
 }
 

@@ -27,8 +27,10 @@ pub fn within<'a>(mount: &Path, path: &'a str) -> &'a str {
 
 /// The way to the daemon's state.
 pub enum Client {
-    /// By the files of the tree that is mounted there.
+    /// By the files of the daemon's tree that is mounted there.
     Tree(PathBuf),
+    /// By the files of another tree (`--root`).
+    Files(PathBuf),
     /// By what is pinned.
     Pinned(Statistics),
 }
@@ -71,11 +73,11 @@ impl Client {
     /// When it can't be read.
     pub fn read(&self, file: &File) -> Result<Vec<u8>, Error> {
         match (self, file.kind) {
-            (Self::Tree(root), _) => {
+            (Self::Tree(root) | Self::Files(root), _) => {
                 let path = root.join(file.path());
                 let mut text = Vec::new();
                 let read = fs::File::open(&path).and_then(|mut file| file.read_to_end(&mut text));
-                read.map_err(|error| failed("read", &path, &error))?;
+                read.map_err(|error| self.failed("read", &path, &error))?;
                 Ok(text)
             }
             (Self::Pinned(_), Kind::Own | Kind::OwnJson) => {
@@ -92,7 +94,7 @@ impl Client {
     /// As [`Client::read`].
     pub fn read_if_there(&self, file: &File) -> Result<Option<Vec<u8>>, Error> {
         let there = match self {
-            Self::Tree(root) => root.join(file.path()).symlink_metadata().is_ok(),
+            Self::Tree(root) | Self::Files(root) => root.join(file.path()).symlink_metadata().is_ok(),
             Self::Pinned(statistics) => statistics.has(&file.place),
         };
         if there { self.read(file).map(Some) } else { Ok(None) }
@@ -105,26 +107,30 @@ impl Client {
     /// When it is refused.
     pub fn write(&self, file: &File, setting: Setting, value: u32) -> Result<(), Error> {
         match self {
-            Self::Tree(root) => {
+            Self::Tree(root) | Self::Files(root) => {
                 let path = root.join(file.path());
                 let line = format!("{value}\n");
                 let written =
                     fs::File::options().write(true).open(&path).and_then(|mut file| file.write_all(line.as_bytes()));
-                written.map_err(|error| failed("set", &path, &error))
+                written.map_err(|error| self.failed("set", &path, &error))
             }
             Self::Pinned(statistics) => Ok(statistics.set(&file.place, setting, value)?),
         }
     }
-}
 
-fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
-    let advice = match error.kind() {
-        io::ErrorKind::PermissionDenied if what == "set" => ": only root may set anything",
-        io::ErrorKind::PermissionDenied => ": root may, and the group that the daemon is configured with",
-        io::ErrorKind::NotFound => ": the daemon has not loaded that sample (its log says why)",
-        _ => "",
-    };
-    Error::Daemon(format!("cannot {what} {}: {error}{advice}", path.display()))
+    fn failed(&self, what: &str, path: &Path, error: &io::Error) -> Error {
+        let of_daemon = matches!(self, Self::Tree(_));
+        let advice = match error.kind() {
+            io::ErrorKind::PermissionDenied if what == "set" => ": only root may set anything",
+            io::ErrorKind::PermissionDenied if of_daemon => {
+                ": root may, and the group that the daemon is configured with"
+            }
+            io::ErrorKind::PermissionDenied => ": root may",
+            io::ErrorKind::NotFound if of_daemon => ": the daemon has not loaded that sample (its log says why)",
+            _ => "",
+        };
+        Error::Daemon(format!("cannot {what} {}: {error}{advice}", path.display()))
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod console;
 mod documents;
 mod events;
 mod fake;
+mod files;
 mod golden;
 mod pinned;
 mod program;

@@ -14,6 +14,7 @@ use crate::args::{ColorWhen, TopArgs};
 use crate::backend::Backend;
 use crate::console::Console;
 use crate::error::{Error, Exit};
+use crate::files::{Described, Files};
 use crate::view::{View, Watched, catch_signals};
 use plan::Plan;
 
@@ -24,19 +25,13 @@ pub fn run(
     console: &mut dyn Console,
 ) -> Result<Exit, Error> {
     let facts = console.facts();
-    let mut plan = Plan::new(args, color, facts)?;
+    let files = args.root.as_deref().map(Files::open).transpose()?;
+    let all = files.as_ref().map_or_else(topstat_kernel::samples, |files| files.samples().to_vec());
+    let mut plan = Plan::new(args, &all, color, facts)?;
     catch_signals(&plan.output, console)?;
-    let source = match shared(args, &plan, backend)? {
-        Some(state) => {
-            plan.share(args, state.as_ref())?;
-            for table in &plan.tables {
-                if let Some(off) = off(state.settings(table)?, table) {
-                    console.note(&format!("topstat: {off}"));
-                }
-            }
-            state.reader()?
-        }
-        None => backend.load(&plan.tables, &plan.options)?,
+    let source = match &files {
+        Some(files) => Shown::files(files, &mut plan, console)?,
+        None => Shown::Kernel(from_kernel(args, &mut plan, backend, console)?),
     };
     if facts.notes && !plan.first_after.is_zero() {
         let wait = u32::try_from(plan.first_after.as_millis()).unwrap_or(u32::MAX);
@@ -46,6 +41,53 @@ pub fn run(
     let first = ("wait for the next snapshot", plan.first_after);
     View::new(plan.output, plan.rows.is_some()).watch(&mut tables, first, console)?;
     Ok(Exit::Done)
+}
+
+/// Where snapshots come from.
+enum Shown<'a> {
+    /// What is loaded or pinned.
+    Kernel(Box<dyn Source>),
+    /// Another tree.
+    Files(&'a Files, Vec<Described>),
+}
+
+impl<'a> Shown<'a> {
+    fn files(files: &'a Files, plan: &mut Plan, console: &mut dyn Console) -> Result<Self, Error> {
+        let described = plan.tables.iter().map(|table| files.describe(table)).collect::<Result<Vec<_>, _>>()?;
+        for (table, described) in plan.tables.clone().iter().zip(&described) {
+            plan.of_files(described.top)?;
+            if let Some(off) = off(files.settings(table)?, table, &format!(" --root {}", files.root().display())) {
+                console.note(&format!("topstat: {off}"));
+            }
+        }
+        Ok(Self::Files(files, described))
+    }
+
+    fn snapshots(&mut self, tables: &[Arc<TableInfo>]) -> Result<Vec<Snapshot>, Error> {
+        match self {
+            Self::Kernel(source) => Ok(source.snapshots(tables)?),
+            Self::Files(files, described) => described.iter().map(|described| files.snapshot(described)).collect(),
+        }
+    }
+}
+
+/// The daemon's tables, or such as are loaded for this command.
+fn from_kernel(
+    args: &TopArgs,
+    plan: &mut Plan,
+    backend: &mut dyn Backend,
+    console: &mut dyn Console,
+) -> Result<Box<dyn Source>, Error> {
+    let Some(state) = shared(args, plan, backend)? else {
+        return Ok(backend.load(&plan.tables, &plan.options)?);
+    };
+    plan.share(args, state.as_ref())?;
+    for table in &plan.tables {
+        if let Some(off) = off(state.settings(table)?, table, "") {
+            console.note(&format!("topstat: {off}"));
+        }
+    }
+    Ok(state.reader()?)
 }
 
 /// The daemon's state of these tables, where there is one.
@@ -63,8 +105,8 @@ fn shared(args: &TopArgs, plan: &Plan, backend: &mut dyn Backend) -> Result<Opti
     })
 }
 
-/// Says that pushes don't count, and how they would.
-fn off(settings: TableSettings, table: &TableInfo) -> Option<String> {
+/// Says that pushes don't count, and how they would, by a command with this behind it.
+fn off(settings: TableSettings, table: &TableInfo, behind: &str) -> Option<String> {
     let TableInfo { sample, name, .. } = table;
     let path = match settings {
         TableSettings { root_enabled: false, .. } => "enabled".to_owned(),
@@ -72,13 +114,13 @@ fn off(settings: TableSettings, table: &TableInfo) -> Option<String> {
         TableSettings { enabled: false, .. } => format!("{sample}/{name}/enabled"),
         _ => return None,
     };
-    Some(format!("{sample}/{name} is off, and counts nothing (topstat set {path} 1)"))
+    Some(format!("{sample}/{name} is off, and counts nothing (topstat set {path} 1{behind})"))
 }
 
 /// The tables, and what was read of them last.
 struct Tables<'a> {
     plan: &'a Plan,
-    source: Box<dyn Source>,
+    source: Shown<'a>,
     last: Vec<Snapshot>,
 }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use topstat_kernel::{DEFAULT_TOP, Options, State, TableInfo};
+use topstat_kernel::{DEFAULT_TOP, Options, SampleInfo, State, TableInfo};
 use topstat_model::TableType;
 
 use super::filter::Filters;
@@ -32,9 +32,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Validates what was parsed, for this output.
-    pub fn new(args: &TopArgs, color: ColorWhen, facts: Facts) -> Result<Self, Error> {
-        let tables = resolve::tables(&args.table, args.choice.only)?;
+    /// Validates what was parsed, for this output; `all` is what there is to show.
+    pub fn new(args: &TopArgs, all: &[Arc<SampleInfo>], color: ColorWhen, facts: Facts) -> Result<Self, Error> {
+        let tables = resolve::tables(all, &args.table, args.choice.only)?;
         if let Some(table) = tables.iter().find(|table| args.threads && !may_be_threads(table)) {
             return Err(Error::Usage(format!(
                 "--threads is for tables that rank processes, and {} does not: {} do",
@@ -116,6 +116,21 @@ impl Plan {
             }
         }
     }
+
+    /// Has it show tables of another tree, which keep so many rows, and of which there are rows at once.
+    ///
+    /// # Errors
+    ///
+    /// Where more rows are asked for.
+    pub fn of_files(&mut self, top: u32) -> Result<(), Error> {
+        self.first_after = Duration::ZERO;
+        match self.rows {
+            Some(rows) if rows > top => {
+                Err(Error::Usage(format!("-n {rows} is more than the {top} rows that the table keeps")))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Whether a table ranks what the kernel counts by itself.
@@ -158,7 +173,7 @@ mod tests {
         let line = format!("topstat top {line}");
         let args = Args::parse_line(line.split(' ').map(Into::into))?;
         match &args.command {
-            Some(Command::Top(top)) => Plan::new(top, args.color, facts),
+            Some(Command::Top(top)) => Plan::new(top, &topstat_kernel::samples(), args.color, facts),
             other => panic!("{other:?}"),
         }
     }

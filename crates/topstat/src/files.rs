@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A tree of files that this program does not serve (`--root`): `/proc/topstat`, which the kernel module makes. What is in it
+//! is found out by looking, for any module of the kernel's may have samples there that nobody else knows.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use topstat_kernel::{Objects, SampleInfo, TableInfo, TableSettings};
+use topstat_model::document::{self, Titles};
+use topstat_model::{Settings, Snapshot, TableType, Unit};
+
+use crate::daemon::tree::value::Setting;
+use crate::daemon::tree::{File, Kind, Place, Tree};
+use crate::error::Error;
+
+/// Where the kernel module has its tree.
+pub const OF_MODULE: &str = "/proc/topstat";
+
+/// A tree, and what was found in it.
+pub struct Files {
+    root: PathBuf,
+    samples: Vec<Arc<SampleInfo>>,
+}
+
+/// What is read once of a table, for all of its snapshots.
+pub struct Described {
+    table: Arc<TableInfo>,
+    titles: Titles,
+    /// How many rows the table keeps.
+    pub top: u32,
+}
+
+impl Files {
+    /// Looks at the tree: those samples that are known first, in their usual order, then the others by name. What is unknown
+    /// has the unit [`Unit::Count`] until it is described.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or it can't be read.
+    pub fn open(root: &Path) -> Result<Self, Error> {
+        let enabled = root.join(Setting::Enabled.name());
+        if let Err(error) = enabled.symlink_metadata() {
+            let advice = if root == Path::new(OF_MODULE) && error.kind() == io::ErrorKind::NotFound {
+                "; load the kernel module (topstat.ko, and topstat_tcp.ko for connections: docs/kmod.md)"
+            } else {
+                ""
+            };
+            return Err(Error::Daemon(format!("no tree of topstat at {}: {error}{advice}", root.display())));
+        }
+        let catalogue = topstat_kernel::samples();
+        let usual = catalogue.iter().map(|sample| sample.name.as_str());
+        let names = in_order(directories(root)?, usual);
+        let found = |name: &String| {
+            let known = catalogue.iter().find(|sample| sample.name == *name);
+            sample(root, name, known.map(AsRef::as_ref)).map(Arc::new)
+        };
+        let samples = names.iter().map(found).collect::<Result<_, _>>()?;
+        Ok(Self { root: root.to_owned(), samples })
+    }
+
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What is in it.
+    pub fn samples(&self) -> &[Arc<SampleInfo>] {
+        &self.samples
+    }
+
+    /// The same as the files that there are.
+    pub fn tree(&self) -> Tree {
+        Tree::new(&self.samples)
+    }
+
+    /// The same with all units and titles, for which snapshots are taken of the tables that nobody knows.
+    ///
+    /// # Errors
+    ///
+    /// When a table can't be read.
+    pub fn described(mut self) -> Result<Self, Error> {
+        let mut samples = self.samples.clone();
+        for sample in &mut samples {
+            for table in &mut Arc::make_mut(sample).tables {
+                if !is_known(table) {
+                    *table = self.describe(table)?.table;
+                }
+            }
+        }
+        self.samples = samples;
+        Ok(self)
+    }
+
+    /// Reads what describes a table.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be read, or is not what such a tree has.
+    pub fn describe(&self, table: &Arc<TableInfo>) -> Result<Described, Error> {
+        let stat = self.text(table, Kind::Stat)?;
+        let titles =
+            Titles::of_stat(&stat).ok_or_else(|| self.wrong(table, Kind::Stat, "it has no rows of all CPUs"))?;
+        let described = Described { table: Arc::clone(table), titles, top: 0 };
+        let snapshot = self.snapshot(&described)?;
+        let mut table = TableInfo::clone(table);
+        table.unit = snapshot.unit;
+        table.value_name = snapshot.value_name;
+        Ok(Described { table: Arc::new(table), top: snapshot.top, ..described })
+    }
+
+    /// Takes a snapshot.
+    ///
+    /// # Errors
+    ///
+    /// As [`Files::describe`].
+    pub fn snapshot(&self, described: &Described) -> Result<Snapshot, Error> {
+        let table = &described.table;
+        let set = self.settings(table)?;
+        let settings = Settings {
+            enabled: set.enabled,
+            owner: table.sample.clone(),
+            owner_enabled: set.sample_enabled,
+            topstat_enabled: set.root_enabled,
+        };
+        let columns = self.samples.iter().find(|sample| sample.name == table.sample).map(|sample| sample.columns());
+        let text = self.text(table, Kind::Json)?;
+        document::read(text.as_bytes(), &described.titles, &columns.unwrap_or_default(), &settings)
+            .map_err(|why| self.wrong(table, Kind::Json, &why))
+    }
+
+    /// What a table is set to.
+    ///
+    /// # Errors
+    ///
+    /// When that can't be read.
+    pub fn settings(&self, table: &TableInfo) -> Result<TableSettings, Error> {
+        let number = |place: &str, setting: Setting| {
+            let path = self.root.join(place).join(setting.name());
+            let text = read(&path)?;
+            setting.parse(text.as_bytes()).map_err(|bad| Error::Daemon(format!("{}: {bad}", path.display())))
+        };
+        let own = table.path();
+        Ok(TableSettings {
+            enabled: number(&own, Setting::Enabled)? == 1,
+            sample_enabled: number(&table.sample, Setting::Enabled)? == 1,
+            root_enabled: number("", Setting::Enabled)? == 1,
+            sync: number(&own, Setting::Sync)? == 1,
+            period_ms: number(&own, Setting::Period)?,
+            delay_ms: number(&own, Setting::Delay)?,
+            raised_ms: 0,
+        })
+    }
+
+    fn path(&self, table: &Arc<TableInfo>, kind: Kind) -> PathBuf {
+        self.root.join(File { place: Place::Table(Arc::clone(table)), kind }.path())
+    }
+
+    fn text(&self, table: &Arc<TableInfo>, kind: Kind) -> Result<String, Error> {
+        read(&self.path(table, kind))
+    }
+
+    fn wrong(&self, table: &Arc<TableInfo>, kind: Kind, why: &str) -> Error {
+        let path = self.path(table, kind);
+        Error::Daemon(format!("{} is not of this version of topstat: {why}", path.display()))
+    }
+}
+
+fn is_known(table: &TableInfo) -> bool {
+    topstat_kernel::samples().iter().flat_map(|sample| &sample.tables).any(|known| known.path() == table.path())
+}
+
+fn sample(root: &Path, name: &str, known: Option<&SampleInfo>) -> Result<SampleInfo, Error> {
+    let at = root.join(name);
+    let usual: Vec<_> = known.into_iter().flat_map(|sample| &sample.tables).collect();
+    let names = in_order(directories(&at)?, usual.iter().map(|table| table.name.as_str()));
+    let table = |(number, table): (usize, &String)| {
+        let path = at.join(table).join(Kind::Type.name());
+        let text = read(&path)?;
+        let kind = text.trim().parse().ok().and_then(TableType::from_number);
+        let kind = kind.ok_or_else(|| Error::Daemon(format!("{} is neither 1 nor 2", path.display())))?;
+        Ok(match usual.iter().find(|info| info.name == *table) {
+            Some(info) => TableInfo { kind, ..TableInfo::clone(info) },
+            None => {
+                let number = u32::try_from(number).unwrap_or(u32::MAX);
+                TableInfo { kind, ..TableInfo::dynamic(number, table, Unit::Count, "", "") }
+            }
+        })
+    };
+    let tables = names.iter().enumerate().map(table).collect::<Result<Vec<_>, Error>>()?;
+    let (about, objects, columns) = match known {
+        Some(known) => (known.about.as_str(), known.objects, known.columns.clone()),
+        None => ("", Objects::Keyed, vec![]),
+    };
+    let variant = known.and_then(|known| known.variant.clone());
+    Ok(SampleInfo { variant, ..SampleInfo::new(name, about, objects, columns, tables) })
+}
+
+/// The usual ones first, as they usually come, and the others as they are.
+fn in_order<'a>(mut names: Vec<String>, usual: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let usual: Vec<_> = usual.collect();
+    names.sort_by_cached_key(|name| usual.iter().position(|usual| usual == name).unwrap_or(usize::MAX));
+    names
+}
+
+/// The directories in it, by name: of samples, and of tables.
+fn directories(at: &Path) -> Result<Vec<String>, Error> {
+    let list = || -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(at)? {
+            let entry = entry?;
+            if let (true, Ok(name)) = (entry.file_type()?.is_dir(), entry.file_name().into_string()) {
+                names.push(name);
+            }
+        }
+        names.retain(|name| name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_'));
+        names.sort();
+        Ok(names)
+    };
+    list().map_err(|error| failed("list", at, &error))
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(|error| failed("read", path, &error))
+}
+
+fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
+    let advice = if error.kind() == io::ErrorKind::PermissionDenied { ": only root may" } else { "" };
+    Error::Daemon(format!("cannot {what} {}: {error}{advice}", path.display()))
+}
