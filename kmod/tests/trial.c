@@ -9,6 +9,7 @@
  *	begin | end			the same until `end`
  *	dead TABLE OBJECT		and forget: the object is initialised anew by the next push
  *	names				registers what must be refused, and says -EIO if anything is not
+ *	register			registers another sample with a table, and removes it
  *	abi OBJECT			gives the object of `sum` another ABI
  */
 
@@ -180,6 +181,21 @@ static int names(void)
 	return error;
 }
 
+static int register_another(void)
+{
+	static const struct topstat_sample_info info = { .name = "another", .owner = THIS_MODULE };
+	struct topstat_sample *s = topstat_sample_register(&info);
+	struct topstat_table *t;
+	int error;
+
+	if (IS_ERR(s))
+		return PTR_ERR(s);
+	t = topstat_table_add(s, &(struct topstat_table_info){ .name = "table" });
+	error = PTR_ERR_OR_ZERO(t);
+	topstat_sample_unregister(s);
+	return error;
+}
+
 static int obey(const char *line)
 {
 	u32 table, number, part = 0, seconds;
@@ -213,6 +229,8 @@ static int obey(const char *line)
 	}
 	if (strstarts(line, "names"))
 		return names();
+	if (strstarts(line, "register"))
+		return register_another();
 	if (strstarts(line, "begin"))
 		return begin();
 	if (!strstarts(line, "end"))
