@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use topstat_kernel::{Source, TableInfo, load};
 
 use super::hooks;
+use super::module::Module;
 use super::peers::{Peer, TCPTOP_BCC, TCPTOP_LIBBPF};
 
 /// An interval that no measurement outlasts: nothing is read.
@@ -21,6 +22,10 @@ pub enum What {
     /// The observers, and nobody who reads.
     Topstat {
         tables: Tables,
+        delay_ms: u32,
+    },
+    /// The kernel module with its tables of connections, and nobody who reads.
+    Module {
         delay_ms: u32,
     },
     /// `topstat top`, every second.
@@ -102,6 +107,9 @@ pub const CASES: &[Case] = &[
     topstat("tcp_0", "topstat, all tables of connections, delay 0 ms", Tables::Tcp, 0),
     topstat("tcp_10", "topstat, all tables of connections, delay 10 ms", Tables::Tcp, 10),
     topstat("tcp_100", "topstat, all tables of connections, delay 100 ms", Tables::Tcp, 100),
+    case("kmod_0", "the kernel module, all tables of connections, delay 0 ms", What::Module { delay_ms: 0 }),
+    case("kmod_10", "the kernel module, all tables of connections, delay 10 ms", What::Module { delay_ms: 10 }),
+    case("kmod_100", "the kernel module, all tables of connections, delay 100 ms", What::Module { delay_ms: 100 }),
     topstat("users", "topstat, who uses the network", Tables::Users, 0),
     topstat("tcp_users_0", "the same, and all tables of connections, delay 0 ms", Tables::TcpAndUsers, 0),
     topstat("tcp_users_10", "the same, delay 10 ms", Tables::TcpAndUsers, 10),
@@ -132,6 +140,7 @@ pub enum Held {
     Nothing,
     Hooks { _attached: hooks::Attached },
     Topstat { _sources: Vec<Box<dyn Source>> },
+    Module { _module: Module },
     Peer { _peer: Peer },
 }
 
@@ -148,6 +157,7 @@ impl Case {
                 let sources = families.map(|family| Ok(load(&which.of(family), &options)?));
                 Held::Topstat { _sources: sources.collect::<Result<_>>()? }
             }
+            What::Module { delay_ms } => Held::Module { _module: Module::load(*delay_ms)? },
             What::TopstatTop => {
                 let bench = std::env::current_exe().context("cannot tell where this program is")?;
                 let topstat = bench.with_file_name("topstat");

@@ -6,6 +6,7 @@
 mod cases;
 pub mod guest;
 mod hooks;
+mod module;
 pub mod peers;
 mod table;
 
@@ -47,12 +48,23 @@ const LIMIT: Duration = Duration::from_secs(3600);
 /// Runs `argv` of this program in a guest, and returns the lines it prints. What it says on its standard error is
 /// passed on.
 pub fn in_guest(tools: &Tools, kernel: &Kernel, machine: &Machine, argv: &[OsString]) -> Result<Vec<String>> {
+    in_guest_with(tools, kernel, machine, &[], argv)
+}
+
+/// The same with these variables in its environment.
+fn in_guest_with(
+    tools: &Tools,
+    kernel: &Kernel,
+    machine: &Machine,
+    variables: &[String],
+    argv: &[OsString],
+) -> Result<Vec<String>> {
     let program = std::env::current_exe().context("cannot tell where this program is")?;
     let words = argv.iter().map(|word| word.to_string_lossy().into_owned());
     // Which way TCP is counted is for the guest to know.
-    let way =
-        std::env::var("TOPSTAT_TCP").map_or_else(|_| vec![], |way| vec!["env".into(), format!("TOPSTAT_TCP={way}")]);
-    let argv = way.into_iter().chain([program.to_string_lossy().into_owned()]).chain(words).collect();
+    let way = std::env::var("TOPSTAT_TCP").map_or_else(|_| vec![], |way| vec![format!("TOPSTAT_TCP={way}")]);
+    let env = ["env".to_owned()].into_iter().chain(way).chain(variables.iter().cloned());
+    let argv = env.chain([program.to_string_lossy().into_owned()]).chain(words).collect();
     let plan = Plan {
         tools,
         kernel,
@@ -97,11 +109,12 @@ fn arguments(what: &Selection) -> Vec<OsString> {
 }
 
 /// All that the boots of a kernel have measured: one list for each.
-fn boots(tools: &Tools, kernel: &Kernel, options: &Options) -> Result<Vec<Vec<Measured>>> {
+fn boots(tools: &Tools, series: Series, kernel: &Kernel, options: &Options) -> Result<Vec<Vec<Measured>>> {
     let machine = Machine { tier: Tier::Icount, cpus: 1, memory_mib: 2048, append: vec![] };
     let arguments = arguments(&options.what);
+    let modules = vec![format!("{}={}", module::FOLDER, module::folder(series.name())?.display())];
     let one = || -> Result<Vec<Measured>> {
-        let lines = in_guest(tools, kernel, &machine, &arguments)?;
+        let lines = in_guest_with(tools, kernel, &machine, &modules, &arguments)?;
         let read = |line: &String| serde_json::from_str(line).with_context(|| format!("the guest says {line:?}"));
         lines.iter().map(read).collect()
     };
@@ -138,7 +151,7 @@ pub fn run(options: &Options) -> Result<()> {
         columns.push(table::Column {
             series,
             release: kernel.release.clone(),
-            boots: boots(&tools, &kernel, options)?,
+            boots: boots(&tools, series, &kernel, options)?,
         });
     }
     print!("{}", table::render(&columns, &options.what));

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernel module, in a guest.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+/// What tells the guest where modules for its kernel are.
+pub const FOLDER: &str = "TOPSTAT_KMOD";
+
+/// Where `make kmod KERNEL=…` puts those for a kernel.
+pub fn folder(kernel: &str) -> Result<PathBuf> {
+    let here = env::current_dir().context("cannot tell the current folder")?;
+    Ok(here.join("target/kmod").join(kernel).join("kmod"))
+}
+
+/// topstat.ko and topstat_tcp.ko, loaded until this is dropped.
+pub struct Module;
+
+const LOADED: [&str; 2] = ["topstat", "topstat_tcp"];
+
+impl Module {
+    /// Loads both, and sets the delay of all their tables.
+    pub fn load(delay_ms: u32) -> Result<Self> {
+        let folder = PathBuf::from(env::var_os(FOLDER).with_context(|| format!("{FOLDER} is not set"))?);
+        let built = |name: &&str| folder.join(format!("{name}.ko")).exists();
+        ensure!(LOADED.iter().all(built), "no modules in {}: make kmod KERNEL=…", folder.display());
+        let module = Self;
+        for name in LOADED {
+            run(Command::new("insmod").arg(folder.join(format!("{name}.ko"))))?;
+        }
+        set_delays(Path::new("/proc/topstat"), delay_ms)?;
+        Ok(module)
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        for name in LOADED.iter().rev() {
+            if let Err(error) = run(Command::new("rmmod").arg(name)) {
+                eprintln!("{error:#}");
+            }
+        }
+    }
+}
+
+fn run(command: &mut Command) -> Result<()> {
+    let what = format!("{command:?}");
+    let status = command.status().with_context(|| format!("cannot run {what}"))?;
+    ensure!(status.success(), "{what}: {status}");
+    Ok(())
+}
+
+/// Of all tables below.
+fn set_delays(at: &Path, delay_ms: u32) -> Result<()> {
+    let delay = at.join("delay");
+    if delay.exists() {
+        return fs::write(&delay, format!("{delay_ms}\n")).with_context(|| format!("cannot set {}", delay.display()));
+    }
+    for entry in fs::read_dir(at).with_context(|| format!("cannot list {}", at.display()))? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            set_delays(&entry.path(), delay_ms)?;
+        }
+    }
+    Ok(())
+}
