@@ -25,6 +25,7 @@
  *   add          obs_add             now; obs_add_any: if there is any
  *                obs_add_since       evenly since then
  *                obs_add_ago         so many slides ago
+ *                obs_add_known       now, and ordered where that is little work; else by obs_order(), later
  *                obs_add_unranked    to a window that no table ranks, and to the total
  *                obs_refuse          so much, at most, of some object is lost: to the proof alone (T6)
  *                obs_opaque          the same, where an event does not tell how much it is
@@ -239,25 +240,37 @@ TS_INLINE void obs_order_next(struct obs *x, u32 table)
 }
 
 /*
- * Both parts at once, and ordered once, whatever the delay: for observers that look at an object once a delay at most.
- * There is an object.
+ * Both parts at once, whatever the delay, and ordered where that is little work. False: the object is not ordered, and
+ * obs_order() is to be called before the table is read. There is an object.
  */
-TS_INLINE void obs_add_parts(struct obs *x, u32 table, u64 part0, u64 part1)
+TS_INLINE int obs_add_known(struct obs *x, u32 table, u64 part0, u64 part1)
 {
 	void *w = (char *)x->object + obs_at(x->number, table);
 	struct ts_table *t = obs_table(x->bank, table);
+	struct ts_tick *tick = &x->bank->tick[table];
+	ts_view view = obs_view(x->number, table);
+
+	if (!x->config[table].enabled)
+		return 1;
+	if (obs_type(x->number, table) == TS_STATIC)
+		return ts_push_static_known(t, tick, view, x->claimed, x->object->self, x->object->id, w, part0, part1);
+	return ts_push_known(t, tick, view, x->claimed, x->object->self, x->object->id, w, part0, part1);
+}
+
+/* Order the object by what was pushed to it before, whatever the delay. */
+TS_INLINE void obs_order(struct obs *x, u32 table)
+{
+	void *w = (char *)x->object + obs_at(x->number, table);
+	struct ts_table *t = obs_table(x->bank, table);
+	struct ts_tick *tick = &x->bank->tick[table];
+	ts_view view = obs_view(x->number, table);
 
 	if (!x->config[table].enabled)
 		return;
-	if (x->config[table].delay)
-		obs_order_next(x, table);
-	if (part0) {
-		if (obs_type(x->number, table) == TS_STATIC)
-			ts_push_static_quiet(t, w, 0, part0);
-		else
-			ts_push_quiet(t, &x->bank->tick[table], w, 0, part0);
-	}
-	obs_push_object(x, table, 1, part1);
+	if (obs_type(x->number, table) == TS_STATIC)
+		ts_order_static_pushed(t, tick, view, x->claimed, x->object->self, x->object->id, w);
+	else
+		ts_order_pushed(t, tick, view, x->claimed, x->object->self, x->object->id, w);
 }
 
 /* Whether a moment (jiffies, 32 bits) is earlier than the slide before this one. A dynamic table. */

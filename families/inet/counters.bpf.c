@@ -28,7 +28,8 @@ static __noinline u64 inet_cell(u32 now)
 	for (sample = INET_TCP_V4; sample <= INET_TCP_V6; sample++) {
 		for (table = 0; table < INET_TABLES; table++) {
 			struct ts_config *c = &settings.config[sample][table];
-			u64 delay = c->precise ? 0 : (u64)c->delay << (c->delay_shift & 31);
+			/* Of what comes in one jiffy no clock but a precise one can tell the order. */
+			u64 delay = c->precise ? 0 : ((u64)c->delay << (c->delay_shift & 31)) ?: 1;
 
 			if (c->enabled && delay < length)
 				length = delay;
@@ -80,13 +81,20 @@ static __noinline struct inet_object *inet_counted(struct sock *sk, struct tcp_s
 static __noinline int inet_look(struct sock *sk, struct tcp_sock *tp, struct inet_object *o, u32 newest)
 {
 	struct inet_difference d;
+	u32 left = 0;
+	u64 looked;
 
 	inet_difference(&d, sk, tp, o, 1);
 	if (ts_unlikely(!o->object.id))
 		inet_begin(sk, o);
 	if (!inet_is_none(&d))
-		inet_push_difference(o, &d, newest);
-	inet_looked(sk, tp, o);
+		left = inet_push_difference(o, &d, newest);
+	/* After the push: a reader who finds tables left, or none, finds what was pushed to them. */
+	looked = ts_read(o->looked);
+	if (ts_likely(looked & INET_LISTED))
+		ts_write(o->looked, inet_look_word(looked, INET_LISTED, inet_left(looked) | left));
+	else if (!inet_list(sk, tp, o, left) && left)
+		inet_order(o, left);
 	return 0;
 }
 
@@ -252,7 +260,7 @@ static __always_inline void inet_adopted(struct inet_object *o, struct sock *sk,
 		return;
 	state = sk->__sk_common.skc_state;
 	if (state != TCP_LISTEN && state != TCP_CLOSE && !ts_read(o->looked))
-		inet_list(sk, tp, o);
+		inet_list(sk, tp, o, 0);
 }
 
 #include "adopt.bpf.h"

@@ -259,13 +259,13 @@ TS_INLINE int inet_is_none(const struct inet_difference *d)
 }
 
 /*
- * Push a difference, and order the object in each table that it is pushed to. What was used before the slide that was
- * last is of the look before: a connection that has fallen silent is not looked at until it speaks again. `newest`: so
- * many of the segments received are of now.
+ * Push a difference. Returns the tables, by bit, in which the object is not ordered yet: inet_order() has to do so before
+ * they are read. What was used before the slide that was last is of the look before: a connection that has fallen silent
+ * is not looked at until it speaks again. `newest`: so many of the segments received are of now.
  */
 TS_APART int inet_push_difference(struct inet_object *o, struct inet_difference *d, u32 newest)
 {
-	u32 in, out, rx, tx, sample;
+	u32 in, out, rx, tx, sample, left = 0;
 	struct obs x;
 
 	if (!o || !d)
@@ -288,19 +288,43 @@ TS_APART int inet_push_difference(struct inet_object *o, struct inet_difference 
 		if (o->window[INET_BPS].slide) {
 			obs_add_late(&x, INET_BPS, INET_RX, rx, since);
 			obs_add_late(&x, INET_BPS, INET_TX, tx, since);
-			obs_add_parts(&x, INET_BYTES, rx, tx);
+			left |= !obs_add_known(&x, INET_BYTES, rx, tx) << INET_BYTES;
+			left |= 1U << INET_BPS;
 			rx = tx = 0;
 		}
 	}
-	obs_add_parts(&x, INET_PPS, in, out);
+	left |= !obs_add_known(&x, INET_PPS, in, out) << INET_PPS;
 	if (rx | tx) {
-		obs_add_parts(&x, INET_BPS, rx, tx);
-		obs_add_parts(&x, INET_BYTES, rx, tx);
+		left |= !obs_add_known(&x, INET_BPS, rx, tx) << INET_BPS;
+		left |= !obs_add_known(&x, INET_BYTES, rx, tx) << INET_BYTES;
 	}
 	if (d->resent)
-		obs_add_parts(&x, INET_RETRANS, 0, d->resent);
+		left |= !obs_add_known(&x, INET_RETRANS, 0, d->resent) << INET_RETRANS;
 	obs_end(&x);
-	return 0;
+	return left;
+}
+
+/* Order the object in these tables, a bit for each. False: its CPU was ordering something else, so it may not be. */
+TS_APART int inet_order(struct inet_object *o, u32 tables)
+{
+	struct obs x;
+	u32 sample;
+
+	if (!o)
+		return 0;
+	sample = o->sample;
+	if (sample >= INET_SAMPLES || !obs_begin(&x, sample, &o->object))
+		return 0;
+	if (tables & 1U << INET_PPS)
+		obs_order(&x, INET_PPS);
+	if (tables & 1U << INET_BPS)
+		obs_order(&x, INET_BPS);
+	if (tables & 1U << INET_RETRANS)
+		obs_order(&x, INET_RETRANS);
+	if (tables & 1U << INET_BYTES)
+		obs_order(&x, INET_BYTES);
+	obs_end(&x);
+	return x.claimed;
 }
 
 /* There is no memory for the connection's object, or for what has its differences settled: how much it has exchanged

@@ -149,6 +149,65 @@ static void test_looks(void)
 			  (unsigned long long)counted[k]);
 }
 
+/*
+ * Hooks of any CPU push differences, and leave objects that a full table has no room for to the next reader, who orders them
+ * on its own CPU. After that each object has its row, or is no larger than what was turned away.
+ */
+#define CROWD (2 * HOST_USER_ENTRIES)
+
+static void test_order_of_crowd(u32 number, u32 table, const struct inet_object *o)
+{
+	const struct ts_window *w = &o->window[table < INET_BYTES ? table : 0];
+	u64 value = table == INET_BYTES ? o->bytes.sum[0] + o->bytes.sum[1] : test_value(number, table, w), row = 0;
+
+	if (value > test_missed(number, table))
+		TEST_WANT(test_row(number, table, o->object.id, &row) && row == value,
+			  "table %u: the row of %llu has %llu", table, (unsigned long long)value, (unsigned long long)row);
+}
+
+static void test_crowd(void)
+{
+	static struct inet_object crowd[CROWD];
+	u32 left[CROWD] = {}, i, table, step, steps = 20 + test_random(200), sample = INET_TCP_V6;
+
+	memset(crowd, 0, sizeof(crowd));
+	for (i = 0; i < CROWD; i++) {
+		inet_object_init(&crowd[i], 1 + i, &(struct inet_seen){});
+		inet_object_begin(&crowd[i], sample, 1000 + i);
+	}
+	for (step = 0; step < steps; step++) {
+		struct inet_difference d = {};
+
+		test_time_passes(test_random(1 << test_random(26)));
+		host_user_cpu = test_random(HOST_USER_CPUS);
+		i = test_random(CROWD);
+		d.segments[test_random(2)] = 1 + test_random(9);
+		d.bytes[test_random(2)] = test_once_in(3) ? 0 : test_random(3000);
+		d.resent = test_once_in(9);
+		d.since = d.last = host_jiffies() - test_random(3);
+		left[i] |= inet_push_difference(&crowd[i], &d, 1);
+		if (!test_once_in(8))
+			continue;
+		for (i = 0; i < CROWD; i++) {
+			if (left[i])
+				TEST_WANT(inet_order(&crowd[i], left[i]), "nobody has the claim");
+			left[i] = 0;
+		}
+		for (i = 0; i < CROWD; i++)
+			for (table = 0; table < INET_TABLES; table++)
+				test_order_of_crowd(sample, table, &crowd[i]);
+	}
+	for (i = 0; i < CROWD; i++)
+		inet_object_end(&crowd[i]);
+	for (table = 0; table < INET_TABLES; table++)
+		for (i = 0; i < HOST_USER_CPUS; i++) {
+			struct ts_table *t = obs_table(host_bank(i, sample), table);
+
+			memset(&t->total, 0, sizeof(t->total));
+		}
+	census[sample] = (struct ts_census){};
+}
+
 /* A listener's storage is copied into that of the socket that is accepted. */
 static void accept_socket(struct test_socket *listener, struct test_socket *s)
 {
@@ -225,6 +284,7 @@ TEST(inet)
 	for (sample = 0; sample < INET_SAMPLES; sample++)
 		for (table = 0; table < INET_TABLES; table++)
 			test_configure(sample, table, obs_type(sample, table), 200, delay);
+	test_crowd();
 	for (i = 0; i < SOCKETS; i++) {
 		sockets[i].sample = test_random(INET_SAMPLES);
 		sockets[i].listens = test_once_in(4);

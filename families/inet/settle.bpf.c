@@ -20,17 +20,40 @@ static __always_inline int inet_is_silent(struct sock *sk, struct tcp_sock *tp)
 /* Take it off the list, in two steps. A hook that looks meanwhile puts it there again, and then it has to be there. */
 static __always_inline void inet_unlist(struct sock *sk, struct inet_object *o)
 {
-	u64 looked = ts_read(o->looked), now = (u32)host_jiffies();
+	u64 looked = ts_read(o->looked);
+	u32 now = host_jiffies();
 
 	if (looked & INET_LISTED) {
-		ts_cas(&o->looked, looked, now | INET_LEAVING);
+		ts_cas(&o->looked, looked, inet_look_word(looked, INET_LEAVING, inet_left(looked)));
 		return;
 	}
-	if ((u32)now - (u32)looked < inet_look_jiffies() || !ts_cas(&o->looked, looked, now))
+	if (now - (u32)looked < inet_look_jiffies() || inet_left(looked) ||
+	    !ts_cas(&o->looked, looked, inet_look_word(looked, 0, 0)))
 		return;
 	bpf_sk_storage_delete(&active, sk);
 	if (ts_read(o->looked) & INET_ON_LIST)
 		host_make(active, sk, sk);
+}
+
+/* It was looked at, `looked` was what was known of it before, and these tables are left. A hook that has looked meanwhile
+ * knows better. */
+static __always_inline void inet_settled(struct sock *sk, struct tcp_sock *tp, struct inet_object *o, u64 looked,
+					 u32 left)
+{
+	if (looked & INET_ON_LIST)
+		ts_cas(&o->looked, looked, inet_look_word(looked, INET_LISTED, left));
+	else
+		inet_list(sk, tp, o, left);
+}
+
+/* Apart, for the stack: who pushes needs nearly all of it. */
+static __noinline int inet_difference_since(struct inet_difference *d, struct sock *sk, struct tcp_sock *tp,
+					    struct inet_object *o)
+{
+	if (!d || !sk || !tp || !o)
+		return 0;
+	inet_difference(d, sk, tp, o, 0);
+	return !inet_is_none(d);
 }
 
 SEC("iter/bpf_sk_storage_map")
@@ -40,6 +63,8 @@ int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 	struct inet_object *o;
 	struct sock *sk = ctx->sk;
 	struct tcp_sock *tp;
+	u32 left, pushed;
+	u64 looked;
 
 	if (!sk || !ctx->value)
 		return 0;
@@ -49,14 +74,19 @@ int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 	o = host_of(objects, sk, sk);
 	if (!o || !inet_object_is_own(o) || o->dead)
 		return 0;
-	inet_difference(&d, sk, tp, o, 0);
-	if (!inet_is_none(&d)) {
+	looked = ts_read(o->looked);
+	left = inet_left(looked);
+	pushed = inet_difference_since(&d, sk, tp, o);
+	if (pushed) {
 		if (!o->object.id)
 			inet_begin(sk, o);
-		inet_push_difference(o, &d, 0);
-		inet_looked(sk, tp, o);
-	} else if (inet_is_silent(sk, tp)) {
-		inet_unlist(sk, o);
+		left |= inet_push_difference(o, &d, 0);
 	}
+	if (left && inet_order(o, left))
+		left = 0;
+	if (pushed || left != inet_left(looked))
+		inet_settled(sk, tp, o, looked, left);
+	else if (!left && inet_is_silent(sk, tp))
+		inet_unlist(sk, o);
 	return 0;
 }

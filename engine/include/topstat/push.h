@@ -227,4 +227,54 @@ TS_INLINE u64 ts_push_static(struct ts_table *t, const struct ts_tick *tick, con
 	return value;
 }
 
+/*
+ * Push both parts to a dynamic table, whatever the delay, and order the object where that is little work. Returns 0 where it
+ * is not ordered, also for want of the claim: whoever pushes so has objects ordered before tables are read.
+ */
+TS_INLINE int ts_push_known(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj, u64 id,
+			    struct ts_window *w, u64 amount0, u64 amount1)
+{
+	ts_window_add_parts(&t->total, tick, amount0, amount1);
+	if (ts_unlikely(ts_read(w->slide) != tick->slide))
+		ts_window_begin(w, tick);
+	ts_window_add_parts(w, tick, amount0, amount1);
+	return claimed && ts_order_known(t, tick, obj, id, ts_window_now(w, tick), view, &w->slot);
+}
+
+/* The same to a static table. */
+TS_INLINE int ts_push_static_known(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj,
+				   u64 id, struct ts_count *w, u64 amount0, u64 amount1)
+{
+	ts_push_static_quiet(t, w, 0, amount0);
+	ts_push_static_quiet(t, w, 1, amount1);
+	return claimed && ts_order_known(t, tick, obj, id, w->sum[0] + w->sum[1], view, &w->slot);
+}
+
+/* Order an object of a dynamic table by what was pushed to it before. */
+TS_INLINE void ts_order_pushed(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj, u64 id,
+			       struct ts_window *w)
+{
+	u64 value;
+
+	if (ts_read(w->slide) != tick->slide)
+		ts_window_begin(w, tick);
+	value = ts_window_now(w, tick);
+	if (!value)
+		return;
+	if (ts_likely(claimed))
+		ts_order(t, tick, obj, id, value, view, &w->slot);
+	else
+		ts_contended(t, tick, value, view);
+}
+
+/* The same of a static table. */
+TS_INLINE void ts_order_static_pushed(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj,
+				      u64 id, struct ts_count *w)
+{
+	if (ts_likely(claimed))
+		ts_order(t, tick, obj, id, w->sum[0] + w->sum[1], view, &w->slot);
+	else
+		ts_contended(t, tick, w->sum[0] + w->sum[1], view);
+}
+
 #endif /* TOPSTAT_PUSH_H */

@@ -27,6 +27,8 @@
  *   T4  key is the object's value when it was last looked at: pushed on this CPU,
  *       or re-evaluated, which happens to every entry at most once a slide. It may
  *       be too large for a slide, when the object fades, but never too small.
+ *       (Who pushes by ts_push_known() sees to it that T4 and T5 hold when the table is
+ *       read: until then an object that it has left need not be in the table.)
  *   T5  missed[] bounds the value of every object that is not in the table and was
  *       pushed on this CPU: no such object was larger, when last pushed, than the
  *       greatest missed[] of the last period. Hence the proof: rows that are at
@@ -344,46 +346,52 @@ TS_INLINE void ts_order_again(struct ts_table *t, const struct ts_tick *tick, u6
 	}
 }
 
+/* Order the object in this slot, which was pushed just now. The caller has the bank's claim. */
+TS_INLINE void ts_reorder(struct ts_table *t, const struct ts_tick *tick, u32 slot, u64 id, u64 value, u32 mask)
+{
+	struct ts_entry *e = ts_entry(t, slot, mask), *node;
+	u64 least = ~0ULL;
+	u32 pos;
+
+	e->id = id; /* a successor at the same address, perhaps */
+	e->pushed = tick->now;
+	e->pushed_in = tick->stamp;
+	e->count++;
+	pos = e->pos;
+	node = ts_entry(t, pos, mask);
+	/* Mostly the key grows or fades a little and stays between its parent and its
+	 * children. */
+	if (value >= node->key) {
+		if (2 * pos + 1 < t->n)
+			least = ts_entry(t, 2 * pos + 1, mask)->key;
+		if (2 * pos + 2 < t->n && ts_entry(t, 2 * pos + 2, mask)->key < least)
+			least = ts_entry(t, 2 * pos + 2, mask)->key;
+		if (value <= least) {
+			node->key = value;
+			return;
+		}
+	} else if (!pos || ts_entry(t, (pos - 1) >> 1, mask)->key <= value) {
+		node->key = value;
+		return;
+	} else if (e->seen_in == tick->stamp) {
+		/* It has faded since this slide began: once a slide is enough (T4). */
+		return;
+	} else {
+		e->seen_in = tick->stamp;
+	}
+	TS_COLD(ts_settle, t, pos, value, node->order, mask);
+}
+
 /* Order the object by its value; `at`: see ts_find_again(). The caller has the bank's claim. */
 TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value,
 			ts_view view, u8 *at)
 {
-	u32 mask = ts_view_mask(view), pos;
-	struct ts_entry *e, *node;
-	u64 least;
+	u32 mask = ts_view_mask(view);
 	int slot;
 
 	slot = ts_find_pushed(t, obj, at, mask);
 	if (slot > 0) {
-		e = ts_entry(t, slot - 1, mask);
-		e->id = id; /* a successor at the same address, perhaps */
-		e->pushed = tick->now;
-		e->pushed_in = tick->stamp;
-		e->count++;
-		pos = e->pos;
-		node = ts_entry(t, pos, mask);
-		/* Mostly the key grows or fades a little and stays between its parent and its
-		 * children. */
-		if (value >= node->key) {
-			least = ~0ULL;
-			if (2 * pos + 1 < t->n)
-				least = ts_entry(t, 2 * pos + 1, mask)->key;
-			if (2 * pos + 2 < t->n && ts_entry(t, 2 * pos + 2, mask)->key < least)
-				least = ts_entry(t, 2 * pos + 2, mask)->key;
-			if (value <= least) {
-				node->key = value;
-				return;
-			}
-		} else if (!pos || ts_entry(t, (pos - 1) >> 1, mask)->key <= value) {
-			node->key = value;
-			return;
-		} else if (e->seen_in == tick->stamp) {
-			/* It has faded since this slide began: once a slide is enough (T4). */
-			return;
-		} else {
-			e->seen_in = tick->stamp;
-		}
-		TS_COLD(ts_settle, t, pos, value, node->order, mask);
+		ts_reorder(t, tick, slot - 1, id, value, mask);
 		return;
 	}
 	if (!slot && t->n > mask && value <= t->entry[0].key && t->settled == tick->slide) {
@@ -395,6 +403,25 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 		TS_COLD(ts_admit, t, tick, obj, id, value, view);
 	else
 		ts_crowd(t, tick, value, view);
+}
+
+/*
+ * The same where it is little work: the object is in the table already, or there is room, so none has to make way. Else it
+ * returns 0, and the object is to be ordered (ts_order()) before the table is read.
+ */
+TS_INLINE int ts_order_known(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value, ts_view view,
+			     u8 *at)
+{
+	u32 mask = ts_view_mask(view);
+	int slot = ts_find_pushed(t, obj, at, mask);
+
+	if (slot > 0)
+		ts_reorder(t, tick, slot - 1, id, value, mask);
+	else if (!slot && t->n <= mask)
+		TS_COLD(ts_admit, t, tick, obj, id, value, view);
+	else
+		return 0;
+	return 1;
 }
 
 /* The claim was taken: the push is summed, its ordering is skipped. */

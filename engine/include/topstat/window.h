@@ -293,6 +293,16 @@ TS_INLINE void ts_window_add(struct ts_window *w, const struct ts_tick *tick, u3
 	ts_write(w->last, ts_likely(ts_read(w->slide) == tick->slide) ? tick->fraction : TS_FRACTIONS - 1);
 }
 
+/* The same of both parts. */
+TS_INLINE void ts_window_add_parts(struct ts_window *w, const struct ts_tick *tick, u64 amount0, u64 amount1)
+{
+	if (amount0)
+		ts_add(&w->sum[0], amount0);
+	if (amount1)
+		ts_add(&w->sum[1], amount1);
+	ts_write(w->last, ts_likely(ts_read(w->slide) == tick->slide) ? tick->fraction : TS_FRACTIONS - 1);
+}
+
 /* The value right after a push, from what ts_window_begin() prepared. By rounding it may be 1 above
  * ts_window_eval(), never below: T5 bounds by it what is evaluated later. */
 TS_INLINE u64 ts_window_now(struct ts_window *w, const struct ts_tick *tick)
