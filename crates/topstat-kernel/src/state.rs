@@ -93,7 +93,7 @@ pub trait State: Send + Sync {
     fn reader(self: Arc<Self>) -> Result<Box<dyn Source>, Error>;
 
     /// The sum of all that was ever pushed to a table since its family was loaded, of all CPUs: packets, bytes … It is
-    /// read from memory, while pushes go on.
+    /// read from memory, while pushes go on. What was used and not pushed yet is in it after the next snapshot.
     ///
     /// # Errors
     /// When the table is not one of the family.

@@ -101,7 +101,8 @@ fn figures_are_those_of_proc_and_of_the_load() {
             "{what}: {ours:.1}, and {truth:.1} by the kernel: {measured}"
         );
     };
-    alike(per_run, truth.ns / truth.runs, "ns of a run");
+    // The kernel's figure has what counting a run takes itself: for programs that do as little it is most of it.
+    alike(per_run + number(&measured["empty_run_ns"]), truth.ns / truth.runs, "ns of a run");
     alike(runs / seconds, truth.runs / truth.seconds, "runs in a second");
     assert!((0.9..5.0).contains(&seconds), "{measured}");
     let share = runs * per_run / 1e9 / seconds / number(&measured["cpus"]);
@@ -125,7 +126,11 @@ fn figures_are_those_of_proc_and_of_the_load() {
     assert!(map_bytes > 100_000.0 && map_bytes <= maps_of(daemon.pid()) as f64, "{map_bytes}");
 
     // Of the pushes: every packet, exactly.
-    let pushed = |daemon: &Daemon| number(&table(&daemon.own(), "tcp_v4", "conns_pps")["pushed"]);
+    let pushed = |daemon: &Daemon| {
+        // Who reads the table has what was counted and not pushed yet pushed.
+        daemon.read("tcp_v4/conns_pps/stat");
+        number(&table(&daemon.own(), "tcp_v4", "conns_pps")["pushed"])
+    };
     let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() }).unwrap();
     let (before, witness, begun) = (truth::settled(&load), Witness::new(Transport::Tcp), pushed(&daemon));
     load.run(&Plan::new(vec![TURNS; CONNECTIONS]), &limits()).unwrap();
