@@ -2,12 +2,14 @@
 //! Across network namespaces, a bridge and virtual cables: a packet is counted once per socket, however many devices it
 //! crosses; and segments that are sent again.
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
 use topstat_live::netns::{self, Bridged, LEFT, RIGHT};
 use topstat_live::truth::{self, Truth, key};
 use topstat_live::watch::everything;
-use topstat_live::{Case, Counts, End, Watch, case, drops, limits, note, pace};
+use topstat_live::{Case, Counts, End, Key, Watch, case, drops, eventually, limits, note, pace};
 use topstat_load::{Config, Limits, Load, Mode, Plan, Proto, UdpServer};
 
 use super::right::assert_right;
@@ -17,6 +19,7 @@ pub fn cases() -> Vec<Case> {
         case!(across_a_bridge, Root, Netns; Computed),
         case!(udp_across_a_bridge, Root, Netns),
         case!(retransmits_are_those_of_tcp_info, Root, Netns; EveryKernel),
+        case!(a_thousand_retransmits, Root, Netns),
     ]
 }
 
@@ -118,7 +121,7 @@ fn retransmits_are_those_of_tcp_info() {
     let mut load = Load::open(across(&net, config)).unwrap();
     let before = truth::settled(&load);
     let mut watch = Watch::load(&[PPS, BYTES, RETRANS], &everything());
-    let limits = Limits { time: pace::patience(std::time::Duration::from_secs(10)), ..limits() };
+    let limits = Limits { time: pace::patience(Duration::from_secs(10)), ..limits() };
     load.run(&Plan::new(vec![50; 20]), &limits).unwrap();
     let truth = truth::difference(&before, &truth::settled(&load));
     let again = sum(&truth, |c| c.total_retrans);
@@ -136,8 +139,48 @@ fn retransmits_are_those_of_tcp_info() {
     // Without loss, nothing.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to: SocketAddr = listener.local_addr().unwrap();
-    let client = std::net::TcpStream::connect(to).unwrap();
-    let quiet = topstat_live::Key::new(client.local_addr().unwrap(), to);
+    let client = TcpStream::connect(to).unwrap();
+    let quiet = Key::new(client.local_addr().unwrap(), to);
     assert!(watch.snapshot(RETRANS).find(quiet).is_none());
     assert_eq!(watch.snapshot(PPS).get(quiet).netns, netns::own_number());
+}
+
+/// The network is away for as long as it takes that a thousand segments were sent again, by hundreds of connections: each is
+/// counted, for its connection, whatever the delay.
+fn a_thousand_retransmits() {
+    const CONNECTIONS: usize = 300;
+    const MESSAGE: [u8; 100] = [7; 100];
+    let net = Bridged::new();
+    let listener = net.right.inside(|| TcpListener::bind((RIGHT, 0)).unwrap());
+    let to = listener.local_addr().unwrap();
+    let mut watch = Watch::load(&[RETRANS], &topstat_kernel::Options { delay_ms: 100_000, ..everything() });
+    let connect = |_| {
+        let client = net.left.inside(|| TcpStream::connect(to).unwrap());
+        (client, listener.accept().unwrap().0)
+    };
+    let pairs: Vec<_> = (0..CONNECTIONS).map(connect).collect();
+    let again = || pairs.iter().map(|(client, _)| truth::tcp_info(client).total_retrans).sum::<u64>();
+    net.bridge.ip("link set br0 down");
+    for (client, _) in &pairs {
+        (&mut &*client).write_all(&MESSAGE).unwrap();
+    }
+    assert!(eventually(Duration::from_secs(60), || again() >= 1000), "only {} were sent again", again());
+    net.bridge.ip("link set br0 up");
+    for (_, server) in &pairs {
+        (&mut &*server).read_exact(&mut [0; MESSAGE.len()]).unwrap();
+    }
+    // Until the last acknowledgement has come nothing is at rest.
+    let at_rest = || {
+        let before = again();
+        std::thread::sleep(Duration::from_millis(500));
+        before == again()
+    };
+    assert!(eventually(Duration::from_secs(60), at_rest), "segments are sent again without an end");
+    let view = watch.snapshot(RETRANS);
+    for (client, _) in &pairs {
+        let key = Key::new(client.local_addr().unwrap(), to);
+        let counted = view.find(key).map_or((0, 0), |row| (row.rx, row.tx));
+        assert_eq!(counted, (0, truth::tcp_info(client).total_retrans), "{key:?}: {}", view.summary());
+    }
+    note(format!("{} segments sent again by {CONNECTIONS} connections", again()));
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use topstat_live::netns::{Bridged, LEFT, RIGHT};
 use topstat_live::truth::{self, Truth};
 use topstat_live::watch::everything;
-use topstat_live::{Case, Key, Watch, case, instructions, note};
+use topstat_live::{Case, Key, Netns, Watch, case, instructions, note};
 
 use super::right::{assert_right, exchange, handshake_rx};
 
@@ -21,6 +21,7 @@ pub fn cases() -> Vec<Case> {
         case!(multicast, Root, Netns),
         case!(sockets_that_hand_on_to_each_other, Root),
         case!(kernel_tls, Root, KernelTls; Computed),
+        case!(fast_open, Root, Netns),
         case!(mptcp, Root, Protocol(libc::SOCK_STREAM, libc::IPPROTO_MPTCP)),
         case!(udp_lite, Root, Protocol(libc::SOCK_DGRAM, UDP_LITE)),
         case!(sctp, Root, Protocol(libc::SOCK_STREAM, libc::IPPROTO_SCTP); Computed),
@@ -126,6 +127,55 @@ fn multicast() {
             assert!(rows.iter().all(|s| (s.rx, s.tx) == (count, 0)), "{table}: {rows:?}");
         }
     }
+}
+
+/// Data in the SYN (TCP Fast Open) is the connection's, at both ends: its cookie comes with the first connection, and the
+/// second one uses it.
+fn fast_open() {
+    const TFO_CLIENT_AND_SERVER: &str = "3";
+    let ns = Netns::new("fast-open");
+    let mut watch = Watch::load(&[PPS, BYTES], &everything());
+    ns.inside(|| {
+        std::fs::write("/proc/sys/net/ipv4/tcp_fastopen", TFO_CLIENT_AND_SERVER).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        set(&listener, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, &16i32);
+        let to = listener.local_addr().unwrap();
+        for with_cookie in [false, true] {
+            let client = socket(libc::SOCK_STREAM, libc::IPPROTO_TCP);
+            set(&client, libc::IPPROTO_TCP, libc::TCP_FASTOPEN_CONNECT, &1i32);
+            // With a cookie it only begins with the first bytes.
+            rustix::net::connect(&client, &to).unwrap();
+            let mut client = TcpStream::from(client);
+            client.write_all(&[7; SIZE]).unwrap();
+            let mut server = listener.accept().unwrap().0;
+            server.read_exact(&mut [0; SIZE]).unwrap();
+            exchange(&mut client, &mut server, SIZE, TURNS);
+            assert_eq!(data_was_in_syn(&client), with_cookie, "the SYN had data");
+            let truth = truth_of(&client, &server);
+            assert_right(&watch.snapshot(PPS), &watch.snapshot(BYTES), &truth);
+            note(format!("data in the SYN: {with_cookie}, {truth:?}"));
+        }
+    });
+}
+
+/// Whether the peer has acknowledged data that was in the SYN.
+fn data_was_in_syn(socket: &TcpStream) -> bool {
+    const TCPI_OPT_SYN_DATA: u8 = 32;
+    // SAFETY: plain data.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the kernel writes no more than the length that is given.
+    let done = unsafe {
+        libc::getsockopt(
+            std::os::fd::AsRawFd::as_raw_fd(socket),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            std::ptr::from_mut(&mut info).cast(),
+            &raw mut length,
+        )
+    };
+    assert_eq!(done, 0, "TCP_INFO: {}", std::io::Error::last_os_error());
+    info.tcpi_options & TCPI_OPT_SYN_DATA != 0
 }
 
 /// What an eBPF program hands on from one socket to another (sockmap) has never been TCP's: TCP_INFO does not have it

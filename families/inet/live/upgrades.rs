@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is pinned of connections is adopted by another build, and by one that would count them in another way: rows are
+//! what TCP_INFO says all the while.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use topstat_kernel::pinned::{self, Adopted};
+use topstat_kernel::{Options, update};
+use topstat_live::nest::reads_counters;
+use topstat_live::watch::{everything, table};
+use topstat_live::{Case, Counts, Key, Nest, Role, Watch, case, note, pace, truth};
+
+pub fn cases() -> Vec<Case> {
+    vec![case!(connections_under_load, Root), case!(from_one_way_to_the_other, Root)]
+}
+
+const PPS: &str = "tcp_v4/conns_pps";
+const BYTES: &str = "tcp_v4/conns_bytes";
+
+/// The two ends of connections within this process.
+struct Pairs(Vec<[TcpStream; 2]>);
+
+impl Pairs {
+    fn open(count: usize) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let pair = |_| {
+            let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            [client, listener.accept().unwrap().0]
+        };
+        Self((0..count).map(pair).collect())
+    }
+
+    /// One message and its answer on each of them, of sizes that differ.
+    fn speak(&self, round: usize) {
+        let mut buffer = vec![7_u8; 2000];
+        for (i, [client, server]) in self.0.iter().enumerate() {
+            let part = &mut buffer[..1 + (i * 97 + round * 13) % 2000];
+            for (mut from, mut to) in [(client, server), (server, client)] {
+                from.write_all(part).unwrap();
+                to.read_exact(part).unwrap();
+            }
+        }
+    }
+
+    fn counts(&self) -> Vec<(Key, Counts)> {
+        let of = |socket: &TcpStream| {
+            (Key::new(socket.local_addr().unwrap(), socket.peer_addr().unwrap()), truth::tcp_info(socket))
+        };
+        self.0.iter().flatten().map(of).collect()
+    }
+
+    /// Waits until acknowledgements that are delayed have come, and asks then.
+    fn settled(&self) -> Vec<(Key, Counts)> {
+        loop {
+            let before = self.counts();
+            std::thread::sleep(pace::patience(Duration::from_millis(100)));
+            let after = self.counts();
+            if before == after {
+                return after;
+            }
+        }
+    }
+}
+
+/// While nobody speaks each connection's rows are what TCP_INFO says, since it said `begin`.
+fn assert_counted(watch: &mut Watch, pairs: &Pairs, begin: &[(Key, Counts)], title: &str) {
+    let truth = pairs.settled();
+    for (path, of) in [(PPS, Counts::packets as fn(&Counts) -> u64), (BYTES, Counts::bytes)] {
+        let view = watch.snapshot(path);
+        for ((key, begin), (_, now)) in begin.iter().zip(&truth) {
+            let counted = view.find(*key).map_or(0, |row| row.value);
+            assert_eq!(counted, of(&now.since(begin)), "{title}, {path}: {key:?}: {}", view.summary());
+        }
+    }
+}
+
+/// Again and again the programs are replaced while connections are used: no segment and no byte is lost, or counted twice.
+fn connections_under_load() {
+    /// Between two looks at the rows.
+    const UPGRADES: usize = 5;
+    let looks = pace::work(4, 1);
+    let nest = Nest::new("connections");
+    let pairs = Pairs::open(30);
+    let begin = pairs.settled();
+    drop(nest.adopt(&[PPS, BYTES], &Options { delay_ms: 10, ..everything() }));
+    let mut watch = nest.watch();
+    let (mut upgrade, mut rounds) = (0, 0);
+    for look in 0..looks {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                let mut round = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    pairs.speak(round);
+                    round += 1;
+                }
+                round
+            });
+            let replaced = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                for _ in 0..UPGRADES {
+                    let (_, adopted) = nest.adopt_as(["other", ""][upgrade % 2], &[PPS, BYTES], &everything());
+                    assert_eq!(adopted, Adopted::Upgraded);
+                    upgrade += 1;
+                }
+            }));
+            stop.store(true, Ordering::Relaxed);
+            rounds += load.join().unwrap();
+            replaced.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+        assert_counted(&mut watch, &pairs, &begin, &format!("look {look}"));
+    }
+    note(format!("{upgrade} upgrades, {rounds} messages on each connection meanwhile"));
+}
+
+/// What was pinned by somebody who counts packets is counted so on, and what was pinned by somebody who reads TCP's
+/// counters is, whatever who adopts it would have chosen. That is said.
+fn from_one_way_to_the_other() {
+    if !reads_counters() {
+        note("there is one way only here");
+        return;
+    }
+    let nest = Nest::new("other-way");
+    let mut role = Role::start_with("adopter", &[nest.dir.to_str().unwrap(), ""], &[("TOPSTAT_TCP", "packets")]);
+    role.expect("Loaded");
+    role.kill();
+    let pairs = Pairs::open(10);
+    let begin = pairs.settled();
+    for (build, adopted) in [("", Adopted::Found), ("other", Adopted::Upgraded)] {
+        let (state, how) = nest.adopt_as(build, &[PPS, BYTES], &everything());
+        assert_eq!(how, adopted);
+        assert_eq!(state.way(&state.samples()[0]), Some("packets"));
+        let said = pinned::kept(&*state, &everything());
+        assert!(said.iter().any(|line| line.contains("tcp_v4 count packets, not counters")), "{said:?}");
+        for path in [PPS, BYTES] {
+            update(&*state, &table(path), |settings| settings.enabled = true).unwrap();
+        }
+        pairs.speak(0);
+        assert_counted(&mut nest.watch(), &pairs, &begin, "packets");
+    }
+    pinned::remove(&nest.pins).unwrap();
+    // The other way round: it is asked for packets, and finds counters.
+    drop(nest.adopt(&[PPS, BYTES], &everything()));
+    let begin = pairs.settled();
+    let mut role = Role::start_with("adopter", &[nest.dir.to_str().unwrap(), "other"], &[("TOPSTAT_TCP", "packets")]);
+    role.expect("Upgraded");
+    role.kill();
+    pairs.speak(1);
+    let state = pinned::open(&nest.pins, topstat_live::nest::inet()).unwrap().expect("it is pinned");
+    assert_eq!(state.way(&state.samples()[0]), Some("counters"));
+    assert_counted(&mut nest.watch(), &pairs, &begin, "counters");
+}
