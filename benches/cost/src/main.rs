@@ -12,6 +12,7 @@ mod overhead;
 mod push;
 mod refresh;
 mod scale;
+mod settle;
 mod snmp;
 mod stats;
 mod switch;
@@ -35,6 +36,8 @@ enum What {
     Overhead(overhead::Options),
     /// How long a snapshot takes, with few and with many sockets.
     Read(scale::Options),
+    /// How long a snapshot of connections takes, by how many have spoken since the one before.
+    Settle(settle::Options),
     /// Kernel memory per object and per table.
     Memory(scale::Options),
     /// Recall and precision of the top 128, up to 100,000 sockets.
@@ -82,6 +85,7 @@ fn main() -> anyhow::Result<()> {
         What::Push(options) => push::run(&options),
         What::Overhead(options) => overhead::run(&options),
         What::Read(options) => scale::read(&options),
+        What::Settle(options) => settle::run(&options),
         What::Memory(options) => scale::memory(&options),
         What::Exact(options) => scale::exact(&options),
         What::Refresh(options) => refresh::run(&options),
