@@ -175,7 +175,7 @@ install: ## Install the program with its manual, completions and unit below PREF
 	@test -x $(TOPSTAT) || { echo "make: $(TOPSTAT) is missing; run 'make build' first" >&2; exit 1; }
 	install -D -m 755 $(TOPSTAT) $(DESTDIR)$(BINDIR)/topstat
 	install -d $(DESTDIR)$(DOCDIR)/LICENSES
-	install -m 644 README.md CHANGELOG.md LICENSE.md docs/daemon.md dist/topstat.toml $(DESTDIR)$(DOCDIR)
+	install -m 644 README.md CHANGELOG.md LICENSE.md docs/daemon.md docs/history.md dist/topstat.toml $(DESTDIR)$(DOCDIR)
 	install -m 644 LICENSES/*.txt $(DESTDIR)$(DOCDIR)/LICENSES
 	install -d $(DESTDIR)$(BASHDIR) $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(FISHDIR)
 	$(TOPSTAT) completions bash >$(DESTDIR)$(BASHDIR)/topstat
@@ -186,6 +186,7 @@ install: ## Install the program with its manual, completions and unit below PREF
 		install -D -m 644 "$$page" "$(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}" || exit 1; done
 	install -d $(DESTDIR)$(UNITDIR)
 	sed 's|@BINDIR@|$(BINDIR)|' dist/topstat.service.in >$(DESTDIR)$(UNITDIR)/topstat.service
+	sed 's|@BINDIR@|$(BINDIR)|' dist/topstat-record.service.in >$(DESTDIR)$(UNITDIR)/topstat-record.service
 	install -D -m 755 dist/topstat-generator $(DESTDIR)$(GENERATORDIR)/topstat-generator
 	install -D -m 644 dist/topstat.tmpfiles.conf $(DESTDIR)$(TMPFILESDIR)/topstat.conf
 
@@ -193,6 +194,7 @@ install: ## Install the program with its manual, completions and unit below PREF
 uninstall: ## Remove what `make install` has put there; the configuration and what is pinned stay (docs/daemon.md)
 	rm -f $(DESTDIR)$(BINDIR)/topstat $(DESTDIR)$(BASHDIR)/topstat $(DESTDIR)$(ZSHDIR)/_topstat
 	rm -f $(DESTDIR)$(FISHDIR)/topstat.fish $(DESTDIR)$(UNITDIR)/topstat.service $(DESTDIR)$(TMPFILESDIR)/topstat.conf
+	rm -f $(DESTDIR)$(UNITDIR)/topstat-record.service
 	rm -f $(DESTDIR)$(GENERATORDIR)/topstat-generator
 	rm -f $(DESTDIR)$(MANDIR)/man1/topstat.1 $(DESTDIR)$(MANDIR)/man[18]/topstat-*.[18]
 	rm -f $(DESTDIR)$(MANDIR)/man5/topstat.toml.5

@@ -1,19 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A snapshot from what [`json::write`](crate::json::write) has written: of a tree of files that another program, or the
-//! kernel, has made.
+//! A snapshot read back from the document that [`json::write`](crate::json::write) has made of it.
 //!
-//! The document has all that is shown but the order of columns and the title of values, which the `stat` file has
-//! ([`Titles`]); and the rows of each CPU, which are not in it.
+//! A document has no types of columns and no title of the value; [`Shape`] brings them, where the table is known. What
+//! it does not know is inferred: a document of a newer version, with columns that this one has never heard of, is read
+//! all the same. Where there is a `stat` file beside it, that has the order of all columns ([`Titles`]).
 
 use std::borrow::Cow;
-use std::time::Duration;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::field::{Column, ColumnKind, Field};
-use crate::snapshot::{CpuSection, Lost, Row, Settings, Snapshot, TableType};
+use crate::snapshot::{CpuSection, Filter, Lost, Row, Settings, Snapshot, TableType};
 use crate::unit::Unit;
+
+/// What is known of a table besides its documents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// What describes an object.
+    pub columns: Vec<Column>,
+    /// The title of the value's column; the table's own name where it is empty.
+    pub value_name: String,
+}
 
 /// What the header of the rows in a `stat` file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,56 +44,31 @@ impl Titles {
     }
 }
 
-/// Reads a snapshot. `known` are columns of which more is known than their names: what others hold is seen by their fields.
-///
-/// # Errors
-///
-/// What is wrong with the document, which may be of another version: also where its numbers don't add up.
-pub fn read(document: &[u8], titles: &Titles, known: &[Column], settings: &Settings) -> Result<Snapshot, String> {
-    let document: Document = serde_json::from_slice(document).map_err(|error| error.to_string())?;
-    let columns: Vec<_> = titles.columns.iter().map(|name| column(name, known, &document.rows)).collect();
-    let unit = Unit::ALL.into_iter().find(|unit| unit.name() == document.unit);
-    let kind = [TableType::Dynamic, TableType::Static].into_iter().find(|kind| kind.name() == document.kind);
-    let parts: Vec<Cow<'static, str>> =
-        document.rows.first().into_iter().flat_map(|row| row.parts.keys().cloned().map(Cow::Owned)).collect();
-    let rows = document.rows.iter().map(|row| row.read(&columns, &parts)).collect::<Result<_, _>>()?;
-    let snapshot = Snapshot {
-        time: humantime::parse_rfc3339(&document.time).map_err(|error| format!("time {:?}: {error}", document.time))?,
-        kind: kind.ok_or_else(|| format!("type {:?} is unknown", document.kind))?,
-        unit: unit.ok_or_else(|| format!("unit {:?} is unknown", document.unit))?,
-        sample: document.sample,
-        table: document.table,
-        value_name: titles.value.clone(),
-        period_ms: document.period_ms,
-        delay_ms: document.delay_ms,
-        elapsed: document.elapsed_ms.map(Duration::from_millis),
-        top: document.top,
-        objects: document.objects,
-        total: document.total,
-        shared: document.shared,
-        other: document.other,
-        proven: document.proven,
-        filter: None,
-        lost: lost(&document.lost)?,
-        lost_now: lost(&document.lost_now)?,
-        settings: settings.clone(),
-        columns,
-        parts,
-        rows,
-        cpus: cpus(&document.cpu_totals, &document.stale_cpus)?,
-    };
-    snapshot.check().map_err(|fault| fault.to_string())?;
-    Ok(snapshot)
+/// Why a text is no document of a snapshot.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is not JSON, or a key is missing or of another type.
+    #[error("not a document of a snapshot: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A key has a value that it can't have.
+    #[error("not a document of a snapshot: {key} is {value:?}")]
+    Value {
+        /// Which.
+        key: String,
+        /// What it is.
+        value: String,
+    },
 }
 
 #[derive(Deserialize)]
-struct Document {
-    time: String,
+struct Document<'a> {
+    #[serde(borrow)]
+    time: Cow<'a, str>,
     sample: String,
     table: String,
     #[serde(rename = "type")]
-    kind: String,
-    unit: String,
+    kind: Cow<'a, str>,
+    unit: Cow<'a, str>,
     period_ms: u32,
     delay_ms: u32,
     elapsed_ms: Option<u64>,
@@ -94,68 +79,158 @@ struct Document {
     shared: u64,
     other: u64,
     proven: u32,
+    filter: Option<FilterRead>,
+    #[serde(default)]
     lost: Map<String, Value>,
+    #[serde(default)]
     lost_now: Map<String, Value>,
-    rows: Vec<RowDocument>,
+    rows: Vec<Map<String, Value>>,
+    #[serde(default)]
     cpu_totals: Map<String, Value>,
     #[serde(default)]
     stale_cpus: Vec<u32>,
 }
 
 #[derive(Deserialize)]
-struct RowDocument {
-    rank: u32,
-    value: u64,
-    object: Map<String, Value>,
-    cpus: Vec<u32>,
-    /// What else there is: what the value is made of.
-    #[serde(flatten)]
-    parts: Map<String, Value>,
+struct FilterRead {
+    text: String,
+    matched: u32,
+    of: u32,
 }
 
-impl RowDocument {
-    fn read(&self, columns: &[Column], parts: &[Cow<'static, str>]) -> Result<Row, String> {
-        let part = |name: &Cow<'static, str>| number(name, self.parts.get(name.as_ref()));
-        Ok(Row {
-            rank: self.rank,
-            value: self.value,
-            object: columns.iter().map(|column| field(column, self.object.get(column.name.as_ref()))).collect(),
-            parts: parts.iter().map(part).collect::<Result<_, _>>()?,
-            cpus: self.cpus.clone(),
-        })
+/// Reads a document. What each CPU has ordered is not in one, nor are switches: all are taken to be on.
+///
+/// # Errors
+///
+/// Where it is none.
+pub fn read(text: &[u8], shape: impl Fn(&str, &str) -> Option<Shape>) -> Result<Snapshot, Error> {
+    let document: Document<'_> = serde_json::from_slice(text)?;
+    let wrong = |key: &str, value: &str| Error::Value { key: key.to_owned(), value: value.to_owned() };
+    let shape = shape(&document.sample, &document.table).unwrap_or_default();
+    let (columns, parts) = columns(shape.columns, &document.rows);
+    let value_name = if shape.value_name.is_empty() { document.table.clone() } else { shape.value_name };
+    Ok(Snapshot {
+        time: time(&document.time).ok_or_else(|| wrong("time", &document.time))?,
+        kind: TableType::from_name(&document.kind).ok_or_else(|| wrong("type", &document.kind))?,
+        unit: Unit::from_name(&document.unit).ok_or_else(|| wrong("unit", &document.unit))?,
+        value_name,
+        period_ms: document.period_ms,
+        delay_ms: document.delay_ms,
+        elapsed: document.elapsed_ms.map(Duration::from_millis),
+        top: document.top,
+        objects: document.objects,
+        total: document.total,
+        shared: document.shared,
+        other: document.other,
+        proven: document.proven,
+        filter: document.filter.map(|filter| Filter { text: filter.text, matched: filter.matched, of: filter.of }),
+        lost: lost(&document.lost)?,
+        lost_now: lost(&document.lost_now)?,
+        settings: Settings {
+            enabled: true,
+            owner: document.sample.clone(),
+            owner_enabled: true,
+            topstat_enabled: true,
+        },
+        rows: document.rows.into_iter().map(|row| read_row(row, &columns, &parts)).collect::<Result<_, _>>()?,
+        columns,
+        parts,
+        cpus: cpus(&document.cpu_totals, &document.stale_cpus)?,
+        sample: document.sample,
+        table: document.table,
+    })
+}
+
+/// Reads a document of a table whose columns a `stat` file has named. `known` are columns of which more is known than
+/// their names.
+///
+/// # Errors
+///
+/// As [`read`].
+pub fn read_titled(text: &[u8], titles: &Titles, known: &[Column]) -> Result<Snapshot, Error> {
+    let shape = || Shape { columns: known.to_vec(), value_name: titles.value.clone() };
+    let mut snapshot = read(text, |_, _| Some(shape()))?;
+    let places: Vec<_> = titles.columns.iter().map(|name| snapshot.column(name)).collect();
+    // No row has a column that is not there.
+    let column = |(name, place): (&String, &Option<usize>)| {
+        place.map_or_else(|| Column::optional(name.clone(), ColumnKind::Text), |place| snapshot.columns[place].clone())
+    };
+    snapshot.columns = titles.columns.iter().zip(&places).map(column).collect();
+    for row in &mut snapshot.rows {
+        row.object = places.iter().map(|place| place.map_or(Field::None, |place| row.object[place].clone())).collect();
     }
+    Ok(snapshot)
 }
 
-/// A column whose kind nobody knows is one of names, or of numbers that name something.
-fn column(name: &str, known: &[Column], rows: &[RowDocument]) -> Column {
-    if let Some(column) = known.iter().find(|column| column.name == name) {
-        return column.clone();
-    }
-    let numbers = rows.iter().any(|row| row.object.get(name).is_some_and(Value::is_number));
-    let kind = if numbers { ColumnKind::Id } else { ColumnKind::Text };
-    let optional = rows.iter().any(|row| !row.object.contains_key(name));
-    Column { name: name.to_owned().into(), kind, optional }
+/// The instant of a text such as `2026-11-21T08:00:00.000Z`.
+pub fn time(text: &str) -> Option<SystemTime> {
+    humantime::parse_rfc3339(text).ok()
 }
 
-fn field(column: &Column, value: Option<&Value>) -> Field {
-    match value {
-        Some(Value::Number(number)) => number.as_u64().into(),
-        Some(Value::String(text)) if column.kind == ColumnKind::Address => {
-            text.parse().map_or_else(|_| text.as_str().into(), Field::Ip)
+/// Keys of a row that are neither its object nor its parts.
+const OF_ROWS: [&str; 4] = ["rank", "value", "object", "cpus"];
+
+/// The columns that are known and those that further rows have, and the parts.
+fn columns(mut columns: Vec<Column>, rows: &[Map<String, Value>]) -> (Vec<Column>, Vec<Cow<'static, str>>) {
+    let objects = || rows.iter().filter_map(|row| row.get("object")?.as_object());
+    for (name, value) in objects().flatten() {
+        if !columns.iter().any(|column| column.name == *name) {
+            let mut column = Column::new(name.clone(), inferred(value));
+            column.optional = objects().any(|object| !object.contains_key(name));
+            columns.push(column);
         }
-        Some(Value::String(text)) => text.as_str().into(),
-        _ => Field::None,
+    }
+    let parts = rows.first().into_iter().flat_map(Map::keys).filter(|key| !OF_ROWS.contains(&key.as_str()));
+    (columns, parts.map(|part| Cow::Owned(part.clone())).collect())
+}
+
+fn inferred(value: &Value) -> ColumnKind {
+    match value {
+        Value::Number(_) => ColumnKind::Id,
+        Value::String(text) if text.parse::<IpAddr>().is_ok() => ColumnKind::Address,
+        Value::String(text) if text.starts_with('/') => ColumnKind::Path,
+        _ => ColumnKind::Text,
     }
 }
 
-fn number(name: &str, value: Option<&Value>) -> Result<u64, String> {
-    value.and_then(Value::as_u64).ok_or_else(|| format!("{name:?} is no number"))
+fn read_row(mut row: Map<String, Value>, columns: &[Column], parts: &[Cow<'static, str>]) -> Result<Row, Error> {
+    let rank = number("rank", row.get("rank"))?;
+    let rank = u32::try_from(rank).map_err(|_| wrong("rank", row.get("rank")))?;
+    let value = number("value", row.get("value"))?;
+    // A row of another version may lack a part that the first row has.
+    let part = |name: &Cow<'static, str>| row.get(name.as_ref()).map_or(Ok(0), |part| number(name, Some(part)));
+    let parts = parts.iter().map(part).collect::<Result<_, _>>()?;
+    let cpus = row.get("cpus").and_then(Value::as_array).into_iter().flatten();
+    let cpus = cpus.filter_map(|cpu| u32::try_from(cpu.as_u64()?).ok()).collect();
+    let Some(Value::Object(mut object)) = row.remove("object") else { return Err(wrong("object", None)) };
+    let object = columns.iter().map(|column| field(object.remove(column.name.as_ref()), column.kind)).collect();
+    Ok(Row { rank, value, object, parts, cpus })
 }
 
-fn lost(document: &Map<String, Value>) -> Result<Lost, String> {
+fn wrong(key: &str, value: Option<&Value>) -> Error {
+    Error::Value { key: key.to_owned(), value: value.map_or_else(String::new, Value::to_string) }
+}
+
+fn number(key: &str, value: Option<&Value>) -> Result<u64, Error> {
+    value.and_then(Value::as_u64).ok_or_else(|| wrong(key, value))
+}
+
+fn field(value: Option<Value>, kind: ColumnKind) -> Field {
+    match value {
+        Some(Value::String(text)) => match text.parse() {
+            Ok(ip) if kind == ColumnKind::Address => Field::Ip(ip),
+            _ => Field::Text(text),
+        },
+        Some(Value::Number(number)) => number.as_u64().map_or_else(|| Field::Text(number.to_string()), Field::U64),
+        None | Some(Value::Null) => Field::None,
+        Some(other) => Field::Text(other.to_string()),
+    }
+}
+
+fn lost(counters: &Map<String, Value>) -> Result<Lost, Error> {
     let mut lost = Lost::default();
-    for (name, value) in document {
-        let count = number(name, Some(value))?;
+    for (name, count) in counters {
+        let count = number(name, Some(count))?;
         match name.as_str() {
             "contended" => lost.contended = count,
             "no_memory" => lost.no_memory = count,
@@ -165,9 +240,9 @@ fn lost(document: &Map<String, Value>) -> Result<Lost, String> {
     Ok(lost)
 }
 
-fn cpus(totals: &Map<String, Value>, stale: &[u32]) -> Result<Vec<CpuSection>, String> {
+fn cpus(totals: &Map<String, Value>, stale: &[u32]) -> Result<Vec<CpuSection>, Error> {
     let section = |(name, total): (&String, &Value)| {
-        let cpu: u32 = name.parse().map_err(|_| format!("{name:?} is no CPU"))?;
+        let cpu = name.parse().map_err(|_| Error::Value { key: "cpu_totals".to_owned(), value: name.clone() })?;
         Ok(CpuSection { cpu, total: number(name, Some(total))?, stale: stale.contains(&cpu), rows: vec![] })
     };
     totals.iter().map(section).collect()
@@ -183,19 +258,15 @@ mod tests {
     const DOCUMENT: &str = r#"{"time":"2026-11-21T08:00:00.000Z","sample":"trial","table":"rate","type":"dynamic","unit":"packets","period_ms":1000,"delay_ms":0,"top":16,"objects":2,"total":12,"other":1,"proven":2,"lost":{"contended":1,"no_memory":0,"cut":2},"lost_now":{"contended":0,"no_memory":0,"cut":0},"rows":[{"rank":1,"value":6,"object":{"number":18446744073709551615,"name":"1.2.3.4"},"rx":1,"tx":5,"cpus":[0,3]},{"rank":2,"value":5,"object":{"number":7,"name":null},"rx":0,"tx":5,"cpus":[]}],"cpu_totals":{"0":4,"3":8},"stale_cpus":[3]}
 "#;
 
-    fn settings() -> Settings {
-        Settings { enabled: true, owner: "trial".into(), owner_enabled: true, topstat_enabled: true }
-    }
-
-    fn read_it(document: &str) -> Result<Snapshot, String> {
-        read(document.as_bytes(), &Titles::of_stat(STAT).unwrap(), &[], &settings())
+    fn read_it(document: &str) -> Result<Snapshot, Error> {
+        read_titled(document.as_bytes(), &Titles::of_stat(STAT).unwrap(), &[])
     }
 
     #[test]
     fn what_was_written_is_read_and_written_again() {
         let snapshot = read_it(DOCUMENT).unwrap();
         assert_eq!((snapshot.value_name.as_str(), snapshot.parts.len()), ("pps", 2));
-        assert_eq!(snapshot.rows[0].object, [Field::U64(u64::MAX), "1.2.3.4".into()]);
+        assert_eq!(snapshot.rows[0].object, [Field::U64(u64::MAX), Field::Ip("1.2.3.4".parse().unwrap())]);
         let mut written = Vec::new();
         crate::json::write(&snapshot, &mut written).unwrap();
         assert_eq!(String::from_utf8(written).unwrap(), DOCUMENT);
@@ -203,10 +274,10 @@ mod tests {
 
     #[test]
     fn columns_that_are_known_are_what_they_are() {
-        let known = [Column::new("name", ColumnKind::Address)];
+        let known = [Column::new("name", ColumnKind::Text)];
         let titles = Titles::of_stat(STAT).unwrap();
-        let snapshot = read(DOCUMENT.as_bytes(), &titles, &known, &settings()).unwrap();
-        assert_eq!(snapshot.rows[0].object[1], Field::Ip("1.2.3.4".parse().unwrap()));
+        let snapshot = read_titled(DOCUMENT.as_bytes(), &titles, &known).unwrap();
+        assert_eq!(snapshot.rows[0].object[1], "1.2.3.4".into());
         let left_out = read_it(&DOCUMENT.replace(r#","name":null"#, "")).unwrap();
         assert!(left_out.columns[1].optional && !left_out.columns[0].optional);
     }
@@ -214,16 +285,15 @@ mod tests {
     #[test]
     fn what_is_no_snapshot_is_refused() {
         for (from, to, why) in [
-            (r#""total":12"#, r#""total":13"#, "13"),
-            (r#""packets""#, r#""flops""#, "unit \"flops\" is unknown"),
-            (r#""dynamic""#, r#""lively""#, "type \"lively\" is unknown"),
-            (r#""rx":1"#, r#""rx":"1""#, "\"rx\" is no number"),
-            (r#""3":8"#, r#""x":8"#, "\"x\" is no CPU"),
+            (r#""packets""#, r#""flops""#, "unit is \"flops\""),
+            (r#""dynamic""#, r#""lively""#, "type is \"lively\""),
+            (r#""rx":1"#, r#""rx":"1""#, "rx is "),
+            (r#""3":8"#, r#""x":8"#, "cpu_totals is \"x\""),
             ("2026-11-21T", "2026-13-99T", "time"),
             (r#""rank":2"#, r#""rank":-2"#, "-2"),
             ("{", "[", "expected"),
         ] {
-            let error = read_it(&DOCUMENT.replacen(from, to, 1)).unwrap_err();
+            let error = read_it(&DOCUMENT.replacen(from, to, 1)).unwrap_err().to_string();
             assert!(error.contains(why), "{from} -> {to}: {error}");
         }
         assert_eq!(Titles::of_stat("name\tx\n"), None);

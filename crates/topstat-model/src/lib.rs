@@ -16,11 +16,11 @@
 //! An [`interval::Interval`] is what all tasks used of the CPUs between two instants, a [`counters::Counters`] what
 //! counters of the kernel stood at; see there.
 //!
-//! [`document::read`] gives the snapshot back that `json::write` has written.
-//!
 //! [`events`] are what has happened, one by one. A [`filter`] chooses among whatever has columns.
 //!
 //! Both are kinds of [`Reading`], and a [`Sink`] writes readings of any kind: text, JSON or CSV, one after the other.
+//!
+//! [`document::read`] makes a snapshot again of what [`json::write`] has written.
 //!
 //! This crate knows nothing of libbpf, sockets, the kernel or the terminal it is written to.
 //!

@@ -35,6 +35,11 @@ impl TableType {
         self as u8
     }
 
+    /// The type with this [`name`](Self::name).
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Dynamic, Self::Static].into_iter().find(|kind| kind.name() == name)
+    }
+
     /// The type with this [`number`](Self::number).
     pub fn from_number(number: u8) -> Option<Self> {
         [Self::Dynamic, Self::Static].into_iter().find(|kind| kind.number() == number)

@@ -50,6 +50,11 @@ impl Unit {
         }
     }
 
+    /// The unit with this [`name`](Self::name).
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| unit.name() == name)
+    }
+
     /// A value with three significant digits in the largest unit that fits: `990`, `1.23M`, `4.50Gbit`, `1.00KiB`,
     /// `12.3ms`. Values below the first larger unit are exact.
     pub fn human(self, value: u64) -> String {

@@ -47,6 +47,9 @@ pub enum Error {
     /// A recording can't be begun, or can't be read.
     #[error("{0}")]
     Recording(String),
+    /// A file of the history can't be read or written.
+    #[error(transparent)]
+    History(#[from] topstat_history::Error),
     /// The output did not take what was written.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
@@ -75,7 +78,9 @@ impl Error {
                 io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted => Exit::Done,
                 _ => Exit::Failed,
             },
-            Self::Sample(_) | Self::Daemon(_) | Self::Recording(_) | Self::System { .. } => Exit::Failed,
+            Self::Sample(_) | Self::Daemon(_) | Self::Recording(_) | Self::History(_) | Self::System { .. } => {
+                Exit::Failed
+            }
         }
     }
 

@@ -126,8 +126,11 @@ impl Files {
         };
         let columns = self.samples.iter().find(|sample| sample.name == table.sample).map(|sample| sample.columns());
         let text = self.text(table, Kind::Json)?;
-        document::read(text.as_bytes(), &described.titles, &columns.unwrap_or_default(), &settings)
-            .map_err(|why| self.wrong(table, Kind::Json, &why))
+        let read = document::read_titled(text.as_bytes(), &described.titles, &columns.unwrap_or_default());
+        let mut snapshot = read.map_err(|why| self.wrong(table, Kind::Json, &why.to_string()))?;
+        snapshot.settings = settings;
+        snapshot.check().map_err(|fault| self.wrong(table, Kind::Json, &fault.to_string()))?;
+        Ok(snapshot)
     }
 
     /// What a table is set to.

@@ -19,6 +19,7 @@ mod daemon;
 mod error;
 mod files;
 mod frame;
+mod instant;
 mod output;
 mod recording;
 mod resolve;

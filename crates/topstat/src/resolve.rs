@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use topstat_kernel::{SampleInfo, TableInfo};
+use topstat_model::document::Shape;
 use topstat_model::typeset::escape;
 
 use crate::error::Error;
@@ -75,6 +76,13 @@ fn table_names(samples: &[Arc<SampleInfo>]) -> Vec<&str> {
         }
     }
     names
+}
+
+/// What describes the objects of a table, where this version knows it.
+pub fn shape(sample: &str, table: &str) -> Option<Shape> {
+    let info = topstat_kernel::samples().into_iter().find(|info| info.name == sample)?;
+    let value_name = info.tables.iter().find(|info| info.name == table)?.value_name.clone();
+    Some(Shape { columns: info.columns(), value_name })
 }
 
 /// The names that mean several samples, each once.

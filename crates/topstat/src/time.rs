@@ -10,6 +10,9 @@ const SHORTEST: Duration = Duration::from_millis(10);
 /// The longest interval: a day.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
+/// The longest that anything is kept: ten years.
+const OLDEST: Duration = Duration::from_secs(3660 * 86_400);
+
 /// The longest period and delay of a table: an hour.
 const MOST_MS: u32 = 3_600_000;
 
@@ -26,6 +29,13 @@ pub fn interval(text: &str) -> Result<Duration, String> {
         None if !is_number => Err("not a time: give seconds (0.5) or a unit (500ms, 2s, 1m)".to_owned()),
         _ => Err("an interval is 10ms to 1 day".to_owned()),
     }
+}
+
+/// How long something is kept: seconds, or with a unit.
+pub fn age(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<u64>().ok().map(Duration::from_secs);
+    let time = seconds.or_else(|| with_unit(text)).ok_or("not a time: give seconds (3600) or a unit (2h, 7d)")?;
+    if time <= OLDEST { Ok(time) } else { Err("at most 10 years".to_owned()) }
 }
 
 /// The period of a table: milliseconds, or with a unit.

@@ -295,13 +295,13 @@ fn a_pid_used_again_is_another_task() {
 /// False: somebody else has got the pid.
 fn used_again(parent: &mut Role) -> bool {
     let mut reader = account();
-    let mut pids = Vec::new();
+    let mut pids: Vec<u32> = Vec::new();
     for comm in ["ts-first", "ts-second"] {
         if let Some(pid) = pids.first() {
-            std::fs::write(need::NEXT_PID, (pid - 1_u32).to_string()).expect("choose the next pid");
+            std::fs::write(need::NEXT_PID, (pid - 1).to_string()).expect("choose the next pid");
         }
         parent.tell(&format!("{comm} 10"));
-        pids.push(parent.hear().split(' ').next().unwrap().parse::<u32>().unwrap());
+        pids.push(parent.hear().split(' ').next().unwrap().parse().unwrap());
     }
     let interval = interval(&mut reader);
     if pids[0] != pids[1] {

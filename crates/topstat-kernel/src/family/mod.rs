@@ -115,6 +115,15 @@ impl Family {
         }
     }
 
+    /// The names of what the values of one of its tables are made of.
+    pub fn parts(&self, table: &TableInfo) -> Vec<String> {
+        match &self.kind {
+            Kind::Ranked(ranked) => ranked.parts.clone(),
+            Kind::Counters(counting) => (counting.parts)(table).iter().map(|part| (*part).to_owned()).collect(),
+            Kind::Account(_) | Kind::Events(_) => Vec::new(),
+        }
+    }
+
     /// All its tables.
     pub fn tables(&self) -> Vec<Arc<TableInfo>> {
         self.samples.iter().flat_map(|sample| &sample.tables).cloned().collect()

@@ -30,9 +30,9 @@ impl EventKind {
     /// What a filter may ask for: what all events have, and then their columns.
     pub fn keys(&self) -> Vec<Key> {
         let all = [("source", ColumnKind::Text), ("event", ColumnKind::Text), ("cpu", ColumnKind::Pid)];
-        let all = all.map(|(name, kind)| Key { column: Column::new(name, kind), alias: None });
+        let all = all.map(|(name, kind)| Key::new(Column::new(name, kind), None));
         let own = self.columns.iter().zip(&self.aliases);
-        let own = own.map(|(column, alias)| Key { column: column.clone(), alias: alias.clone() });
+        let own = own.map(|(column, alias)| Key::new(column.clone(), alias.clone()));
         all.into_iter().chain(own).collect()
     }
 }

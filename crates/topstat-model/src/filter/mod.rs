@@ -16,17 +16,21 @@
 //! | `~` | some digits | some text of it | some text in it | some text in it |
 //! | `<` … | compared | | | |
 //!
-//! Numbers may have a unit: `k M G T` (1000), `Ki Mi Gi Ti` (1024); and of a column whose name says in which unit it is
-//! (`_ns`, `_us`, `_ms`) a time: `ns us ms s m h`. A term without a key matches if any column has the text in it. A key is
-//! the name of a column, or what several columns are called together (`port` is `sport` or `dport`). What has no such
-//! column is not matched, so `!port:22` matches whatever has no port.
+//! Numbers may have a unit: `k M G T` (1000), `Ki Mi Gi Ti` (1024); and of a column that is a time, which the unit at the
+//! end of its name says (`_ns`, `_us`, `_ms`) or that of its table, `ns us ms s m h`. A term without a key matches if any
+//! column has the text in it, except a row's figures: its rank, its value and what that is made of. A key is the name of a
+//! column, or what several columns are called together (`port` is `sport` or `dport`). What has no such column is not
+//! matched, so `!port:22` matches whatever has no port.
 
 mod parse;
+mod rows;
 
 use std::borrow::Borrow;
 use std::net::IpAddr;
 
 use crate::field::{Column, ColumnKind, Field};
+
+pub use rows::{RowFilter, keys};
 
 /// The bytes of a process's name that the kernel keeps: TASK_COMM_LEN less the final zero.
 const COMM_BYTES: usize = 15;
@@ -48,9 +52,19 @@ pub struct Key {
     pub column: Column,
     /// A name that it may share with others: `port`.
     pub alias: Option<String>,
+    /// It says how much rather than what: a text without a key is not looked for in it.
+    pub is_figure: bool,
+    /// It is a time: the nanoseconds of one of it.
+    pub ns: Option<u64>,
 }
 
 impl Key {
+    /// A column that describes something. Its name says whether it is a time.
+    pub fn new(column: Column, alias: Option<String>) -> Self {
+        let ns = parse::time_unit_of(&column.name);
+        Self { column, alias, is_figure: false, ns }
+    }
+
     fn is(&self, name: &str) -> bool {
         self.column.name == name || self.alias.as_deref() == Some(name)
     }
@@ -145,8 +159,8 @@ pub struct Resolved(Vec<Test>);
 #[derive(Clone, Debug)]
 struct Test {
     negated: bool,
-    /// Where the columns are; `None`: any.
-    places: Option<Vec<usize>>,
+    /// Where the columns are.
+    places: Vec<usize>,
     wanted: Vec<Wanted>,
 }
 
@@ -173,30 +187,28 @@ impl Resolved {
 impl Test {
     fn matches(&self, fields: &[impl Borrow<Field>]) -> bool {
         let one = |field: &Field| self.wanted.iter().any(|wanted| wanted.matches(field));
-        let found = match &self.places {
-            None => fields.iter().any(|field| one(field.borrow())),
-            Some(places) => places.iter().filter_map(|place| fields.get(*place)).any(|field| one(field.borrow())),
-        };
+        let found = self.places.iter().filter_map(|place| fields.get(*place)).any(|field| one(field.borrow()));
         found != self.negated
     }
 }
 
 impl Term {
     fn resolve(&self, keys: &[Key]) -> Result<Test, Fault> {
-        let Some(name) = &self.key else {
-            let wanted = self.values.iter().map(|value| Wanted::Contains(value.text.clone())).collect();
-            return Ok(Test { negated: self.negated, places: None, wanted });
+        let is_meant = |key: &Key| match &self.key {
+            Some(name) => key.is(&name.text),
+            None => !key.is_figure,
         };
-        let places: Vec<_> = (0..keys.len()).filter(|place| keys[*place].is(&name.text)).collect();
-        let column = places.first().map(|place| &keys[*place].column);
-        let wanted = match column {
-            Some(column) => self.values.iter().map(|value| self.wanted(column, value)).collect::<Result<_, _>>()?,
+        let places: Vec<_> = (0..keys.len()).filter(|place| is_meant(&keys[*place])).collect();
+        let key = places.first().map(|place| &keys[*place]);
+        let wanted = match key {
+            Some(key) => self.values.iter().map(|value| self.wanted(key, value)).collect::<Result<_, _>>()?,
             None => Vec::new(),
         };
-        Ok(Test { negated: self.negated, places: Some(places), wanted })
+        Ok(Test { negated: self.negated, places, wanted })
     }
 
-    fn wanted(&self, column: &Column, value: &Word) -> Result<Wanted, Fault> {
+    fn wanted(&self, key: &Key, value: &Word) -> Result<Wanted, Fault> {
+        let column = &key.column;
         let fault = |why: String| Fault { at: value.at, why };
         let text = || value.text.clone();
         if self.op == Op::Contains {
@@ -205,7 +217,7 @@ impl Term {
         let number = matches!(column.kind, ColumnKind::Port | ColumnKind::Pid)
             || (column.kind == ColumnKind::Id && column.name != "container");
         if number {
-            let number = parse::number(&value.text, &column.name).map_err(fault)?;
+            let number = parse::number(&value.text, key).map_err(fault)?;
             return Ok(Wanted::Number(self.op, number));
         }
         if !matches!(self.op, Op::Matches | Op::Is) {

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use super::{Fault, Filter, Op, Term, Word};
+use super::{Fault, Filter, Key, Op, Term, Word};
 
 /// The longest come first: `<=` begins with `<`.
 const OPS: [(&str, Op, bool); 8] = [
@@ -145,8 +145,14 @@ const TIMES: [(&str, u64); 6] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// A number for the column of this name.
-pub fn number(text: &str, column: &str) -> Result<u64, String> {
+/// The nanoseconds of the unit that the name of a column ends with: `lived_ms`.
+pub fn time_unit_of(column: &str) -> Option<u64> {
+    let (_, unit) = column.rsplit_once('_')?;
+    TIMES.iter().find(|(name, _)| *name == unit).map(|(_, ns)| *ns)
+}
+
+/// A number for this column.
+pub fn number(text: &str, key: &Key) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     let factor = if unit.is_empty() {
@@ -154,9 +160,8 @@ pub fn number(text: &str, column: &str) -> Result<u64, String> {
     } else if let Some((_, factor)) = UNITS.iter().find(|(name, _)| *name == unit) {
         (*factor, 1)
     } else if let Some((_, ns)) = TIMES.iter().find(|(name, _)| *name == unit) {
-        let own = TIMES.iter().find(|(name, _)| column.ends_with(&format!("_{name}")));
-        let (_, own) = own.ok_or_else(|| format!("{column} is no time, and has no unit {unit}"))?;
-        (*ns, *own)
+        let own = key.ns.ok_or_else(|| format!("{} is no time, and has no unit {unit}", key.column.name))?;
+        (*ns, own)
     } else {
         return Err(format!(
             "{text:?} is no number; a unit is one of k M G T Ki Mi Gi Ti, or of a time ns us ms s m h"

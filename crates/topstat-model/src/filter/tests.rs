@@ -5,8 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn keys() -> Vec<Key> {
-    let key =
-        |name, kind, alias: Option<&str>| Key { column: Column::new(name, kind), alias: alias.map(str::to_owned) };
+    let key = |name, kind, alias: Option<&str>| Key::new(Column::new(name, kind), alias.map(str::to_owned));
     vec![
         key("sip", ColumnKind::Address, Some("ip")),
         key("sport", ColumnKind::Port, Some("port")),
@@ -159,11 +158,11 @@ proptest! {
     fn quoted_values_are_what_they_quote(value in "\\PC{1,20}") {
         let quoted = value.replace('\\', "\\\\").replace('"', "\\\"");
         let filter: Filter = format!("comm=\"{quoted}\"").parse().unwrap();
-        let resolved = filter.resolve(&[Key { column: Column::new("name", ColumnKind::Text), alias: None }]).unwrap();
+        let resolved = filter.resolve(&[Key::new(Column::new("name", ColumnKind::Text), None)]).unwrap();
         // The key is another one's.
         prop_assert!(!resolved.matches(&[Field::from(value.as_str())]));
         let filter: Filter = format!("name=\"{quoted}\"").parse().unwrap();
-        let resolved = filter.resolve(&[Key { column: Column::new("name", ColumnKind::Text), alias: None }]).unwrap();
+        let resolved = filter.resolve(&[Key::new(Column::new("name", ColumnKind::Text), None)]).unwrap();
         prop_assert!(resolved.matches(&[Field::from(value.as_str())]));
     }
 

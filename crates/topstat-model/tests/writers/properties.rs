@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 use serde_json::Value;
+use topstat_model::document::{self, Shape};
 use topstat_model::{Field, Format, Reading, Sink, Snapshot, Space, json, stat, text};
 
 use crate::fixtures;
@@ -116,6 +117,25 @@ proptest! {
         prop_assert_eq!(values + document["other"].as_u64().unwrap(), total);
         let cpus = document["cpu_totals"].as_object().unwrap().values();
         prop_assert_eq!(cpus.map(|cpu| cpu.as_u64().unwrap()).sum::<u64>(), total);
+    }
+
+    #[test]
+    fn a_document_is_read_back(snapshot in snapshots()) {
+        let written = |snapshot: &Snapshot| {
+            let mut written = Vec::new();
+            json::write(snapshot, &mut written).unwrap();
+            String::from_utf8(written).unwrap()
+        };
+        let document = written(&snapshot);
+        let shape = Shape { columns: snapshot.columns.clone(), value_name: snapshot.value_name.clone() };
+        let found = document::read(document.as_bytes(), |_, _| Some(shape.clone())).unwrap();
+        prop_assert_eq!(written(&found), document.clone());
+        prop_assert_eq!((&found.columns, &found.value_name), (&snapshot.columns, &snapshot.value_name));
+        // What is not known of the table is inferred. Where nothing is missing that is all.
+        let inferred = document::read(document.as_bytes(), |_, _| None).unwrap();
+        prop_assert_eq!((inferred.total, inferred.rows.len()), (snapshot.total, snapshot.rows.len()));
+        let missing = snapshot.rows.iter().flat_map(|row| &row.object).any(Field::is_none);
+        prop_assert!(missing || written(&inferred) == document);
     }
 
     #[test]

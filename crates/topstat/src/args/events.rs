@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use topstat_kernel::events::Strategy;
 
-use super::ListFormat;
+use super::{FILTER_OPERATORS, ListFormat};
 use crate::time;
 
 /// Show events as they happen: connections opened and closed, processes forked, executed and ended.
@@ -40,7 +40,7 @@ pub struct EventsArgs {
     #[arg(long = "for", value_name = "TIME", value_parser = time::interval)]
     pub time: Option<Duration>,
 
-    /// Also record them in this file, which must not be there yet: see 'topstat replay'
+    /// Also record them in this file, which must not be there yet: see 'topstat replay' ('topstat record' is for tables)
     #[arg(long, value_name = "FILE", help_heading = RECORD)]
     pub record: Option<PathBuf>,
 
@@ -140,7 +140,7 @@ fn notes() -> String {
             }
         }
     }
-    sources + NOTES
+    sources + KEYS + FILTER_OPERATORS + NOTES
 }
 
 /// Words in lines of so many characters at most.
@@ -158,17 +158,14 @@ fn wrapped(words: &[&str], width: usize) -> Vec<String> {
     lines
 }
 
-const NOTES: &str = "
+const KEYS: &str = "
 FILTERS
   Terms with spaces between, all of which must match: KEY OP VALUE[,VALUE...], or a text that is
   looked for in all columns. A key is a column as above, source, event or cpu; port is sport or
   dport, ip is sip or dip. ! before a term turns it round. What has no such column is not matched.
-  :         equal; of addresses also a network, of texts * stands for any text, of cgroups what
-            begins with / is that one and all below it, and other text is searched in the path
-  = !=      equal, or not, letter by letter
-  ~         has this text in it
-  < <= > >= compared; numbers may have a unit (k M G T, Ki Mi Gi Ti), times too (ns us ms s m h)
+";
 
+const NOTES: &str = "
 CAPTURE
   topstat events capture [--pid PID] [--comm NAME] [--cgroup CGROUP] [--call CALL] [--direction WAY]
   shows payloads as 'strace -e write' does, without stopping anybody. These options choose in the

@@ -3,6 +3,7 @@
 
 pub mod choice;
 pub mod events;
+pub mod record;
 pub mod replay;
 pub mod snmp;
 pub mod tasks;
@@ -23,6 +24,7 @@ use crate::error::Error;
 use crate::{resolve, time};
 use choice::Choice;
 use events::EventsArgs;
+use record::{PastArgs, RecordArgs};
 use replay::ReplayArgs;
 use snmp::SnmpArgs;
 use tasks::TasksArgs;
@@ -59,6 +61,7 @@ EXAMPLES
   topstat events tcp --filter port:443           connections as they open and close, with their totals
   topstat daemon                                 statistics that outlive the tools that show them
   topstat set tcp_v4/conns_pps/period 5s         a setting of the daemon's tables
+  topstat record                                 what 'topstat top TABLE --at 03:12' shows
   topstat ls                                     which samples and tables there are
   topstat check                                  what this kernel and this user allow
 
@@ -78,6 +81,7 @@ pub enum Command {
     Get(GetArgs),
     Set(SetArgs),
     Daemon(DaemonArgs),
+    Record(RecordArgs),
     Unload(UnloadArgs),
     Check(CheckArgs),
     Completions(CompletionsArgs),
@@ -94,7 +98,7 @@ pub enum Command {
 /// the command runs; the first rows then come after one full period of a dynamic table, and after one INTERVAL (or a
 /// second) of a static one.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = TOP_EXAMPLES)]
+#[command(after_long_help = top_notes())]
 pub struct TopArgs {
     /// Which table
     #[arg(value_name = "SAMPLE/TABLE", help = which_table())]
@@ -118,6 +122,10 @@ pub struct TopArgs {
 
     #[command(flatten)]
     pub choice: Choice,
+
+    /// Only rows like this: see FILTERS; all that are given must match
+    #[arg(short, long = "filter", value_name = "FILTER", help_heading = FILTERS)]
+    pub filters: Vec<String>,
 
     /// Rows that the table keeps, 1 to 1024 [default: 128, or ROWS if that is more]
     #[arg(long, value_name = "N", value_parser = rows, help_heading = TABLE)]
@@ -153,6 +161,9 @@ pub struct TopArgs {
     #[arg(long, value_name = "DIR", help_heading = DAEMON,
           conflicts_with_all = ["top", "period", "delay", "threads", "netns", "by", "private", "mount", "pins"])]
     pub root: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub past: PastArgs,
 
     #[command(flatten)]
     pub mount: Mount,
@@ -221,21 +232,44 @@ pub const FILTERS: &str = "Filters";
 const TABLE: &str = "Table";
 const DAEMON: &str = "Daemon";
 
-const TOP_EXAMPLES: &str = "\
+/// What values of a filter are compared by: the part of its grammar that all commands have.
+const FILTER_OPERATORS: &str = concat!(
+    "  :         equal; of addresses also a network, of texts * stands for any text, of cgroups what\n",
+    "            begins with / is that one and all below it, and other text is searched in the path\n",
+    "  = !=      equal, or not, letter by letter\n",
+    "  ~         has this text in it\n",
+    "  < <= > >= compared; numbers may have a unit (k M G T, Ki Mi Gi Ti), times too (ns us ms s m h)\n",
+);
+
+fn top_notes() -> String {
+    format!("{TOP_FILTERS}{FILTER_OPERATORS}{TOP_EXAMPLES}")
+}
+
+const TOP_FILTERS: &str = "\
 FILTERS
-  A filter can be repeated: a row is shown if it matches any of the same option, and all of
+  An option can be repeated: a row is shown if it matches any of the same option, and all of
   different ones. What is hidden is added to 'other'. Only rows that the table keeps are searched:
   a larger --top looks deeper.
 
+  --filter has terms with spaces between, all of which must match: KEY OP VALUE[,VALUE...], or a
+  text that is looked for in all columns. A key is a column, rank, value (or the value's own name:
+  pps), or a part of it (rx); port is sport or dport, ip is sip or dip. ! before a term turns it
+  round.
+";
+
+const TOP_EXAMPLES: &str = "
 EXAMPLES
   topstat top tcp_v4/conns_pps                   refreshed every second; in a pipe, one snapshot
   topstat top tcp/conns_bps 0.5 20 -n 5          20 snapshots, two per second, 5 rows each
   topstat top tcp/conns_bps -6 --comm nginx --comm envoy
+  topstat top tcp/conns_bps -f 'port:443 !ip:10.0.0.0/8 value>1M'
   topstat top udp_v4/conns_pps 10 --period 10s -o csv > dns.csv
   topstat top tcp_v4/conns_pps -o json | jq '.rows[0]'
   topstat top snmp_tcp/rate 1 --netns web        what TCP counts in a namespace, per second
   topstat top net_namespaces/counter 5 --by tcpext/ListenDrops
-  topstat top tcp_v4/conns_pps --root /proc/topstat    what the kernel module counts";
+  topstat top tcp_v4/conns_pps --root /proc/topstat    what the kernel module counts
+  topstat top tcp/conns_bps --at 03:12           what was at the top then
+  topstat top tasks/cpu 1m --from -2h -o csv     the last two hours, minute by minute";
 
 /// List the samples and their tables
 #[derive(Debug, clap::Args)]
@@ -484,6 +518,7 @@ impl TopArgs {
             rows: None,
             output: TopFormat::Text,
             choice: Choice::default(),
+            filters: Vec::new(),
             top: None,
             period: None,
             delay: None,
@@ -492,6 +527,7 @@ impl TopArgs {
             by: None,
             private: false,
             root: None,
+            past: PastArgs::none(),
             mount: Mount { dir: None },
             pins: Pins { dir: None },
         }

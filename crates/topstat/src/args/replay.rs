@@ -7,6 +7,8 @@ use super::ListFormat;
 
 /// Show events that 'topstat events --record' has recorded, as it would show them.
 ///
+/// What 'topstat record' has recorded are tables: 'topstat top --at' shows these.
+///
 /// A file that is damaged or cut off is read up to there, which is said in the end; the exit code is then 1.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES)]

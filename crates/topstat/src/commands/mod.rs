@@ -8,6 +8,7 @@ mod events;
 mod get;
 mod ls;
 mod man;
+mod record;
 mod replay;
 mod set;
 mod snmp;
@@ -33,6 +34,7 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
         Some(Command::Get(get)) => get::run(get, backend, console),
         Some(Command::Set(set)) => set::run(set, backend),
         Some(Command::Daemon(daemon)) => daemon::run(daemon, backend, console),
+        Some(Command::Record(record)) => record::run(record),
         Some(Command::Unload(unload)) => unload::run(unload, backend, console),
         Some(Command::Check(check)) => check::run(check, args.color, backend, console),
         Some(Command::Man(man)) => man::run(man, console),

@@ -8,7 +8,7 @@ pub mod budget;
 pub mod caps;
 pub mod client;
 pub mod cost;
-mod events;
+pub mod events;
 mod handshake;
 mod keeper;
 mod lock;

@@ -104,6 +104,8 @@ fn wrong_usage() {
         "top tcp/conns_pps --threads",
         "top cgroups/cpu --threads",
         "top tcp/conns_pps -o xml",
+        "top tcp/conns_pps --filter port:",
+        "top tcp_v4/conns_pps --filter prot:1",
         "tasks abc",
         "tasks 1 0",
         "tasks -n 0",
@@ -140,6 +142,7 @@ fn top() {
         "top tcp/conns_bps 0.5 2 -n 1 -o csv",
         "top tcp_v6/conns_pps --port 443 --comm nginx -n 2",
         "top tcp_v6/conns_pps --pid 1,2 --cgroup /no",
+        "top tcp_v4/conns_pps --filter dport:40003,40004 -n 2",
         "top tcp_v4/conns_pps --period 5s --delay 10 -n 1",
         "top tcp_v4/conns_pps --color always -n 1",
     ];

@@ -10,6 +10,7 @@ mod files;
 mod golden;
 mod pinned;
 mod program;
+mod record;
 mod rooms;
 mod service;
 mod snmp;

@@ -65,6 +65,7 @@ fn help_is_as_it_was() {
         ("get --help", "help-get.txt"),
         ("set --help", "help-set.txt"),
         ("daemon --help", "help-daemon.txt"),
+        ("record --help", "help-record.txt"),
         ("unload --help", "help-unload.txt"),
         ("tasks --help", "help-tasks.txt"),
         ("snmp --help", "help-snmp.txt"),

@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which rows are shown.
 
-use topstat_model::{Field, Snapshot};
+use std::sync::Arc;
 
-use crate::args::choice::{Choice, RowOption, Wanted, filters};
+use topstat_kernel::{TableInfo, family_of};
+use topstat_model::{Field, Snapshot, filter};
+
+use crate::args::TopArgs;
+use crate::args::choice::{RowOption, Wanted, filters};
+use crate::commands::events::{parse_filters, wrong_filter};
 use crate::error::Error;
+use crate::resolve;
 
 /// The bytes of a process's name that the kernel keeps: TASK_COMM_LEN less the final zero.
 const COMM_BYTES: usize = 15;
 
 /// The filters of a command line. A row must match all that are there.
 #[derive(Debug, Default)]
-pub struct Filters(Vec<Filter>);
+pub struct Filters {
+    options: Vec<Filter>,
+    /// What `--filter` says.
+    typed: Vec<filter::Filter>,
+}
 
 /// One option, with all values it was given. A row must match one of them.
 #[derive(Debug)]
@@ -22,26 +32,50 @@ struct Filter {
 }
 
 impl Filters {
-    pub fn new(choice: &Choice) -> Self {
+    /// Those of a command line, for these tables.
+    ///
+    /// # Errors
+    ///
+    /// A `--filter` that can't be read, or that asks for what the tables don't have.
+    pub fn new(args: &TopArgs, tables: &[Arc<TableInfo>]) -> Result<Self, Error> {
         let given = |RowOption { filter, columns }: RowOption| {
-            let wanted = choice.wanted.get(&filter.option)?.clone();
+            let wanted = args.choice.wanted.get(&filter.option)?.clone();
             Some(Filter { option: filter.option, columns, wanted })
         };
-        Self(filters().into_iter().filter_map(given).collect())
+        let options = filters().into_iter().filter_map(given).collect();
+        let typed = parse_filters(&args.filters)?;
+        for filter in &typed {
+            for table in tables {
+                if let Some(keys) = keys(table) {
+                    filter.check(&keys).map_err(|fault| wrong_filter(filter.text(), &fault))?;
+                }
+            }
+        }
+        Ok(Self { options, typed })
     }
 
     /// Hides the rows that do not match.
     pub fn apply(&self, snapshot: &mut Snapshot) -> Result<(), Error> {
-        if self.0.is_empty() {
-            return Ok(());
+        if !self.options.is_empty() {
+            let places = self.options.iter().map(|filter| filter.places(snapshot)).collect::<Result<Vec<_>, _>>()?;
+            let texts: Vec<_> = self.options.iter().map(Filter::text).collect();
+            snapshot.retain(texts.join(" and "), |object, _| {
+                self.options.iter().zip(&places).all(|(filter, places)| filter.matches(object, places))
+            });
         }
-        let places = self.0.iter().map(|filter| filter.places(snapshot)).collect::<Result<Vec<_>, _>>()?;
-        let texts: Vec<_> = self.0.iter().map(Filter::text).collect();
-        snapshot.retain(texts.join(" and "), |object, _| {
-            self.0.iter().zip(&places).all(|(filter, places)| filter.matches(object, places))
-        });
+        if !self.typed.is_empty() {
+            let texts: Vec<_> = self.typed.iter().map(filter::Filter::text).collect();
+            snapshot.select(&self.typed).map_err(|fault| wrong_filter(&texts.join(" "), &fault))?;
+        }
         Ok(())
     }
+}
+
+/// What `--filter` may ask for of the rows of a table; `None`: only its snapshots tell, for it is of another tree (`--root`).
+fn keys(table: &TableInfo) -> Option<Vec<filter::Key>> {
+    let columns = resolve::shape(&table.sample, &table.name)?.columns;
+    let parts = family_of(&table.sample).map(|family| family.parts(table)).unwrap_or_default();
+    Some(filter::keys(&columns, table.unit, &table.value_name, parts.iter().map(String::as_str)))
 }
 
 impl Filter {

@@ -2,6 +2,7 @@
 //! `topstat top`: the top of a table, again and again.
 
 mod filter;
+mod past;
 mod plan;
 
 use std::fs::File;
@@ -24,6 +25,9 @@ pub fn run(
     backend: &mut dyn Backend,
     console: &mut dyn Console,
 ) -> Result<Exit, Error> {
+    if args.past.wanted() {
+        return past::run(args, color, console);
+    }
     let facts = console.facts();
     let files = args.root.as_deref().map(Files::open).transpose()?;
     let all = files.as_ref().map_or_else(topstat_kernel::samples, |files| files.samples().to_vec());

@@ -75,7 +75,7 @@ impl Plan {
             },
             output,
             rows: args.rows,
-            filters: Filters::new(&args.choice),
+            filters: Filters::new(args, &tables)?,
             tables,
             options,
         })

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a line of a log says: a snapshot, or that there is none.
+//!
+//! A snapshot's line is the document that `topstat top -o json` has. A gap's line has `time`, `sample` and `table` as a
+//! document has, and instead of all else what is missing before that time, and why:
+//!
+//! ```json
+//! {"time":"2026-11-21T08:00:00.000Z","sample":"tcp_v4","table":"conns_pps",
+//!  "gap":{"from":"2026-11-21T07:12:40.000Z","reason":"the recorder did not run"}}
+//! ```
+
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+use topstat_model::document::{self, Shape};
+use topstat_model::{Snapshot, json, rfc3339};
+
+/// What was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A snapshot.
+    Snapshot(Box<Snapshot>),
+    /// There is none of this time.
+    Gap(Gap),
+}
+
+/// A time of which nothing was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// When it ends: the time of the record that follows.
+    pub time: SystemTime,
+    /// The time of the last record before it.
+    pub from: SystemTime,
+    /// Why.
+    pub reason: String,
+}
+
+/// How the types of a table's columns are found: by its sample and its name.
+pub type Shapes<'a> = &'a dyn Fn(&str, &str) -> Option<Shape>;
+
+#[derive(Serialize, Deserialize)]
+struct GapLine {
+    time: String,
+    sample: String,
+    table: String,
+    gap: GapPart,
+}
+
+#[derive(Serialize, Deserialize)]
+struct GapPart {
+    from: String,
+    reason: String,
+}
+
+impl Entry {
+    /// When it was recorded; of a gap, when it ends.
+    pub fn time(&self) -> SystemTime {
+        match self {
+            Self::Snapshot(snapshot) => snapshot.time,
+            Self::Gap(gap) => gap.time,
+        }
+    }
+
+    /// The snapshot, if it is one.
+    pub fn snapshot(self) -> Option<Snapshot> {
+        match self {
+            Self::Snapshot(snapshot) => Some(*snapshot),
+            Self::Gap(_) => None,
+        }
+    }
+
+    /// Reads a line. `None` where it is none of ours, as what another program has put there.
+    pub fn read(line: &[u8], shapes: Shapes<'_>) -> Option<Self> {
+        match document::read(line, shapes) {
+            Ok(snapshot) => Some(Self::Snapshot(Box::new(snapshot))),
+            Err(_) => {
+                let line: GapLine = serde_json::from_slice(line).ok()?;
+                let (time, from) = (document::time(&line.time)?, document::time(&line.gap.from)?);
+                Some(Self::Gap(Gap { time, from, reason: line.gap.reason }))
+            }
+        }
+    }
+}
+
+impl Gap {
+    /// Its line, in the log of this table.
+    pub fn line(&self, sample: &str, table: &str) -> Vec<u8> {
+        let gap = GapPart { from: rfc3339(self.from), reason: self.reason.clone() };
+        let line = GapLine { time: rfc3339(self.time), sample: sample.to_owned(), table: table.to_owned(), gap };
+        let mut written = Vec::new();
+        json::line(&line, &mut written).expect("texts under texts are JSON");
+        written
+    }
+}
+
+/// The time that a line begins with, without reading all of it.
+pub fn time_of(line: &[u8]) -> Option<SystemTime> {
+    const BEFORE: &[u8] = br#"{"time":""#;
+    let text = line.strip_prefix(BEFORE)?;
+    let end = text.iter().position(|byte| *byte == b'"')?;
+    document::time(std::str::from_utf8(&text[..end]).ok()?)
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How much is kept, and for how long.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::Error;
+use crate::layout::{self, File, Kind, UNFINISHED};
+
+/// The bytes of a block in what a file says of its size.
+const BLOCK: u64 = 512;
+
+/// What is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// Hours and their logs.
+    pub age: Duration,
+    /// Fine records.
+    pub fine_age: Duration,
+    /// All files together, by the room that they take. Fine records are to take at most half of it.
+    pub bytes: u64,
+}
+
+/// What was done, and what is left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// What was removed, for it was too old or too much.
+    pub removed: Vec<PathBuf>,
+    /// The room that all files take now.
+    pub bytes: u64,
+    /// The room that fine records take now.
+    pub fine_bytes: u64,
+}
+
+impl Keep {
+    /// Removes what is too old, and then the oldest of what is too much. What is being written stays.
+    ///
+    /// # Errors
+    ///
+    /// When a directory can't be read, or a file not be removed.
+    pub fn apply(&self, root: &Path, now: SystemTime) -> Result<Kept, Error> {
+        let mut files = Vec::new();
+        for place in layout::places(root).map_err(Error::of("read", root))? {
+            for file in layout::files(root, &place).map_err(Error::of("read", root))? {
+                // It may just have been sealed.
+                let Ok(metadata) = fs::metadata(&file.path) else { continue };
+                files.push((metadata.blocks() * BLOCK, file));
+            }
+        }
+        // Fine records first: what they leave is the hours'.
+        files.sort_by_key(|(_, file)| (file.kind != Kind::Fine, file.from));
+        let mut kept = Kept::default();
+        for (bytes, file) in &files {
+            kept.bytes += bytes;
+            kept.fine_bytes += if file.kind == Kind::Fine { *bytes } else { 0 };
+        }
+        for (bytes, file) in files {
+            let is_fine = file.kind == Kind::Fine;
+            let age = if is_fine { self.fine_age } else { self.age };
+            let old = now.duration_since(file.until()).is_ok_and(|since| since >= age);
+            let much = if is_fine { kept.fine_bytes > self.bytes / 2 } else { kept.bytes > self.bytes };
+            if old || much && file.until() <= now {
+                remove(&file)?;
+                kept.bytes -= bytes;
+                kept.fine_bytes -= if is_fine { bytes } else { 0 };
+                kept.removed.push(file.path);
+            }
+        }
+        remove_empty(&kept.removed);
+        Ok(kept)
+    }
+}
+
+fn remove(file: &File) -> Result<(), Error> {
+    match fs::remove_file(&file.path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::of("remove", &file.path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the directories of dates that have become empty. One that has not can't be removed.
+fn remove_empty(removed: &[PathBuf]) {
+    let dirs: BTreeSet<_> = removed.iter().filter_map(|path| path.parent()).collect();
+    for dir in dirs {
+        let _ = fs::remove_dir(dir);
+    }
+}
+
+/// Removes what a program that was killed has left unfinished.
+///
+/// # Errors
+///
+/// When a directory can't be read.
+pub fn remove_unfinished(root: &Path) -> Result<(), Error> {
+    for place in layout::places(root).map_err(Error::of("read", root))? {
+        for date in layout::entries(&place.dir(root)).map_err(Error::of("read", root))? {
+            let is_dir = date.is_dir();
+            let files = if is_dir { layout::entries(&date).map_err(Error::of("read", &date))? } else { vec![] };
+            for file in files.iter().filter(|file| file.to_string_lossy().ends_with(UNFINISHED)) {
+                let _ = fs::remove_file(file);
+            }
+        }
+    }
+    Ok(())
+}

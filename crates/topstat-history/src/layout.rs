@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where files are, and what their names say.
+//!
+//! ```text
+//! host=alpha/table=tcp_v4.conns_pps/date=2026-11-21/03.parquet          an hour, sealed
+//!                                                   04.jsonl.zst        the hour that is being written
+//!                                                   04-10.fine.jsonl.zst  every second of the ten minutes from 04:10
+//! ```
+//!
+//! Dates and hours are UTC's. `host=`, `table=` and `date=` are what DuckDB, pandas, Spark and their like make columns of.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What one log of the coarse records, and one sealed file, covers.
+pub const HOUR: Duration = Duration::from_secs(3600);
+/// What one log of the fine records covers: they are kept for hours, and removed a file at a time.
+pub const PIECE: Duration = Duration::from_secs(600);
+
+const LOG: &str = ".jsonl.zst";
+const FINE: &str = ".fine.jsonl.zst";
+const SEALED: &str = ".parquet";
+/// What is being sealed. A program that was killed meanwhile leaves it behind.
+pub const UNFINISHED: &str = ".unfinished";
+
+/// Whose records: a table of a host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The host's name.
+    pub host: String,
+    /// The sample: `tcp_v4`.
+    pub sample: String,
+    /// The table in it: `conns_pps`.
+    pub table: String,
+}
+
+impl Place {
+    /// The path of the table: `tcp_v4/conns_pps`.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.sample, self.table)
+    }
+
+    /// Its directory below a history.
+    pub fn dir(&self, root: &Path) -> PathBuf {
+        root.join(format!("host={}", self.host)).join(format!("table={}.{}", self.sample, self.table))
+    }
+}
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// An hour in Parquet.
+    Sealed,
+    /// Coarse records as they are written.
+    Log,
+    /// Fine ones.
+    Fine,
+}
+
+impl Kind {
+    /// The time that one file of this kind covers.
+    pub fn span(self) -> Duration {
+        match self {
+            Self::Sealed | Self::Log => HOUR,
+            Self::Fine => PIECE,
+        }
+    }
+}
+
+/// A file of a table, by what its name says.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct File {
+    /// When it begins.
+    pub from: SystemTime,
+    /// What it is.
+    pub kind: Kind,
+    /// Where.
+    pub path: PathBuf,
+}
+
+impl File {
+    /// The file of this kind that has records of this instant.
+    pub fn of(root: &Path, place: &Place, kind: Kind, time: SystemTime) -> Self {
+        let from = begin(time, kind.span());
+        let text = humantime::format_rfc3339_seconds(from).to_string();
+        // 2026-11-21T04:10:00Z
+        let (date, hour, minute) = (&text[..10], &text[11..13], &text[14..16]);
+        let name = match kind {
+            Kind::Sealed => format!("{hour}{SEALED}"),
+            Kind::Log => format!("{hour}{LOG}"),
+            Kind::Fine => format!("{hour}-{minute}{FINE}"),
+        };
+        Self { from, kind, path: place.dir(root).join(format!("date={date}")).join(name) }
+    }
+
+    /// When it ends.
+    pub fn until(&self) -> SystemTime {
+        self.from + self.kind.span()
+    }
+
+    /// What a file in the directory of a date is; `None`: not one of ours.
+    fn read(date: &str, path: PathBuf) -> Option<Self> {
+        let name = path.file_name()?.to_str()?;
+        let (stem, kind) = [(SEALED, Kind::Sealed), (FINE, Kind::Fine), (LOG, Kind::Log)]
+            .into_iter()
+            .find_map(|(ending, kind)| Some((name.strip_suffix(ending)?, kind)))?;
+        let (hour, minute) = match kind {
+            Kind::Fine => stem.split_once('-')?,
+            Kind::Sealed | Kind::Log => (stem, "00"),
+        };
+        let two = |text: &str| text.len() == 2 && text.bytes().all(|digit| digit.is_ascii_digit());
+        let from = (two(hour) && two(minute)).then(|| format!("{date}T{hour}:{minute}:00Z"))?;
+        Some(Self { from: humantime::parse_rfc3339(&from).ok()?, kind, path })
+    }
+}
+
+/// The beginning of the span that an instant is in.
+pub fn begin(time: SystemTime, span: Duration) -> SystemTime {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    UNIX_EPOCH + Duration::from_secs(since - since % span.as_secs())
+}
+
+/// A name that can be that of a directory, and a value that tools take as it is.
+pub fn safe_name(name: &str) -> String {
+    let safe: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect();
+    if safe.is_empty() || safe.starts_with('.') { format!("_{safe}") } else { safe }
+}
+
+/// The tables of which there are records, in order.
+///
+/// # Errors
+///
+/// When a directory can't be read. One that is not there has nothing in it.
+pub fn places(root: &Path) -> io::Result<Vec<Place>> {
+    let mut places = Vec::new();
+    for (host, below) in keyed(root, "host=")? {
+        for (table, _) in keyed(&below, "table=")? {
+            if let Some((sample, table)) = table.split_once('.') {
+                places.push(Place { host: host.clone(), sample: sample.to_owned(), table: table.to_owned() });
+            }
+        }
+    }
+    places.sort();
+    Ok(places)
+}
+
+/// The files of a table, the oldest first.
+///
+/// # Errors
+///
+/// As [`places`].
+pub fn files(root: &Path, place: &Place) -> io::Result<Vec<File>> {
+    let mut files = Vec::new();
+    for (date, below) in keyed(&place.dir(root), "date=")? {
+        files.extend(entries(&below)?.into_iter().filter_map(|path| File::read(&date, path)));
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Directories of this kind: what stands behind the `=`, and their path.
+fn keyed(dir: &Path, key: &str) -> io::Result<Vec<(String, PathBuf)>> {
+    let value = |path: PathBuf| Some((path.file_name()?.to_str()?.strip_prefix(key)?.to_owned(), path));
+    Ok(entries(dir)?.into_iter().filter_map(value).collect())
+}
+
+/// What is in a directory, in no order.
+pub fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    match fs::read_dir(dir) {
+        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
+        Err(error) => Err(error),
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} of {}", self.sample, self.table, self.host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_says_what_a_file_is() {
+        let place = Place { host: "alpha".into(), sample: "tcp_v4".into(), table: "conns_pps".into() };
+        // 2026-11-21T04:17:09Z
+        let time = UNIX_EPOCH + Duration::from_secs(1_795_234_629);
+        for (kind, name, from) in [
+            (Kind::Sealed, "04.parquet", 1_795_233_600),
+            (Kind::Log, "04.jsonl.zst", 1_795_233_600),
+            (Kind::Fine, "04-10.fine.jsonl.zst", 1_795_234_200),
+        ] {
+            let file = File::of(Path::new("/h"), &place, kind, time);
+            let below = "/h/host=alpha/table=tcp_v4.conns_pps/date=2026-11-21";
+            assert_eq!(file.path, Path::new(below).join(name));
+            assert_eq!(file.from, UNIX_EPOCH + Duration::from_secs(from));
+            assert_eq!(File::read("2026-11-21", file.path.clone()), Some(file));
+        }
+        for other in ["4.parquet", "04.parquet.unfinished", "04-1.fine.jsonl.zst", "ab.jsonl.zst", "25.parquet", "x"] {
+            assert_eq!(File::read("2026-11-21", other.into()), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn hosts_have_names_that_are_directories() {
+        for (name, safe) in [("alpha.example", "alpha.example"), ("a/b=c", "a_b_c"), ("..", "_.."), ("", "_")] {
+            assert_eq!(safe_name(name), safe);
+        }
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Entries become rows, and rows columns.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parquet::basic::{
+    Compression, ConvertedType, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel,
+};
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{ColumnPath, Type, TypePtr};
+use topstat_model::{Field, Row, Snapshot};
+
+use super::io_error;
+use super::rows::{About, Holds, KEY};
+use crate::entry::{Entry, Gap};
+use crate::layout::Place;
+
+/// How hard sealed files are compressed: an hour is sealed once, and kept for days.
+const LEVEL: i32 = 9;
+/// The most rows of a group, of which one is read to find an instant: a third of a busy hour. Each group has a few KB of
+/// its own.
+const GROUP: usize = 4096;
+
+/// Writes entries, in their order, as a Parquet file.
+pub fn write(place: &Place, entries: &[Entry], file: &File) -> io::Result<()> {
+    let about = About::new(place, entries);
+    let columns: Vec<_> = about.schema().into_iter().map(|(name, holds)| Cells::new(name, holds)).collect();
+    let schema = Type::group_type_builder("records").with_fields(columns.iter().map(Cells::schema).collect());
+    let schema = Arc::new(schema.build().map_err(io_error)?);
+    let mut writer = SerializedFileWriter::new(file, schema, properties(&about, &columns)?).map_err(io_error)?;
+    let mut rest = entries;
+    while !rest.is_empty() {
+        let (group, after) = rest.split_at(fitting(rest));
+        write_group(&mut writer, &about, group)?;
+        rest = after;
+    }
+    writer.close().map_err(io_error)?;
+    Ok(())
+}
+
+/// How many of these entries go into a group of rows: all rows of an entry are in the same.
+fn fitting(entries: &[Entry]) -> usize {
+    let mut rows = 0;
+    let fits = |entry: &&Entry| {
+        rows += match entry {
+            Entry::Snapshot(snapshot) => snapshot.rows.len().max(1),
+            Entry::Gap(_) => 1,
+        };
+        rows <= GROUP
+    };
+    entries.iter().take_while(fits).count().max(1)
+}
+
+fn write_group(writer: &mut SerializedFileWriter<&File>, about: &About, entries: &[Entry]) -> io::Result<()> {
+    let mut columns: Vec<_> = about.schema().into_iter().map(|(name, holds)| Cells::new(name, holds)).collect();
+    for entry in entries {
+        match entry {
+            Entry::Snapshot(snapshot) if snapshot.rows.is_empty() => add(&mut columns, about, snapshot, None),
+            Entry::Snapshot(snapshot) => {
+                snapshot.rows.iter().for_each(|row| add(&mut columns, about, snapshot, Some(row)));
+            }
+            Entry::Gap(gap) => add_gap(&mut columns, gap),
+        }
+    }
+    let mut group = writer.next_row_group().map_err(io_error)?;
+    for column in &columns {
+        let Some(mut written) = group.next_column().map_err(io_error)? else { break };
+        let levels = Some(&column.levels[..]);
+        match column.holds {
+            Holds::Text => written.typed::<ByteArrayType>().write_batch(&column.texts, levels, None),
+            _ => written.typed::<Int64Type>().write_batch(&column.numbers, levels, None),
+        }
+        .map_err(io_error)?;
+        written.close().map_err(io_error)?;
+    }
+    group.close().map_err(io_error)?;
+    Ok(())
+}
+
+fn properties(about: &About, columns: &[Cells]) -> io::Result<Arc<WriterProperties>> {
+    let about = serde_json::to_string(about)?;
+    let mut properties = WriterProperties::builder()
+        .set_writer_version(WriterVersion::PARQUET_2_0)
+        .set_created_by(concat!("topstat version ", env!("CARGO_PKG_VERSION")).to_owned())
+        .set_key_value_metadata(Some(vec![KeyValue::new(KEY.to_owned(), about)]))
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL).map_err(io_error)?))
+        // Of pages they would take more than they save: a file has one of each column.
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_offset_index_disabled(true);
+    for column in columns.iter().filter(|column| matches!(column.holds, Holds::Value | Holds::Time)) {
+        // Values fall from row to row; times stay, or go on by an interval.
+        let path = ColumnPath::from(column.name.clone());
+        properties = properties
+            .set_column_dictionary_enabled(path.clone(), false)
+            .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
+    }
+    Ok(Arc::new(properties.build()))
+}
+
+/// The cells of a column.
+struct Cells {
+    name: String,
+    holds: Holds,
+    numbers: Vec<i64>,
+    texts: Vec<ByteArray>,
+    /// 0 where a cell is null.
+    levels: Vec<i16>,
+}
+
+impl Cells {
+    fn new(name: String, holds: Holds) -> Self {
+        Self { name, holds, numbers: vec![], texts: vec![], levels: vec![] }
+    }
+
+    fn schema(&self) -> TypePtr {
+        let builder = match self.holds {
+            Holds::Text => Type::primitive_type_builder(&self.name, Physical::BYTE_ARRAY)
+                .with_logical_type(Some(LogicalType::String))
+                .with_converted_type(ConvertedType::UTF8),
+            Holds::Time => Type::primitive_type_builder(&self.name, Physical::INT64)
+                .with_logical_type(Some(LogicalType::timestamp(true, TimeUnit::MILLIS)))
+                .with_converted_type(ConvertedType::TIMESTAMP_MILLIS),
+            Holds::Value | Holds::Number => Type::primitive_type_builder(&self.name, Physical::INT64)
+                .with_logical_type(Some(LogicalType::integer(64, false)))
+                .with_converted_type(ConvertedType::UINT_64),
+        };
+        Arc::new(builder.with_repetition(Repetition::OPTIONAL).build().expect("a column of one of four types"))
+    }
+
+    fn number(&mut self, number: u64) {
+        // Parquet has the bits of a number without sign in one with sign.
+        self.numbers.push(number.cast_signed());
+        self.levels.push(1);
+    }
+
+    fn time(&mut self, time: SystemTime) {
+        let since = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+        self.numbers.push(i64::try_from(since).unwrap_or(i64::MAX));
+        self.levels.push(1);
+    }
+
+    fn text(&mut self, text: &str) {
+        self.texts.push(text.into());
+        self.levels.push(1);
+    }
+
+    fn null(&mut self) {
+        self.levels.push(0);
+    }
+
+    fn field(&mut self, field: &Field) {
+        match (field, self.holds) {
+            (Field::None, _) => self.null(),
+            (Field::U64(number), Holds::Number | Holds::Value) => self.number(*number),
+            (Field::U64(number), _) => self.text(&number.to_string()),
+            (Field::Ip(ip), _) => self.text(&ip.to_string()),
+            (Field::Text(text), _) => self.text(text),
+        }
+    }
+}
+
+/// Adds a row of a snapshot; without one, the snapshot alone.
+fn add(columns: &mut [Cells], about: &About, snapshot: &Snapshot, row: Option<&Row>) {
+    let mut cells = columns.iter_mut();
+    let mut next = || cells.next().expect("as many columns as the schema has");
+    next().time(snapshot.time);
+    next().number(row.map_or(0, |row| row.rank.into()));
+    match row {
+        Some(row) => next().number(row.value),
+        None => next().null(),
+    }
+    for part in &about.parts {
+        let place = snapshot.parts.iter().position(|name| name == part);
+        match row.and_then(|row| row.parts.get(place?)) {
+            Some(value) => next().number(*value),
+            None => next().null(),
+        }
+    }
+    for column in &about.columns {
+        next().field(row.and_then(|row| row.object.get(snapshot.column(&column.name)?)).unwrap_or(&Field::None));
+    }
+    match row {
+        Some(row) => next().text(&list(row.cpus.iter())),
+        None => next().null(),
+    }
+    for number in [snapshot.total, snapshot.shared, snapshot.other, snapshot.proven.into(), snapshot.objects] {
+        next().number(number);
+    }
+    for number in [snapshot.top, snapshot.period_ms, snapshot.delay_ms] {
+        next().number(number.into());
+    }
+    match snapshot.elapsed_ms() {
+        Some(ms) => next().number(ms),
+        None => next().null(),
+    }
+    next().text(snapshot.kind.name());
+    next().text(snapshot.unit.name());
+    for lost in [&snapshot.lost, &snapshot.lost_now] {
+        for name in &about.lost {
+            match lost.counters().find(|(known, _)| known == name) {
+                Some((_, count)) => next().number(count),
+                None => next().null(),
+            }
+        }
+    }
+    next().text(&list(snapshot.cpus.iter().map(|section| format!("{}:{}", section.cpu, section.total))));
+    next().text(&list(snapshot.stale_cpus()));
+    next().null();
+    next().null();
+}
+
+fn add_gap(columns: &mut [Cells], gap: &Gap) {
+    for column in columns {
+        match column.name.as_str() {
+            "time" => column.time(gap.time),
+            "rank" => column.number(0),
+            "gap" => column.text(&gap.reason),
+            "gap_from" => column.time(gap.from),
+            _ => column.null(),
+        }
+    }
+}
+
+fn list(items: impl Iterator<Item = impl ToString>) -> String {
+    items.map(|item| item.to_string()).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A table's records on their way to the files: at two resolutions, with the gaps between them.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use topstat_model::{Lost, Snapshot, json};
+
+use crate::entry::{Gap, time_of};
+use crate::layout::{self, File, Kind, Place};
+use crate::log::{self, Writer};
+use crate::{Error, sealed};
+
+/// A frame lasts so long, and then the disk is to have it: what a power failure may cost.
+const FRAME: Duration = Duration::from_secs(60);
+
+/// How a table is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableOptions {
+    /// From one coarse record to the next.
+    pub interval: Duration,
+    /// How many rows a coarse record has.
+    pub rows: usize,
+    /// From one fine record to the next.
+    pub fine_interval: Duration,
+}
+
+/// Records a table.
+pub struct Table {
+    place: Place,
+    options: TableOptions,
+    coarse: Stream,
+    fine: Stream,
+    /// What was lost until the last coarse record.
+    lost: Option<Lost>,
+}
+
+impl Table {
+    /// Goes on with what was recorded of a table before, if anything was. `offset` sets apart when the disk is waited for,
+    /// so that not all tables do that at once.
+    ///
+    /// # Errors
+    ///
+    /// When what is there can't be read.
+    pub fn open(root: &Path, place: Place, options: TableOptions, offset: Duration) -> Result<Self, Error> {
+        let dir = place.dir(root);
+        let files = layout::files(root, &place).map_err(Error::of("read", &dir))?;
+        let stream = |kind, interval| Stream {
+            kind,
+            interval,
+            root: root.to_owned(),
+            writer: None,
+            last: last_of(&files, kind),
+            why: Some("the recorder did not run".to_owned()),
+            synced: None,
+            offset: offset.min(FRAME),
+        };
+        let (coarse, fine) = (stream(Kind::Log, options.interval), stream(Kind::Fine, options.fine_interval));
+        Ok(Self { place, options, coarse, fine, lost: None })
+    }
+
+    /// Whose records.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// The next record is missing, and why.
+    pub fn missed(&mut self, why: &str) {
+        for stream in [&mut self.coarse, &mut self.fine] {
+            stream.why = Some(why.to_owned());
+        }
+    }
+
+    /// Records a document as it is, at the fine resolution.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be written. What was written before stays, and the next record says that this one is missing.
+    pub fn fine(&mut self, time: SystemTime, document: &[u8]) -> Result<(), Error> {
+        self.fine.write(&self.place, time, document)
+    }
+
+    /// Records the first rows of a snapshot, at the coarse resolution. What was lost is that since the record before.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::fine`].
+    pub fn coarse(&mut self, mut snapshot: Snapshot) -> Result<(), Error> {
+        snapshot.truncate(self.options.rows);
+        let before = self.lost.replace(snapshot.lost.clone());
+        snapshot.lost_now = before.map_or_else(|| snapshot.lost_now.clone(), |before| snapshot.lost.since(&before));
+        let mut document = Vec::new();
+        json::write(&snapshot, &mut document).expect("a Vec takes all");
+        self.coarse.write(&self.place, snapshot.time, &document)
+    }
+
+    /// Brings to the disk what was written.
+    ///
+    /// # Errors
+    ///
+    /// Those of the files.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        let coarse = self.coarse.end();
+        self.fine.end().and(coarse)
+    }
+
+    /// There are no records to come for now: brings to the disk what was written, and lets go of the files, so that they can
+    /// be sealed once their hour is over.
+    ///
+    /// # Errors
+    ///
+    /// Those of the files.
+    pub fn pause(&mut self) -> Result<(), Error> {
+        let ended = self.sync();
+        for stream in [&mut self.coarse, &mut self.fine] {
+            stream.writer = None;
+        }
+        ended
+    }
+
+    /// The logs of hours that are over, which are to be sealed.
+    ///
+    /// # Errors
+    ///
+    /// When the directories can't be read.
+    pub fn to_seal(&self, now: SystemTime) -> Result<Vec<File>, Error> {
+        let dir = self.place.dir(&self.coarse.root);
+        let files = layout::files(&self.coarse.root, &self.place).map_err(Error::of("read", &dir))?;
+        let written = self.coarse.writer.as_ref().map(Writer::path);
+        Ok(files
+            .into_iter()
+            .filter(|file| file.kind == Kind::Log && file.until() <= now && Some(file.path.as_path()) != written)
+            .collect())
+    }
+
+    /// Seals one of them.
+    ///
+    /// # Errors
+    ///
+    /// See [`sealed::seal`].
+    pub fn seal(&self, file: &File, shapes: crate::entry::Shapes<'_>) -> Result<(), Error> {
+        sealed::seal(&self.coarse.root, &self.place, file, shapes)
+    }
+}
+
+/// The time of the last record of a kind.
+fn last_of(files: &[File], kind: Kind) -> Option<SystemTime> {
+    // An hour that is sealed ends with the hour, as far as it matters here.
+    let of_kind = |file: &&File| file.kind == kind || (kind == Kind::Log && file.kind == Kind::Sealed);
+    for file in files.iter().rev().filter(of_kind) {
+        let mut last = None;
+        if file.kind == Kind::Sealed {
+            last = sealed::last_time(&file.path).ok().flatten();
+        } else {
+            let _ = log::lines(&file.path, |line| {
+                last = time_of(line).or(last);
+                true
+            });
+        }
+        if last.is_some() {
+            return last;
+        }
+    }
+    None
+}
+
+/// Records of one resolution.
+struct Stream {
+    kind: Kind,
+    interval: Duration,
+    root: PathBuf,
+    writer: Option<Writer>,
+    /// The time of the last record.
+    last: Option<SystemTime>,
+    /// Why records are missing, if some are.
+    why: Option<String>,
+    /// When a frame was ended last.
+    synced: Option<SystemTime>,
+    offset: Duration,
+}
+
+impl Stream {
+    fn write(&mut self, place: &Place, time: SystemTime, line: &[u8]) -> Result<(), Error> {
+        let file = File::of(&self.root, place, self.kind, time);
+        let written = self.write_to(&file, place, time, line);
+        match written {
+            Ok(()) => {
+                self.last = Some(time);
+                self.why = None;
+            }
+            Err(ref error) => {
+                // It is opened anew, which cuts off what was begun.
+                self.writer = None;
+                let reason = &error.source;
+                self.why = Some(format!("cannot {}: {reason}", error.what));
+            }
+        }
+        written
+    }
+
+    fn write_to(&mut self, file: &File, place: &Place, time: SystemTime, line: &[u8]) -> Result<(), Error> {
+        if self.writer.as_ref().is_none_or(|writer| writer.path() != file.path) {
+            self.end()?;
+            self.writer = None;
+            let dir = file.path.parent().unwrap_or(&self.root);
+            std::fs::create_dir_all(dir).map_err(Error::of("write", dir))?;
+            self.writer = Some(Writer::open(&file.path).map_err(Error::of("write", &file.path))?);
+            self.synced = Some(time - self.offset);
+        }
+        let gap = self.gap(time).map(|gap| gap.line(&place.sample, &place.table));
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        for line in gap.as_deref().into_iter().chain([line]) {
+            writer.append(line).map_err(Error::of("write", &file.path))?;
+        }
+        let due = self.synced.is_none_or(|synced| time.duration_since(synced).map_or(true, |since| since >= FRAME));
+        if due {
+            writer.sync().map_err(Error::of("write", &file.path))?;
+            self.synced = Some(time);
+        }
+        Ok(())
+    }
+
+    /// What is missing before this time: more than one record could have been made since the last.
+    fn gap(&self, time: SystemTime) -> Option<Gap> {
+        let from = self.last?;
+        let reason = match time.duration_since(from) {
+            Err(_) => "the clock was set back",
+            Ok(since) if since >= 2 * self.interval => self.why.as_deref().unwrap_or("the recorder was late"),
+            Ok(_) => return None,
+        };
+        Some(Gap { time, from, reason: reason.to_owned() })
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let ended = writer.sync().map_err(Error::of("write", writer.path()));
+        if ended.is_err() {
+            self.writer = None;
+        }
+        ended
+    }
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The past is found, in whatever files it is.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use topstat_history::{Entry, Grain, History, Table};
+use topstat_model::json;
+
+use crate::fixtures::{OPTIONS, Scratch, at, place, shape, snapshot};
+
+const MINUTE_MS: u64 = 60_000;
+const HOUR_MS: u64 = 60 * MINUTE_MS;
+
+/// Records every 10 s (and, where `fine`, every second) from one ms to another.
+fn record(table: &mut Table, (from, to): (u64, u64), fine: bool) {
+    for ms in (from..to).step_by(1000) {
+        let snapshot = snapshot(at(ms), 64);
+        if fine {
+            let mut document = Vec::new();
+            json::write(&snapshot, &mut document).unwrap();
+            table.fine(snapshot.time, &document).unwrap();
+        }
+        if ms % 10_000 == 0 {
+            table.coarse(snapshot).unwrap();
+        }
+    }
+    table.sync().unwrap();
+}
+
+fn open(scratch: &Scratch) -> Table {
+    Table::open(&scratch.0, place(), OPTIONS, Duration::ZERO).unwrap()
+}
+
+fn seal(table: &Table, now: SystemTime) {
+    for file in table.to_seal(now).unwrap() {
+        table.seal(&file, &shape).unwrap();
+    }
+}
+
+fn range(history: &History, from: u64, to: u64, grain: Grain) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut each = |entry| {
+        entries.push(entry);
+        true
+    };
+    history.range(&place(), (at(from), at(to)), grain, &shape, &mut each).unwrap();
+    entries
+}
+
+fn times(entries: &[Entry]) -> Vec<(SystemTime, bool)> {
+    entries.iter().map(|entry| (entry.time(), matches!(entry, Entry::Gap(_)))).collect()
+}
+
+#[test]
+fn coarse_and_fine_records_are_one_past() {
+    let scratch = Scratch::new("grains");
+    let mut table = open(&scratch);
+    record(&mut table, (50 * MINUTE_MS, HOUR_MS + 90_000), false);
+    record(&mut table, (HOUR_MS + 90_000, HOUR_MS + 100_000), true);
+    seal(&table, at(HOUR_MS + 100_000));
+    let history = History::open(&scratch.0).unwrap();
+    assert_eq!(history.places(), [place()]);
+    assert_eq!(history.span(&place()).unwrap(), Some((at(0), at(2 * HOUR_MS))));
+    let coarse = range(&history, 59 * MINUTE_MS, HOUR_MS + 95_000, Grain::Coarse);
+    let expected = (59 * MINUTE_MS..=HOUR_MS + 90_000).step_by(10_000).map(|ms| (at(ms), false));
+    assert_eq!(times(&coarse), expected.collect::<Vec<_>>());
+    let fine = range(&history, HOUR_MS + 80_000, HOUR_MS + 93_000, Grain::Fine);
+    let expected = [80, 90, 91, 92, 93].map(|second| (at(HOUR_MS + second * 1000), false));
+    assert_eq!(times(&fine), expected);
+    // Where there are both, the fine one has all rows.
+    let rows = |entry: &Entry| entry.clone().snapshot().unwrap().rows.len();
+    assert_eq!(fine.iter().map(rows).collect::<Vec<_>>(), [32, 64, 64, 64, 64]);
+    let found = |ms| history.at(&place(), at(ms), &shape).unwrap().map(|entry| entry.time());
+    assert_eq!(found(HOUR_MS + 92_700), Some(at(HOUR_MS + 92_000)));
+    assert_eq!(found(55 * MINUTE_MS + 7), Some(at(55 * MINUTE_MS)));
+    assert_eq!(found(50 * MINUTE_MS - 1), None);
+    assert_eq!(found(9 * HOUR_MS), Some(at(HOUR_MS + 99_000)));
+}
+
+#[test]
+fn what_is_missing_is_a_gap() {
+    let scratch = Scratch::new("gaps");
+    let mut table = open(&scratch);
+    record(&mut table, (0, 30_000), false);
+    table.missed("cannot read the table: gone");
+    record(&mut table, (3 * MINUTE_MS, 3 * MINUTE_MS + 20_000), false);
+    drop(table);
+    // Another recorder, hours later.
+    let mut table = open(&scratch);
+    record(&mut table, (5 * HOUR_MS, 5 * HOUR_MS + 20_000), false);
+    for sealed in [false, true] {
+        if sealed {
+            seal(&table, at(9 * HOUR_MS));
+        }
+        let history = History::open(&scratch.0).unwrap();
+        let gap = |ms| match history.at(&place(), at(ms), &shape).unwrap() {
+            Some(Entry::Gap(gap)) => (gap.from, gap.time, gap.reason),
+            other => panic!("{other:?}"),
+        };
+        let first = (at(20_000), at(3 * MINUTE_MS), "cannot read the table: gone".to_owned());
+        assert_eq!(gap(MINUTE_MS), first);
+        let second = (at(3 * MINUTE_MS + 10_000), at(5 * HOUR_MS), "the recorder did not run".to_owned());
+        assert_eq!(gap(2 * HOUR_MS), second);
+        let all = range(&history, 0, 9 * HOUR_MS, Grain::Coarse);
+        assert_eq!(all.len(), 3 + 1 + 2 + 1 + 2, "{:?}", times(&all));
+        assert_eq!(all.iter().filter(|entry| matches!(entry, Entry::Gap(_))).count(), 2);
+    }
+}
+
+#[test]
+fn a_table_that_is_off_for_long_is_sealed_too() {
+    let scratch = Scratch::new("off");
+    let mut table = open(&scratch);
+    record(&mut table, (0, 30_000), true);
+    assert_eq!(table.to_seal(at(3 * HOUR_MS)).unwrap(), [], "it may go on to write to it");
+    table.missed("the table was off");
+    table.pause().unwrap();
+    assert_eq!(table.to_seal(at(3 * HOUR_MS)).unwrap().len(), 1);
+    seal(&table, at(3 * HOUR_MS));
+    record(&mut table, (3 * HOUR_MS, 3 * HOUR_MS + 20_000), false);
+    let all = range(&History::open(&scratch.0).unwrap(), 0, 9 * HOUR_MS, Grain::Coarse);
+    let gaps =
+        all.iter().filter_map(|entry| if let Entry::Gap(gap) = entry { Some(gap.reason.as_str()) } else { None });
+    assert_eq!((all.len(), gaps.collect::<Vec<_>>()), (3 + 1 + 2, vec!["the table was off"]));
+}
+
+#[test]
+fn any_minute_of_a_week_is_near() {
+    let scratch = Scratch::new("week");
+    let mut table = open(&scratch);
+    // An hour like all others, on each of seven days: what is looked up is one file of many.
+    for day in 0..7 {
+        record(&mut table, (day * 24 * HOUR_MS, day * 24 * HOUR_MS + HOUR_MS), false);
+        seal(&table, at(day * 24 * HOUR_MS + HOUR_MS));
+    }
+    let history = History::open(&scratch.0).unwrap();
+    let begin = Instant::now();
+    for day in 0..7 {
+        let ms = day * 24 * HOUR_MS + 34 * MINUTE_MS;
+        let entry = history.at(&place(), at(ms), &shape).unwrap().unwrap();
+        assert_eq!(entry.time(), at(ms));
+    }
+    println!("{} ms for each look", begin.elapsed().as_millis() / 7);
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Others' tools read what was sealed: the queries of docs/history.md, as they stand there, by DuckDB and pandas.
+//!
+//! scripts/setup installs both where the tests look for them.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use topstat_history::Table;
+use topstat_model::json;
+
+use crate::fixtures::{OPTIONS, Scratch, at, place, shape, snapshot};
+
+/// What the document says where records are.
+const DOCUMENTED: &str = "/var/lib/topstat/history";
+
+/// The Python that scripts/setup has made, if it has.
+fn python() -> Option<PathBuf> {
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
+    let python = cache.join("topstat/python/bin/python");
+    let has_all = Command::new(&python).args(["-c", "import duckdb, pandas, pyarrow, pytz"]).output();
+    has_all.is_ok_and(|output| output.status.success()).then_some(python)
+}
+
+fn run(python: &Path, program: &str) -> String {
+    let output = Command::new(python).args(["-c", program]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program}\n{said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The blocks of the document in this language.
+fn blocks(language: &str) -> Vec<String> {
+    let document = include_str!("../../../../docs/history.md");
+    let begin = format!("```{language}\n");
+    document.split(&begin).skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+}
+
+/// Two hours with a gap and an empty snapshot, sealed, and fine records of a minute. Returns what the first comm's largest
+/// value is, over all.
+fn record(root: &Path) -> u64 {
+    let mut table = Table::open(root, place(), OPTIONS, Duration::ZERO).unwrap();
+    let mut most = 0;
+    for second in (0..7200).step_by(10).filter(|second| !(1000..1500).contains(second)) {
+        let snapshot = snapshot(at(second * 1000), if second == 500 { 0 } else { 32 });
+        most = most.max(snapshot.rows.first().map_or(0, |row| row.value));
+        table.coarse(snapshot).unwrap();
+    }
+    for second in 7200..7260 {
+        let snapshot = snapshot(at(second * 1000), 128);
+        let mut document = Vec::new();
+        json::write(&snapshot, &mut document).unwrap();
+        table.fine(snapshot.time, &document).unwrap();
+    }
+    table.sync().unwrap();
+    let sealed = table.to_seal(at(9_000_000)).unwrap();
+    assert_eq!(sealed.len(), 1, "the hour that is being written is not");
+    drop(table);
+    let table = Table::open(root, place(), OPTIONS, Duration::ZERO).unwrap();
+    for file in table.to_seal(at(9_000_000)).unwrap() {
+        table.seal(&file, &shape).unwrap();
+    }
+    most
+}
+
+#[test]
+fn the_queries_of_the_document_run_and_find_what_was_recorded() {
+    let Some(python) = python() else {
+        println!("skipped: no Python with duckdb, pandas and pyarrow (scripts/setup test)");
+        return;
+    };
+    let scratch = Scratch::new("tools");
+    let most = record(&scratch.0);
+    let here = |text: &str| text.replace(DOCUMENTED, scratch.0.to_str().unwrap());
+    let sql = |query: &str| {
+        // Values as Python writes them, a row in each line.
+        let program = format!("import duckdb\nfor row in duckdb.sql({:?}).fetchall(): print(row)", here(query));
+        run(&python, &program).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let queries = blocks("sql");
+    assert_eq!(queries.len(), 5);
+    let found: Vec<_> = queries.iter().map(|query| sql(query)).collect();
+    assert!(found[0].len() == 10 && found[0][0].contains(&format!(", {most}, ")), "{most}: {:?}", found[0]);
+    assert_eq!(found[1], [""; 0], "all of them add up");
+    assert_eq!(found[2].len(), 1, "{:?}", found[2]);
+    assert!(found[2][0].contains("the recorder was late"), "{:?}", found[2]);
+    // 120 minutes, of which the gap has seven whole and a part of the eighth and ninth.
+    assert!(found[3].len() > 100 * 3 && found[3].len() <= 120 * 3, "{}", found[3].len());
+    assert_eq!(found[4].len(), 10, "{:?}", found[4]);
+    let rows = "SELECT count(*) FROM read_parquet('/var/lib/topstat/history/**/*.parquet') WHERE rank > 0";
+    assert_eq!(sql(rows), [format!("({},)", (720 - 50 - 1) * 32)]);
+    // pyarrow, by pandas.
+    let programs = blocks("python");
+    assert_eq!(programs.len(), 1);
+    let printed = run(&python, &here(&programs[0]));
+    assert!(printed.contains(&most.to_string()), "{most}: {printed}");
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command line of `topstat record`, and how other commands find what it has recorded.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Mount, time};
+
+/// Where records are, unless the command line says otherwise.
+pub const DEFAULT_HISTORY: &str = "/var/lib/topstat/history";
+
+/// Record tables: what was at the top, for 'topstat top --at' and for any tool that reads Parquet
+///
+/// Reads the file tree of the daemon, and needs no more privileges than that takes. Where no daemon runs it waits for
+/// one; what could not be recorded meanwhile is a gap, and recorded as such.
+///
+/// Events are recorded by 'topstat events --record', and shown again by 'topstat replay'.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = NOTES)]
+pub struct RecordArgs {
+    /// Which tables [default: all that are on]
+    #[arg(value_name = "SAMPLE/TABLE")]
+    pub tables: Vec<String>,
+
+    #[command(flatten)]
+    pub history: HistoryDir,
+
+    /// From one record to the next: seconds, or a time with a unit
+    #[arg(long, value_name = "TIME", value_parser = time::interval, default_value = "10s", help_heading = KEPT)]
+    pub interval: Duration,
+
+    /// How many rows each of these has; the others are in its 'other'
+    #[arg(short = 'n', long, value_name = "ROWS", value_parser = super::rows, default_value = "32", help_heading = KEPT)]
+    pub rows: u32,
+
+    /// How long records are kept
+    #[arg(long, value_name = "TIME", value_parser = time::age, default_value = "7d", help_heading = KEPT)]
+    pub age: Duration,
+
+    /// From one fine record to the next: these have all rows of the table
+    #[arg(long, value_name = "TIME", value_parser = time::interval, default_value = "1s", help_heading = KEPT)]
+    pub fine_interval: Duration,
+
+    /// How long fine records are kept; 0: there are none
+    #[arg(long, value_name = "TIME", value_parser = time::age, default_value = "2h", help_heading = KEPT)]
+    pub fine_age: Duration,
+
+    /// The room that all files may take, in bytes or with a unit (500MB, 1GiB); fine records get at most half of it
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1GiB", help_heading = KEPT)]
+    pub size: u64,
+
+    #[command(flatten)]
+    pub mount: Mount,
+}
+
+const KEPT: &str = "What is kept";
+
+const NOTES: &str = "\
+FILES
+  HISTORY/host=NAME/table=SAMPLE.TABLE/date=YYYY-MM-DD/
+    HH.parquet             an hour that is over (all times are UTC's)
+    HH.jsonl.zst           the hour that is being recorded: one document per line
+    HH-MM.fine.jsonl.zst   ten minutes of fine records
+
+EXAMPLES
+  topstat record                                 all tables, for 7 days, in at most 1 GiB
+  topstat record tcp/conns_bps tasks/cpu --age 30d --size 5GiB
+  topstat top tcp/conns_bps --at 03:12           what was at the top then
+  zstdcat /var/lib/topstat/history/*/table=tasks.cpu/*/*.jsonl.zst | jq .total";
+
+/// Where records are.
+#[derive(Clone, Debug, clap::Args)]
+pub struct HistoryDir {
+    /// Where records are
+    #[arg(id = "history", long = "history", value_name = "DIR", default_value = DEFAULT_HISTORY)]
+    dir: PathBuf,
+}
+
+impl HistoryDir {
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+}
+
+/// Which records to show instead of what is there now.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PastArgs {
+    /// What was at the top then: a clock time (03:12), a date with one (2026-11-21 03:12), or how long ago (-5m)
+    #[arg(
+        long,
+        value_name = "TIME",
+        allow_hyphen_values = true,
+        conflicts_with_all = ["from", "to"],
+        help_heading = PAST
+    )]
+    pub at: Option<String>,
+
+    /// All records from then on; with INTERVAL, at most one in each
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, help_heading = PAST)]
+    pub from: Option<String>,
+
+    /// All records until then [default: now]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, requires = "from", help_heading = PAST)]
+    pub to: Option<String>,
+
+    /// Where 'topstat record' has them [default: /var/lib/topstat/history]
+    #[arg(long = "history", value_name = "DIR", help_heading = PAST)]
+    pub history: Option<PathBuf>,
+
+    /// Recorded on which host, where there are records of several [default: this one]
+    #[arg(long, value_name = "NAME", help_heading = PAST)]
+    pub recorded_on: Option<String>,
+}
+
+const PAST: &str = "Past (see topstat record)";
+
+impl PastArgs {
+    /// Nothing of the past.
+    pub fn none() -> Self {
+        Self { at: None, from: None, to: None, history: None, recorded_on: None }
+    }
+
+    /// Whether the past is asked for.
+    pub fn wanted(&self) -> bool {
+        self.at.is_some() || self.from.is_some()
+    }
+
+    /// Where the records are.
+    pub fn dir(&self) -> &Path {
+        self.history.as_deref().unwrap_or(Path::new(DEFAULT_HISTORY))
+    }
+}
+
+/// The least room that is worth recording in.
+const LEAST_SIZE: u64 = 1 << 20;
+
+/// A number of bytes, or with a unit.
+fn size(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 9] = [
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+        ("kB", 1000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+        ("", 1),
+    ];
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit = UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()));
+    let bytes = number.parse::<u64>().ok().zip(unit).ok_or("not a size: give bytes or a unit (500MB, 1GiB)")?;
+    let bytes = bytes.0.checked_mul(bytes.1.1).ok_or("more bytes than there can be")?;
+    if bytes < LEAST_SIZE { Err("at least 1MiB is needed".to_owned()) } else { Ok(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_bytes_or_have_a_unit() {
+        for (text, bytes) in [("1048576", 1 << 20), ("1GiB", 1 << 30), ("500MB", 500_000_000), ("2 gib", 2 << 30)] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for (text, why) in [
+            ("", "not a size"),
+            ("GiB", "not a size"),
+            ("1.5GiB", "not a size"),
+            ("1X", "not a size"),
+            ("1000", "at least 1MiB"),
+            ("99999999999TiB", "more bytes"),
+        ] {
+            assert!(size(text).unwrap_err().starts_with(why), "{text}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `topstat record`: what was at the top, written to files. It reads the daemon's tree and nothing else.
+
+mod recorder;
+mod tree;
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+use topstat_history::{Keep, TableOptions, keep, layout};
+
+use crate::args::record::RecordArgs;
+use crate::config::Level;
+use crate::console::Schedule;
+use crate::daemon::events::{Event, Events};
+use crate::daemon::logging;
+use crate::error::{Error, Exit};
+use crate::resolve;
+use recorder::Recorder;
+use tree::Tree;
+
+/// What is to be done.
+pub struct Plan {
+    /// Tables, by their paths; all that are on where there are none.
+    tables: Vec<String>,
+    options: TableOptions,
+    /// Every so many fine intervals a coarse record is made.
+    coarse_every: u64,
+    /// Fine records are kept.
+    fine: bool,
+    keep: Keep,
+}
+
+impl Plan {
+    fn new(args: &RecordArgs) -> Result<Self, Error> {
+        let fine = !args.fine_age.is_zero();
+        if fine && args.fine_interval > args.interval {
+            return Err(Error::Usage(
+                "--fine-interval is longer than --interval: fine records are the more frequent ones".to_owned(),
+            ));
+        }
+        let mut tables = Vec::new();
+        for name in &args.tables {
+            tables.extend(resolve::tables(&topstat_kernel::samples(), name, None)?.iter().map(|table| table.path()));
+        }
+        let fine_interval = if fine { args.fine_interval } else { args.interval };
+        let every = args.interval.as_nanos().div_ceil(fine_interval.as_nanos().max(1));
+        Ok(Self {
+            tables,
+            options: TableOptions { interval: args.interval, rows: args.rows as usize, fine_interval },
+            coarse_every: u64::try_from(every).unwrap_or(u64::MAX),
+            fine,
+            keep: Keep { age: args.age, fine_age: args.fine_age, bytes: args.size },
+        })
+    }
+}
+
+pub fn run(args: &RecordArgs) -> Result<Exit, Error> {
+    let plan = Plan::new(args)?;
+    logging::begin(Level::default());
+    let root = args.history.dir();
+    let events = Events::catch().map_err(|source| Error::System { what: "catch signals", source })?;
+    prepare(root)?;
+    let _lock = lock(root)?;
+    keep::remove_unfinished(root)?;
+    let tree = Tree::new(&args.mount.dir());
+    log::info!("recording {} to {}", args.mount.dir().display(), root.display());
+    let mut recorder = Recorder::new(&plan, tree, root, &host());
+    let mut schedule = Schedule::new(Instant::now(), plan.options.fine_interval);
+    loop {
+        let event = events.wait(Some(schedule.next()));
+        match event.map_err(|source| Error::System { what: "wait for the next record", source })? {
+            Event::Stop => break,
+            Event::Deadline => {
+                recorder.tick();
+                schedule.advance(Instant::now());
+            }
+            Event::Reload | Event::Unmounted => {}
+        }
+    }
+    recorder.end();
+    Ok(Exit::Done)
+}
+
+/// The name of this host, as records have it.
+pub fn host() -> String {
+    layout::safe_name(&rustix::system::uname().nodename().to_string_lossy())
+}
+
+fn prepare(root: &Path) -> Result<(), Error> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o750).create(root);
+    Ok(made.map_err(topstat_history::Error::of("make", root))?)
+}
+
+/// Keeps a second recorder away from the same files, for as long as what it returns lives.
+fn lock(root: &Path) -> Result<fs::File, Error> {
+    let path = root.join("recorder.lock");
+    let file = fs::File::options().write(true).create(true).truncate(false).mode(0o640).open(&path);
+    let file = file.map_err(topstat_history::Error::of("lock", &path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Daemon(format!(
+            "a recorder writes to {} already; stop it first, or name another directory with --history",
+            root.display()
+        ))),
+        Err(errno) => Err(topstat_history::Error::of("lock", &path)(errno.into()).into()),
+    }
+}
+
+/// How long between two looks at what is to be removed, and at which tables there are.
+const LOOK_EVERY: Duration = Duration::from_secs(60);

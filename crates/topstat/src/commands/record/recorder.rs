@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads each table of the tree when it is time, and hands its documents to the history.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use topstat_history::entry::time_of;
+use topstat_history::{File, Place, Table};
+use topstat_model::document;
+
+use super::tree::Tree;
+use super::{LOOK_EVERY, Plan};
+use crate::resolve;
+
+/// How long after a log could not be sealed it is tried again.
+const SEAL_AGAIN: Duration = Duration::from_secs(600);
+/// By how much later than the one before a table waits for the disk.
+const APART: Duration = Duration::from_secs(2);
+/// The first part of an hour, in which the records of the hour before are still to come: a snapshot that was begun at its
+/// end.
+const SETTLED: Duration = Duration::from_secs(5);
+
+pub struct Recorder<'a> {
+    plan: &'a Plan,
+    tree: Tree,
+    root: PathBuf,
+    host: String,
+    tables: BTreeMap<String, Recorded>,
+    /// Logs of hours that are over, and whose they are.
+    to_seal: VecDeque<(String, File)>,
+    ticks: u64,
+    looked: Option<Instant>,
+    /// Not to seal before.
+    seal_after: Option<Instant>,
+    /// The hour in which was last looked for logs to seal.
+    hour: Option<SystemTime>,
+    /// Fine records take more room than they may.
+    fine_full: bool,
+    /// What was said last of what is wrong with the tree, and with the files.
+    said: BTreeMap<&'static str, String>,
+    document: Vec<u8>,
+}
+
+struct Recorded {
+    table: Table,
+    /// It is to be read: what is off is not.
+    on: bool,
+    /// Why the last record is missing.
+    wrong: Option<String>,
+}
+
+impl<'a> Recorder<'a> {
+    pub fn new(plan: &'a Plan, tree: Tree, root: &Path, host: &str) -> Self {
+        Self {
+            plan,
+            tree,
+            root: root.to_owned(),
+            host: host.to_owned(),
+            tables: BTreeMap::new(),
+            to_seal: VecDeque::new(),
+            ticks: 0,
+            looked: None,
+            seal_after: None,
+            hour: None,
+            fine_full: false,
+            said: BTreeMap::new(),
+            document: Vec::new(),
+        }
+    }
+
+    /// What is done at each fine interval.
+    pub fn tick(&mut self) {
+        if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) || self.tables.is_empty() {
+            self.look();
+        }
+        let coarse = self.ticks.is_multiple_of(self.plan.coarse_every);
+        self.ticks += 1;
+        let fine = self.plan.fine && !self.fine_full;
+        let mut wrong = None;
+        for (path, recorded) in self.tables.iter_mut().filter(|(_, recorded)| recorded.on) {
+            let result = record(&self.tree, path, recorded, (coarse, fine), &mut self.document);
+            recorded.wrong = result.err();
+            if let Some(why) = &recorded.wrong {
+                recorded.table.missed(why);
+                wrong = Some(format!("{path}: {why}"));
+            }
+        }
+        self.say("records", wrong, "all tables are recorded again");
+        self.seal();
+    }
+
+    /// Ends the frames that are open.
+    pub fn end(&mut self) {
+        for recorded in self.tables.values_mut() {
+            if let Err(error) = recorded.table.sync() {
+                log::error!("{}", chain(&error));
+            }
+        }
+    }
+
+    /// Looks which tables there are, and removes what is too old or too much.
+    fn look(&mut self) {
+        self.looked = Some(Instant::now());
+        let found = match self.tree.tables() {
+            Ok(tables) => tables,
+            Err(error) => {
+                self.say("tree", Some(format!("there is no tree of a daemon: {error}; waiting for one")), "");
+                return;
+            }
+        };
+        self.say("tree", None, "the tree is there again");
+        let wanted = |path: &&String| self.plan.tables.is_empty() || self.plan.tables.contains(path);
+        let found: Vec<_> = found.iter().filter(wanted).cloned().collect();
+        let mut wrong = None;
+        for (path, recorded) in &mut self.tables {
+            recorded.on = found.contains(path);
+            if !recorded.on {
+                recorded.table.missed("the table was off");
+                wrong = recorded.table.pause().err().or(wrong);
+            }
+        }
+        if let Some(error) = wrong {
+            self.say("files", Some(chain(&error)), "");
+        }
+        for path in found {
+            if !self.tables.contains_key(&path) {
+                self.begin(path);
+            }
+        }
+        self.remove();
+    }
+
+    fn begin(&mut self, path: String) {
+        let Some((sample, table)) = path.split_once('/') else { return };
+        let place = Place { host: self.host.clone(), sample: sample.to_owned(), table: table.to_owned() };
+        let offset = APART * u32::try_from(self.tables.len()).unwrap_or(0);
+        match Table::open(&self.root, place, self.plan.options, offset) {
+            Ok(table) => {
+                self.tables.insert(path, Recorded { table, on: true, wrong: None });
+                // It may have logs of hours that are over.
+                self.hour = None;
+            }
+            Err(error) => self.say("files", Some(chain(&error)), ""),
+        }
+    }
+
+    fn remove(&mut self) {
+        let full = self.fine_full;
+        match self.plan.keep.apply(&self.root, SystemTime::now()) {
+            Ok(kept) => {
+                self.fine_full = kept.fine_bytes > self.plan.keep.bytes / 2 || kept.bytes > self.plan.keep.bytes;
+                for file in kept.removed {
+                    log::debug!("removed {}", file.display());
+                }
+                self.say("files", None, "the files are fine again");
+            }
+            Err(error) => self.say("files", Some(chain(&error)), ""),
+        }
+        match (full, self.fine_full) {
+            (false, true) => log::warn!("no fine records until there is room for them again (--size)"),
+            (true, false) => log::info!("there is room for fine records again"),
+            _ => {}
+        }
+    }
+
+    /// Seals at most one log, so that the next records are not late.
+    fn seal(&mut self) {
+        let now = SystemTime::now();
+        let hour = topstat_history::layout::begin(now - SETTLED, topstat_history::layout::HOUR);
+        if self.hour != Some(hour) {
+            self.hour = Some(hour);
+            self.to_seal.clear();
+            for (path, recorded) in &self.tables {
+                let files = recorded.table.to_seal(now - SETTLED).unwrap_or_default();
+                self.to_seal.extend(files.into_iter().map(|file| (path.clone(), file)));
+            }
+        }
+        if self.seal_after.is_some_and(|after| Instant::now() < after) {
+            return;
+        }
+        let Some((path, file)) = self.to_seal.pop_front() else { return };
+        let Some(recorded) = self.tables.get(&path) else { return };
+        if let Err(error) = recorded.table.seal(&file, &resolve::shape) {
+            // The log stays, and is as good.
+            log::error!("{}; trying again in {} s", chain(&error), SEAL_AGAIN.as_secs());
+            self.seal_after = Some(Instant::now() + SEAL_AGAIN);
+            self.to_seal.push_back((path, file));
+        }
+    }
+
+    /// Logs what is wrong once, and once that it no longer is.
+    fn say(&mut self, about: &'static str, wrong: Option<String>, good: &str) {
+        match wrong {
+            Some(wrong) if self.said.get(about) != Some(&wrong) => {
+                log::warn!("{wrong}");
+                self.said.insert(about, wrong);
+            }
+            Some(_) => {}
+            None if self.said.remove(about).is_some() => log::info!("{good}"),
+            None => {}
+        }
+    }
+}
+
+/// Records a table once.
+fn record(
+    tree: &Tree,
+    path: &str,
+    recorded: &mut Recorded,
+    (coarse, fine): (bool, bool),
+    document: &mut Vec<u8>,
+) -> Result<(), String> {
+    if !coarse && !fine {
+        return Ok(());
+    }
+    tree.read(path, document).map_err(|error| format!("cannot read the table: {error}"))?;
+    let time = time_of(document).ok_or("the tree has no document of this version's")?;
+    if fine {
+        recorded.table.fine(time, document).map_err(|error| chain(&error))?;
+    }
+    if coarse {
+        let snapshot = document::read(document, resolve::shape).map_err(|error| error.to_string())?;
+        recorded.table.coarse(snapshot).map_err(|error| chain(&error))?;
+    }
+    Ok(())
+}
+
+fn chain(error: &topstat_history::Error) -> String {
+    format!("{error}: {}", error.source)
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `topstat top --at` and `--from`: what was at the top, as `topstat record` has it.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use topstat_history::{Entry, Gap, Grain, History, Place};
+use topstat_kernel::TableInfo;
+use topstat_model::{Snapshot, rfc3339};
+
+use super::filter::Filters;
+use crate::args::record::PastArgs;
+use crate::args::{ColorWhen, TopArgs};
+use crate::commands::record;
+use crate::console::Console;
+use crate::error::{Error, Exit};
+use crate::output::Output;
+use crate::view::{View, catch_signals};
+use crate::{instant, resolve};
+
+/// A record that is older than this is not what was there at the instant that was asked for: it is said.
+const NEAR: Duration = Duration::from_secs(30);
+/// Where records are asked for more often than this, fine ones are shown while they are kept.
+const COARSE: Duration = Duration::from_secs(10);
+
+pub fn run(args: &TopArgs, color: ColorWhen, console: &mut dyn Console) -> Result<Exit, Error> {
+    for (option, given) in [
+        ("--period", args.period.is_some()),
+        ("--delay", args.delay.is_some()),
+        ("--top", args.top.is_some()),
+        ("--threads", args.threads),
+        ("--private", args.private),
+        ("--netns", args.netns.is_some()),
+        ("--by", args.by.is_some()),
+        ("--root", args.root.is_some()),
+    ] {
+        if given {
+            return Err(Error::Usage(format!("{option} is for what is counted now: the past stays as it is")));
+        }
+    }
+    let when = When::new(args, SystemTime::now())?;
+    let tables = resolve::tables(&topstat_kernel::samples(), &args.table, args.choice.only)?;
+    let mut output = Output::new((None, Some(1)), args.output, color, console.facts());
+    output.in_place = false;
+    catch_signals(&output, console)?;
+    let history = History::open(args.past.dir()).map_err(|error| no_history(args.past.dir(), &error))?;
+    let mut shown = Shown {
+        filters: Filters::new(args, &tables)?,
+        rows: args.rows,
+        left: args.count,
+        view: View::new(output, true),
+        console,
+    };
+    let mut found = false;
+    for table in &tables {
+        let Some(place) = place(&history, table, &args.past)? else { continue };
+        found = true;
+        when.show(&history, &place, &mut shown)?;
+    }
+    if found {
+        Ok(Exit::Done)
+    } else {
+        Err(Error::Daemon(format!("there are no records of {} in {}", args.table, history.root().display())))
+    }
+}
+
+fn no_history(dir: &Path, error: &topstat_history::Error) -> Error {
+    let advice = match error.source.kind() {
+        std::io::ErrorKind::NotFound => "; topstat record makes records, and --history says where they are",
+        std::io::ErrorKind::PermissionDenied => "; they are for those who may read the daemon's tree",
+        _ => "",
+    };
+    Error::Daemon(format!("cannot read records in {}: {}{advice}", dir.display(), error.source))
+}
+
+/// Where the records of a table are, of the host that was named, of this one, or of the only one.
+fn place(history: &History, table: &TableInfo, args: &PastArgs) -> Result<Option<Place>, Error> {
+    let of_table = |place: &&Place| place.sample == table.sample && place.table == table.name;
+    let places: Vec<_> = history.places().iter().filter(of_table).collect();
+    let own = record::host();
+    let wanted = args.recorded_on.as_deref().unwrap_or(&own);
+    let found = places.iter().find(|place| place.host == wanted).copied();
+    match (found, &places[..]) {
+        (Some(place), _) => Ok(Some(place.clone())),
+        (None, [only]) if args.recorded_on.is_none() => Ok(Some((*only).clone())),
+        (None, []) => Ok(None),
+        (None, several) => {
+            let hosts: Vec<_> = several.iter().map(|place| place.host.as_str()).collect();
+            Err(Error::Usage(format!(
+                "there are no records of host {wanted}: name one with --recorded-on, of {}",
+                hosts.join(", ")
+            )))
+        }
+    }
+}
+
+/// Which records are wanted.
+enum When {
+    At(SystemTime),
+    Range { from: SystemTime, to: SystemTime, every: Option<Duration> },
+}
+
+impl When {
+    fn new(args: &TopArgs, now: SystemTime) -> Result<Self, Error> {
+        let time = |option: &str, text: &str| {
+            instant::parse(text, now).map_err(|wrong| Error::Usage(format!("{option} {text:?}: {wrong}")))
+        };
+        if let Some(at) = &args.past.at {
+            if args.interval.is_some() {
+                return Err(Error::Usage("--at shows one instant: use --from with an INTERVAL".to_owned()));
+            }
+            return Ok(Self::At(time("--at", at)?));
+        }
+        let from = args.past.from.as_deref().map_or(Ok(now), |from| time("--from", from))?;
+        let to = args.past.to.as_deref().map_or(Ok(now), |to| time("--to", to))?;
+        if from > to {
+            return Err(Error::Usage(format!(
+                "--from is {} and --to {}, which is before it",
+                rfc3339(from),
+                rfc3339(to)
+            )));
+        }
+        Ok(Self::Range { from, to, every: args.interval })
+    }
+
+    fn show(&self, history: &History, place: &Place, shown: &mut Shown<'_>) -> Result<(), Error> {
+        let (from, to, every) = match self {
+            Self::At(time) => return show_at(history, place, *time, shown),
+            Self::Range { from, to, every } => (*from, *to, *every),
+        };
+        let grain = if every.is_some_and(|every| every < COARSE) { Grain::Fine } else { Grain::Coarse };
+        let (mut next, mut result, mut any) = (from, Ok(()), false);
+        history.range(place, (from, to), grain, &resolve::shape, &mut |entry| {
+            match entry {
+                Entry::Gap(gap) => shown.gap(place, &gap),
+                Entry::Snapshot(snapshot) if snapshot.time >= next => {
+                    any = true;
+                    next = every.map_or(snapshot.time, |every| after(next, snapshot.time, every));
+                    result = shown.snapshot(*snapshot);
+                }
+                Entry::Snapshot(_) => {}
+            }
+            result.is_ok() && shown.left != Some(0)
+        })?;
+        if !any && result.is_ok() {
+            shown.console.note(&format!(
+                "topstat: there are no records of {} from {} to {}",
+                place.path(),
+                rfc3339(from),
+                rfc3339(to)
+            ));
+        }
+        result
+    }
+}
+
+/// The first of the instants `first`, `first + every`, … that is after this one.
+fn after(first: SystemTime, time: SystemTime, every: Duration) -> SystemTime {
+    let late = time.duration_since(first).unwrap_or_default();
+    let missed = late.as_nanos() / every.as_nanos().max(1);
+    first + every * u32::try_from(missed + 1).unwrap_or(u32::MAX)
+}
+
+fn show_at(history: &History, place: &Place, time: SystemTime, shown: &mut Shown<'_>) -> Result<(), Error> {
+    match history.at(place, time, &resolve::shape)? {
+        Some(Entry::Snapshot(snapshot)) => {
+            let late = time.duration_since(snapshot.time).unwrap_or_default();
+            if late > NEAR {
+                shown.console.note(&format!(
+                    "topstat: nothing of {} was recorded at {}: this is of {} s before",
+                    place.path(),
+                    rfc3339(time),
+                    late.as_secs()
+                ));
+            }
+            shown.snapshot(*snapshot)
+        }
+        Some(Entry::Gap(gap)) => {
+            shown.gap(place, &gap);
+            Ok(())
+        }
+        None => {
+            let since = history.span(place)?.map(|(from, _)| format!(", which begin at {}", rfc3339(from)));
+            Err(Error::Daemon(format!(
+                "there are no records of {} as old as {}{}",
+                place.path(),
+                rfc3339(time),
+                since.unwrap_or_default()
+            )))
+        }
+    }
+}
+
+/// Where records go.
+struct Shown<'a> {
+    filters: Filters,
+    rows: Option<u32>,
+    /// How many are still wanted.
+    left: Option<u64>,
+    view: View,
+    console: &'a mut dyn Console,
+}
+
+impl Shown<'_> {
+    fn snapshot(&mut self, mut snapshot: Snapshot) -> Result<(), Error> {
+        self.filters.apply(&mut snapshot)?;
+        if let Some(rows) = self.rows {
+            snapshot.truncate(rows as usize);
+        }
+        self.left = self.left.map(|left| left.saturating_sub(1));
+        self.view.show(&[&snapshot], self.console)
+    }
+
+    fn gap(&mut self, place: &Place, gap: &Gap) {
+        let (from, to) = (rfc3339(gap.from), rfc3339(gap.time));
+        let path = place.path();
+        self.console.note(&format!("topstat: nothing of {path} was recorded from {from} to {to}: {}", gap.reason));
+    }
+}
