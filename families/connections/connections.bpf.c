@@ -55,7 +55,7 @@ struct connection {
 	u64 since_ns; /* 0: not known */
 	struct process_who who;
 	u32 phase; /* enum connection_phase */
-	u32 accepted;
+	u32 side; /* enum connections_side */
 };
 
 HOST_STORAGE(connections, sk, struct connection);
@@ -156,11 +156,11 @@ static __always_inline void connection_tell(struct sock *sk, struct connection *
 	e->reason = kind == CONNECTIONS_OPEN ? CONNECTIONS_UNKNOWN : connection_reason(from, e->error);
 	if (c) {
 		e->who = c->who;
-		e->accepted = c->accepted;
+		e->side = c->side;
 		e->lived_ns = c->since_ns && kind != CONNECTIONS_OPEN ? s.time - c->since_ns : 0;
 	} else {
 		__builtin_memset(&e->who, 0, sizeof(e->who));
-		e->accepted = 0;
+		e->side = CONNECTIONS_SIDE_UNKNOWN;
 		e->lived_ns = 0;
 	}
 	stream_submit(&s, &e->head, kind);
@@ -177,7 +177,20 @@ static __always_inline void connection_begin(struct sock *sk)
 	c->self = host_address(sk);
 	c->since_ns = bpf_ktime_get_ns();
 	c->phase = CONNECTION_BEGUN;
-	c->accepted = 0;
+	c->side = CONNECTIONS_CONNECTED;
+}
+
+/* By the state from which it was established. */
+static __always_inline u32 connection_side(u32 from)
+{
+	switch (from) {
+	case TCP_SYN_SENT:
+		return CONNECTIONS_CONNECTED;
+	case TCP_SYN_RECV:
+		return CONNECTIONS_ACCEPTED;
+	default:
+		return CONNECTIONS_SIDE_UNKNOWN;
+	}
 }
 
 static __always_inline void connection_open(struct sock *sk, u32 from)
@@ -186,10 +199,10 @@ static __always_inline void connection_open(struct sock *sk, u32 from)
 	u64 self = host_address(sk);
 
 	if (c) {
-		if (c->self != self) {
-			c->self = self;
-			c->accepted = 1;
-		}
+		/* Known already if it has begun here, whatever its state: both sides may connect at once. */
+		if (c->self != self || c->side == CONNECTIONS_SIDE_UNKNOWN)
+			c->side = connection_side(from);
+		c->self = self;
 		c->since_ns = bpf_ktime_get_ns();
 		c->phase = CONNECTION_IS_OPEN;
 	}
@@ -271,6 +284,7 @@ int connections_adopt(struct bpf_iter__task_file *ctx)
 		return 0;
 	process_describe(&c->who, task, 0, constants.v1_controller);
 	c->self = host_address(sk);
+	c->side = CONNECTIONS_SIDE_UNKNOWN;
 	c->since_ns = 0;
 	c->phase = state == TCP_LISTEN || state == TCP_SYN_SENT || state == TCP_SYN_RECV ? CONNECTION_BEGUN : CONNECTION_IS_OPEN;
 	return 0;

@@ -28,6 +28,14 @@ enum connections_reason {
 	CONNECTIONS_REASONS,
 };
 
+/* Of a connection: which side has begun it. */
+enum connections_side {
+	CONNECTIONS_SIDE_UNKNOWN, /* it was there already, or the kernel has kept its beginning from topstat */
+	CONNECTIONS_CONNECTED, /* this one */
+	CONNECTIONS_ACCEPTED,
+	CONNECTIONS_SIDES,
+};
+
 struct connections_constants {
 	u32 v1_controller; /* enum process_v1 */
 };
@@ -41,7 +49,7 @@ struct connections_event {
 	u16 sport; /* of this side */
 	u16 dport;
 	u32 netns;
-	u32 accepted; /* 0: connected from here */
+	u32 side; /* enum connections_side */
 	/* What follows is of its end. */
 	u32 state; /* that it was in before */
 	u32 reason;

@@ -39,8 +39,8 @@ pub fn family() -> Family {
         kind("close", "a connection has ended", end(true)),
     ];
     debug_assert_eq!(kinds.len(), abi::CONNECTIONS_KINDS as usize);
-    kinds[abi::CONNECTIONS_OPEN as usize].columns.push(accepted());
-    kinds[abi::CONNECTIONS_CLOSE as usize].columns.push(accepted());
+    kinds[abi::CONNECTIONS_OPEN as usize].columns.push(side());
+    kinds[abi::CONNECTIONS_CLOSE as usize].columns.push(side());
     let streaming = Streaming {
         source: "tcp".to_owned(),
         about: "TCP connections: open, fail, close with final totals".to_owned(),
@@ -57,9 +57,9 @@ const fn at(offset: usize) -> FieldAt {
     FieldAt::U64(offset)
 }
 
-fn accepted() -> RowColumn {
-    let by = FieldAt::Named(offset_of!(abi::connections_event, accepted), &["connected", "accepted"]);
-    RowColumn::new("side", ColumnKind::Text, by)
+fn side() -> RowColumn {
+    const SIDES: [&str; abi::CONNECTIONS_SIDES as usize] = ["unknown", "connected", "accepted"];
+    RowColumn::new("side", ColumnKind::Text, FieldAt::Named(offset_of!(abi::connections_event, side), &SIDES))
 }
 
 fn names() -> Vec<RowColumn> {

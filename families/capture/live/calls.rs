@@ -13,15 +13,12 @@ use topstat_live::role::{Role, name, say, told as heard};
 use topstat_live::{Case, case, note, pace};
 use topstat_model::events::{Event, Payload};
 
-/// A sample that needs what events need of the kernel, too: atomics that return a value.
-const ATOMICS: &str = "net_ports/pps";
-
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(what_each_call_has_moved_is_captured, Root, Sample(ATOMICS); OuterKernels),
-        case!(only_what_is_asked_for_is_captured, Root, Sample(ATOMICS); OuterKernels),
-        case!(a_control_group_is_captured_with_all_below_it, Root, CgroupV2, Sample(ATOMICS); OuterKernels),
-        case!(every_write_is_captured_or_counted, Root, Sample(ATOMICS); OuterKernels),
+        case!(what_each_call_has_moved_is_captured, Root, Atomics; OuterKernels),
+        case!(only_what_is_asked_for_is_captured, Root, Atomics; OuterKernels),
+        case!(a_control_group_is_captured_with_all_below_it, Root, CgroupV2, Atomics; OuterKernels),
+        case!(every_write_is_captured_or_counted, Root, Atomics; OuterKernels),
     ]
 }
 

@@ -178,29 +178,41 @@ fn connections_that_live_for_one_message() {
         }
         clients.join().expect("clients");
     });
-    let bytes = [turns * REQUEST as u64, turns * ANSWER as u64];
     let opened = snapshot(&mut *source, "net_ports/opened");
-    assert_eq!(parts(&opened, &port(at, "server")), [turns, 0]);
-    assert_eq!(parts(&opened, &port(at, "client")), [0, turns]);
     let all = snapshot(&mut *source, "net_ports/bytes");
     let own = [("pid", Field::U64(role.pid().into())), ("comm", "tl-net-server".into())];
     let procs = snapshot(&mut *source, "net_procs/bytes");
+    let again = snapshot(&mut *source, "net_ports/retrans");
+    // With each event that the kernel keeps from topstat, which it counts, a connection's opening may be missing, or its end
+    // with all that it has carried.
+    let kept = again.lost.counters().find(|(name, _)| *name == "skipped").map_or(0, |(_, count)| count);
+    // A look that comes just when a process's object is made, and whose maker does not run, is refused, and told.
+    let refused = procs.lost.no_memory > 0;
+    // TCP counts what it sends again once more, as it does on a busy host also within the host.
+    let counted = |of: &str, shown: u64, each: usize, may_be_more: bool, may_lack: bool| {
+        let (least, most) = (turns.saturating_sub(kept) * each as u64, turns * each as u64);
+        let is_right = (shown >= least || may_lack) && (shown <= most || may_be_more);
+        assert!(is_right, "{of}: {shown}, not {most}; {kept} events were kept, {} sent again", again.total);
+    };
+    let [server, none] = parts(&opened, &port(at, "server"));
+    counted("accepted", server, 1, false, false);
+    let [nothing, client] = parts(&opened, &port(at, "client"));
+    counted("connected", client, 1, false, false);
+    assert_eq!([none, nothing], [0; 2]);
     // What is settled between a handshake and the first read is still its listener's, which is the same process here.
     let served = [
         parts(&all, &port(at, "server")),
         parts(&all, &[&port(at, "server")[..], &own].concat()),
         parts(&procs, &pid(role.pid())),
     ];
-    // A look that comes just when a process's object is made, and whose maker does not run, is refused, and told.
-    let refused = procs.lost.no_memory;
     for [rx, tx] in served {
-        assert!(rx == bytes[0] || refused > 0, "the server's: {served:?}");
-        assert_sent(tx.max(if refused > 0 { bytes[1] } else { 0 }), bytes[1], &mut *source);
+        counted("the server has received", rx, REQUEST, false, refused);
+        counted("the server has sent", tx, ANSWER, again.total > 0, refused);
     }
     let [rx, tx] = parts(&all, &port(at, "client"));
-    assert_eq!(rx, bytes[1]);
-    assert_sent(tx, bytes[0], &mut *source);
-    note(format!("{turns} connections, and {looks} snapshots meanwhile"));
+    counted("the client has received", rx, ANSWER, false, false);
+    counted("the client has sent", tx, REQUEST, again.total > 0, false);
+    note(format!("{turns} connections, and {looks} snapshots meanwhile; {kept} events were kept by the kernel"));
     role.finish();
 }
 

@@ -2,21 +2,25 @@
 //! Recordings of events on a disk that is full: the recording ends, and is whole as far as it goes; the stream goes on.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::Value;
 use topstat::{Exit, Kernel, SystemConsole};
-use topstat_live::role::Role;
-use topstat_live::{Case, Scratch, case, note};
-
-/// A sample that needs what events need of the kernel, too: atomics that return a value.
-const ATOMICS: &str = "net_ports/pps";
+use topstat_live::{Case, Scratch, case, eventually, note, pace};
 
 pub fn cases() -> Vec<Case> {
-    vec![case!(a_full_disk_ends_the_recording_and_not_the_stream, Root, Sample(ATOMICS); Daemon)]
+    vec![case!(a_full_disk_ends_the_recording_and_not_the_stream, Root, Atomics; Daemon)]
 }
+
+/// Of the file system, as it is mounted.
+const DISK_BYTES: usize = 64 << 10;
+/// No page of any architecture is smaller, and a file system in memory has whole ones.
+const PAGE_BYTES: usize = 4096;
 
 /// A file system of this size, which goes with it.
 struct Small(Scratch);
@@ -24,7 +28,7 @@ struct Small(Scratch);
 impl Small {
     fn new() -> Self {
         let scratch = Scratch::new("small-disk");
-        mount("tmpfs", scratch.path(), "tmpfs", MountFlags::empty(), Some(c"size=16k")).expect("mount a tmpfs");
+        mount("tmpfs", scratch.path(), "tmpfs", MountFlags::empty(), Some(c"size=64k")).expect("mount a tmpfs");
         Self(scratch)
     }
 
@@ -39,47 +43,94 @@ impl Drop for Small {
     }
 }
 
-/// What `topstat` with these arguments writes, and how it ends; meanwhile something is done.
-fn run(arguments: &str, meanwhile: impl FnOnce()) -> (Vec<Value>, Exit) {
+/// What `topstat` with these arguments writes, and how it ends.
+fn run(arguments: &[String], read: &Read) -> (Vec<Value>, Exit) {
     let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
-    let line: Vec<_> = format!("topstat {arguments}").split_whitespace().map(Into::into).collect();
+    let line: Vec<_> = std::iter::once("topstat".into()).chain(arguments.iter().map(Into::into)).collect();
     let program = std::thread::spawn(move || {
         topstat::run(line, &mut Kernel, &mut SystemConsole::with_output(File::from(writer)))
     });
-    let read = std::thread::spawn(move || {
-        let lines = BufReader::new(File::from(reader)).lines();
-        lines.map(|line| serde_json::from_str(&line.expect("a line")).expect("a document")).collect()
+    let lines = BufReader::new(File::from(reader)).lines();
+    let documents = lines.map(|line| {
+        read.lines.fetch_add(1, Ordering::AcqRel);
+        serde_json::from_str(&line.expect("a line")).expect("a document")
     });
-    meanwhile();
-    let documents = read.join().expect("the reader");
+    let documents = documents.collect();
+    read.ended.store(true, Ordering::Release);
     (documents, program.join().expect("the program"))
 }
 
+/// What was read of the program so far, and whether that is all.
+#[derive(Default)]
+struct Read {
+    lines: AtomicU64,
+    ended: AtomicBool,
+}
+
+/// A process of this one's that begins and ends.
+fn one_more() {
+    let status = Command::new("true").status().expect("run true");
+    assert!(status.success(), "{status}");
+}
+
+/// How many lines a recording has, the first among them; none where it is just being written.
+fn lines_in(file: &Path) -> usize {
+    let text = File::open(file).and_then(zstd::decode_all).unwrap_or_default();
+    text.iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// Leaves no page of the file system free.
+fn fill(disk: &Small) {
+    let mut filler = File::create(disk.path().join("filler")).expect("a file");
+    let error = (0..=DISK_BYTES / PAGE_BYTES).find_map(|_| filler.write_all(&[b'x'; PAGE_BYTES]).err());
+    let error = error.expect("it has a size").kind();
+    assert_eq!(error, std::io::ErrorKind::StorageFull);
+}
+
+/// Recorded by the time that the disk is full.
+const BEFORE: usize = 20;
+
+/// A recording has begun, and then the disk is full. All that was recorded until then can be read, all that happens is shown,
+/// and the program says by how it ends that something is not recorded.
 fn a_full_disk_ends_the_recording_and_not_the_stream() {
-    const FORKS: u64 = 3000;
+    // Events whose times, pids and clocks take more than a page, however well they are compressed: the file may have the rest
+    // of its last page.
+    let events = pace::work(2000, 600);
     let disk = Small::new();
     let file = disk.path().join("events.zst");
-    let mut parent = 0;
-    let (documents, exit) = run(&format!("events tasks -o json --for 8s --record {}", file.display()), || {
-        // The programs are attached by then.
-        std::thread::sleep(std::time::Duration::from_secs(2));
-        let mut role = Role::start("events-forks", &[&FORKS.to_string()]);
-        parent = role.pid();
-        role.expect("ready");
-        role.tell("go");
-        while role.hear() != "done" {}
-        role.finish();
+    let own = std::process::id();
+    let line = ["events", "tasks", "-o", "json", "-n", &events.to_string(), "-f", &format!("event:exit ppid:{own}")];
+    // A program that shows too few of them ends all the same.
+    let most = format!("{}s", pace::patience(Duration::from_secs(100)).as_secs());
+    let path = file.to_str().expect("a text");
+    let line: Vec<_> = line.into_iter().chain(["--for", &most, "--record", path]).map(str::to_owned).collect();
+    let read = Read::default();
+    let (documents, exit) = std::thread::scope(|scope| {
+        let program = scope.spawn(|| run(&line, &read));
+        let is_over = || read.ended.load(Ordering::Acquire);
+        while read.lines.load(Ordering::Acquire) < BEFORE as u64 {
+            assert!(!is_over(), "it ends before there is anything");
+            one_more();
+        }
+        // It is written a second after it has happened.
+        assert!(eventually(Duration::from_secs(50), || lines_in(&file) > BEFORE), "{} lines", lines_in(&file));
+        fill(&disk);
+        while !is_over() {
+            one_more();
+        }
+        program.join().expect("the program")
     });
     assert_eq!(exit, Exit::Failed, "what is not recorded is missing in the file");
-    let of = |documents: &[Value], event: &str| {
-        documents.iter().filter(|d| d["event"] == event && d["ppid"] == parent).count() as u64
-    };
-    let account = documents.last().expect("an account");
-    let shown = of(&documents, "exit");
-    assert!(shown + account["skipped"].as_u64().expect("a number") >= FORKS, "{shown} were shown: {account}");
-    let (replayed, exit) = run(&format!("replay {} -o json", file.display()), || ());
+    let replay = ["replay", path, "-o", "json"].map(str::to_owned);
+    let (recorded, exit) = run(&replay, &Read::default());
     assert_eq!(exit, Exit::Done, "it is whole as far as it goes");
-    assert!(!replayed.is_empty() && replayed.len() < documents.len(), "{} of {}", replayed.len(), documents.len());
-    assert_eq!(replayed, documents[..replayed.len()], "it is the same, from the beginning");
-    note(format!("{} of {} lines were recorded", replayed.len(), documents.len()));
+    let (accounts, shown): (Vec<_>, Vec<_>) = documents.iter().partition(|document| document["event"] == "account");
+    assert_eq!(shown.len() as u64, events, "the stream goes on: {:?}", accounts.last());
+    let in_file: Vec<_> = recorded.iter().filter(|document| document["event"] != "account").collect();
+    assert!(in_file.len() >= BEFORE, "{} are left of those before the disk was full", in_file.len());
+    assert!(in_file.len() < shown.len(), "there was no space for all {}", shown.len());
+    assert_eq!(in_file, shown[..in_file.len()], "it is the same, from the beginning");
+    let bytes = std::fs::metadata(&file).expect("the recording").len();
+    assert!(bytes < DISK_BYTES as u64, "{bytes} bytes");
+    note(format!("{} of {} events were recorded, in {bytes} bytes", in_file.len(), shown.len()));
 }

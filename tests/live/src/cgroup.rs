@@ -203,6 +203,14 @@ impl Group {
         fs::write(self.folder.join("cgroup.procs"), pid.to_string()).expect("move a process into the cgroup");
     }
 
+    /// The CPU time in µs of all that its processes have run since they were moved into it, those that have ended
+    /// among them: the scheduler adds to it whenever it adds to a task's own.
+    pub fn cpu_us(&self) -> u64 {
+        let text = fs::read_to_string(self.folder.join("cpu.stat")).expect("cpu.stat, which each group has");
+        let line = text.lines().find_map(|line| line.strip_prefix("usage_usec "));
+        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no usage_usec in {text:?}"))
+    }
+
     /// Where it is in the file system.
     pub fn folder(&self) -> &std::path::Path {
         &self.folder

@@ -9,12 +9,24 @@ use topstat_kernel::events::{Events, Options, sources};
 use topstat_model::Field;
 use topstat_model::events::{Account, Event};
 
+use crate::harness::disturbed;
+
 /// What was told.
 pub struct Told {
     /// All events, in the order in which they were told.
     pub events: Vec<Event>,
     /// What became of them, by source.
     pub accounts: HashMap<String, Account>,
+}
+
+impl Told {
+    /// Ends an attempt of which the kernel has kept events from the programs, which it says: what is asked for may be among
+    /// them. It does that where tracepoints are preemptible.
+    pub fn undisturbed(&self) {
+        if let Some(account) = self.accounts.values().find(|account| account.skipped > 0) {
+            disturbed(format!("the kernel has kept {} events from {}", account.skipped, account.source));
+        }
+    }
 }
 
 /// Tells the events of these sources while something is done, until all is told. The accounts add up, and so do they with

@@ -75,6 +75,8 @@ pub enum Need {
     LeakDetector,
     /// All that the sample of this table needs of the kernel.
     Sample(&'static str),
+    /// Atomics that return a value, by which events are numbered (Linux 5.12).
+    Atomics,
     /// Storage of tasks, which the samples of tasks keep their objects in (Linux 5.11).
     TaskStorage,
     /// A CPU that is not emulated: thousands of sockets would take it too long, and show there what hundreds show.
@@ -204,6 +206,8 @@ impl Need {
                 }
                 _ => None,
             },
+            // It needs them, too, and has no fallback.
+            Need::Atomics => Need::Sample("net_ports/pps").missing(),
             Need::TaskStorage => {
                 // Who isn't root isn't told.
                 let there = || libbpf_rs::MapType::TaskStorage.is_supported().unwrap_or(true);

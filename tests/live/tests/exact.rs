@@ -170,7 +170,7 @@ fn with_churn() {
         };
         let report = load.run(&plan, &limits).unwrap();
         assert_eq!((report.ended_by, report.failed, report.unfinished), (EndedBy::Time, 0, 0));
-        assert!(report.churned > pace::work(300, 1), "only {} connections were replaced", report.churned);
+        assert!(report.churned > pace::work(30, 1), "only {} connections were replaced", report.churned);
         let settled = truth::settled(&load);
         let open: HashMap<Key, u64> = report
             .connections

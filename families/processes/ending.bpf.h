@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Processes that end, with what all their threads have used. */
+#ifndef TOPSTAT_PROCESSES_ENDING_H
+#define TOPSTAT_PROCESSES_ENDING_H
+
+#include "observe/host.h"
+#include "families/processes/processes.h"
+
+struct sched_entity___used {
+	u64 sum_exec_runtime;
+} CORE;
+
+struct list_head {
+	struct list_head *next;
+} CORE;
+
+struct signal_struct___used {
+	struct list_head thread_head;
+	struct {
+		struct {
+			struct {
+				unsigned int sequence;
+			} seqcount;
+		} seqcount;
+	} stats_lock;
+	u64 utime;
+	u64 stime;
+	u64 sum_sched_runtime;
+	unsigned long nvcsw;
+	unsigned long nivcsw;
+	unsigned long min_flt;
+	unsigned long maj_flt;
+	unsigned long maxrss;
+	int group_exit_code;
+	unsigned int flags;
+} CORE;
+
+struct task_struct___used {
+	struct sched_entity___used se;
+	struct list_head thread_node;
+	struct signal_struct___used *signal;
+	struct task_struct___used *group_leader;
+	struct mm_struct *mm;
+	const struct cred *cred;
+	u64 utime;
+	u64 stime;
+	unsigned long nvcsw;
+	unsigned long nivcsw;
+	unsigned long min_flt;
+	unsigned long maj_flt;
+	int exit_code;
+} CORE;
+
+/* Of asm-generic/errno-base.h. */
+#define EEXIST_ 17
+
+/* A process, as no other one ever is. */
+struct process_name {
+	u64 started_ns; /* since boot */
+	u32 pid;
+	u32 unused;
+};
+
+/* A process that ends, and the thread with which it does. */
+struct process_ending {
+	u64 thread;
+	struct process_name name;
+	/* What all its other threads have used. */
+	u64 cpu_ns;
+	u64 user_ns;
+	u64 system_ns;
+	struct processes_exit event;
+};
+
+/* By the address of its `struct signal_struct`, which all its threads share. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, PROCESSES_ENDING);
+	__type(key, u64);
+	__type(value, struct process_ending);
+} ending SEC(".maps");
+
+/* Processes of which several threads may find that none lives any more: the first one tells. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, PROCESSES_ENDING);
+	__type(key, struct process_name);
+	__type(value, u32);
+} told SEC(".maps");
+
+/* One for each CPU, to begin with. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct process_ending);
+} blank SEC(".maps");
+
+/* So much of `of` as `part` is of `whole`. */
+static __always_inline u64 process_share(u64 of, u64 part, u64 whole)
+{
+	u64 bits = of | part | whole;
+	/* Below 2^32 ns, 2^44 (5 hours) and above: the product stays below 2^64, and of the time 1/2^20 may be lost. */
+	u32 less = bits >> 44 ? 24 : bits >> 32 ? 12 : 0;
+
+	if (!(whole >> less))
+		return 0;
+	return ((of >> less) * (part >> less) / (whole >> less)) << less;
+}
+
+/* Times that ticks have measured divide what the scheduler has: as getrusage(2) tells them. */
+static __always_inline void process_times(struct process_ending *p, struct task_struct___used *t)
+{
+	u64 user = p->user_ns + t->utime, system = p->system_ns + t->stime;
+	struct processes_exit *e = &p->event;
+
+	e->cpu_ns = p->cpu_ns + t->se.sum_exec_runtime;
+	if (!system)
+		e->system_ns = 0;
+	else if (!user)
+		e->system_ns = e->cpu_ns;
+	else
+		e->system_ns = process_share(e->cpu_ns, system, user + system);
+	if (e->system_ns > e->cpu_ns)
+		e->system_ns = e->cpu_ns;
+	e->user_ns = e->cpu_ns - e->system_ns;
+	e->lived_ns = bpf_ktime_get_boot_ns() - p->name.started_ns;
+	/* What is counted when it leaves its CPU is of this thread alone. */
+	e->voluntary += t->nvcsw;
+	e->involuntary += t->nivcsw;
+}
+
+/* Threads that may be on their last way when the last one ends: a few for each CPU. */
+#define LAST_THREADS 256
+
+/* What all threads but this one have used. Of those that were reaped the kernel has the sum. The others are in the process's
+ * list: its first thread, which is reaped last, and those that have not come to their end yet. False if one was reaped
+ * meanwhile: it may have been counted twice, or not at all. */
+static __noinline bool process_others(struct process_ending *p, struct task_struct___used *t)
+{
+	struct signal_struct___used *sig = t->signal;
+	u64 self = host_address(t), head = host_address(sig) + bpf_core_field_offset(sig->thread_head);
+	u32 before = BPF_CORE_READ(sig, stats_lock.seqcount.seqcount.sequence);
+	u64 node = host_address(BPF_CORE_READ(sig, thread_head.next));
+
+	p->cpu_ns = BPF_CORE_READ(sig, sum_sched_runtime);
+	p->user_ns = BPF_CORE_READ(sig, utime);
+	p->system_ns = BPF_CORE_READ(sig, stime);
+	p->event.minor_faults = BPF_CORE_READ(sig, min_flt);
+	p->event.major_faults = BPF_CORE_READ(sig, maj_flt);
+	p->event.voluntary = BPF_CORE_READ(sig, nvcsw);
+	p->event.involuntary = BPF_CORE_READ(sig, nivcsw);
+	for (u32 i = 0; i < LAST_THREADS && node != head; i++) {
+		u64 address = node - bpf_core_field_offset(t->thread_node);
+		struct task_struct___used *other = (void *)address;
+
+		if (address != self) {
+			p->cpu_ns += BPF_CORE_READ(other, se.sum_exec_runtime);
+			p->user_ns += BPF_CORE_READ(other, utime);
+			p->system_ns += BPF_CORE_READ(other, stime);
+			p->event.minor_faults += BPF_CORE_READ(other, min_flt);
+			p->event.major_faults += BPF_CORE_READ(other, maj_flt);
+			p->event.voluntary += BPF_CORE_READ(other, nvcsw);
+			p->event.involuntary += BPF_CORE_READ(other, nivcsw);
+		}
+		node = host_address(BPF_CORE_READ(other, thread_node.next));
+	}
+	return !(before & 1) && before == BPF_CORE_READ(sig, stats_lock.seqcount.seqcount.sequence);
+}
+
+/* Whether this thread is the first one that finds that none lives any more. */
+static __always_inline bool process_claim(struct process_ending *p)
+{
+	u32 zero = 0;
+
+	/* Where no other thread has used anything, there was none. */
+	return !p->cpu_ns || bpf_map_update_elem(&told, &p->name, &zero, BPF_NOEXIST) != -EEXIST_;
+}
+
+#endif /* TOPSTAT_PROCESSES_ENDING_H */
