@@ -37,6 +37,7 @@
  *   host_has_run_clock()       whether there is a clock that the scheduler brings up to date at each switch
  *   host_run_clock(task)       it, on the CPU that the task is on
  *   host_controller(v1)        the number of an enum process_v1 among this kernel's controllers
+ *   host_css_set(task)         where the task is in all hierarchies of control groups
  *   host_subsys(css, v1)       where the tasks of a css_set are in its hierarchy
  *   host_swap(p, value)        an atomic swap of a u64; what was there before
  *   host_item_at(i, n, size)   i * size, where i is below n, in a form that the verifier believes

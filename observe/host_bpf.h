@@ -149,6 +149,8 @@ static __always_inline u32 host_controller(u32 controller)
 	}
 }
 
+#define host_css_set(task) ((task)->cgroups)
+
 /* A load that the verifier knows, for the index is constant: reading it by a helper takes 50 ns. */
 static __always_inline struct cgroup_subsys_state *host_subsys(struct css_set *css, u32 controller)
 {

@@ -200,6 +200,8 @@ TS_INLINE u32 host_controller(u32 v1)
 	}
 }
 
+/* Its life is that of the control groups, which is under RCU. */
+#define host_css_set(task) rcu_dereference_raw((task)->cgroups)
 #define host_subsys(css, v1) ((css)->subsys[host_controller(v1)])
 
 #endif /* TOPSTAT_HOST_KMOD_H */

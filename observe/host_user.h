@@ -117,6 +117,7 @@ TS_INLINE u32 host_user_find(const void *const *owners, const void *owner)
 #define host_run_clock(task) (host_user_ns + 1000000000ULL)
 
 #define host_controller(v1) ((u32)(v1) - 1)
+#define host_css_set(task) ((task)->cgroups)
 #define host_subsys(css, v1) ((css)->subsys[0])
 
 #endif /* TOPSTAT_HOST_USER_H */

@@ -8,7 +8,7 @@
 /* The cgroup that a task counts to: in v2, or where that is the root, in v1. */
 TS_INLINE struct cgroup *top_cgroup(struct task_struct *task, u64 *id)
 {
-	struct css_set *css = task->cgroups;
+	struct css_set *css = host_css_set(task);
 	struct cgroup *cgroup = css->dfl_cgrp;
 
 	*id = cgroup->kn->id;
