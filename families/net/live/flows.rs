@@ -5,11 +5,12 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use topstat_kernel::Source;
 use topstat_live::truth::{self, Counts};
 use topstat_live::watch::{everything, load, snapshot};
-use topstat_live::{Case, Role, case, cgroup, limits, netns, note, pace};
+use topstat_live::{Case, Role, case, cgroup, eventually, limits, netns, note, pace};
 use topstat_load::{Config, Family, Load, Plan};
 use topstat_model::{Field, Row, Snapshot};
 
@@ -178,6 +179,12 @@ fn connections_that_live_for_one_message() {
         }
         clients.join().expect("clients");
     });
+    // What a connection has is pushed when its socket goes, which may be on its way on a CPU that does not run just now.
+    let mut begun = || {
+        let opened = snapshot(&mut *source, "net_ports/opened");
+        parts(&opened, &port(at, "client"))[1] + parts(&opened, &port(at, "server"))[0]
+    };
+    eventually(Duration::from_millis(250), || begun() == 2 * turns);
     let opened = snapshot(&mut *source, "net_ports/opened");
     let all = snapshot(&mut *source, "net_ports/bytes");
     let own = [("pid", Field::U64(role.pid().into())), ("comm", "tl-net-server".into())];
@@ -188,6 +195,7 @@ fn connections_that_live_for_one_message() {
     let kept = again.lost.counters().find(|(name, _)| *name == "skipped").map_or(0, |(_, count)| count);
     // A look that comes just when a process's object is made, and whose maker does not run, is refused, and told.
     let refused = procs.lost.no_memory > 0;
+    let lacks = again.lost.no_memory > 0;
     // TCP counts what it sends again once more, as it does on a busy host also within the host.
     let counted = |of: &str, shown: u64, each: usize, may_be_more: bool, may_lack: bool| {
         let (least, most) = (turns.saturating_sub(kept) * each as u64, turns * each as u64);
@@ -195,9 +203,9 @@ fn connections_that_live_for_one_message() {
         assert!(is_right, "{of}: {shown}, not {most}; {kept} events were kept, {} sent again", again.total);
     };
     let [server, none] = parts(&opened, &port(at, "server"));
-    counted("accepted", server, 1, false, false);
+    counted("accepted", server, 1, false, lacks);
     let [nothing, client] = parts(&opened, &port(at, "client"));
-    counted("connected", client, 1, false, false);
+    counted("connected", client, 1, false, lacks);
     assert_eq!([none, nothing], [0; 2]);
     // What is settled between a handshake and the first read is still its listener's, which is the same process here.
     let served = [
@@ -206,12 +214,12 @@ fn connections_that_live_for_one_message() {
         parts(&procs, &pid(role.pid())),
     ];
     for [rx, tx] in served {
-        counted("the server has received", rx, REQUEST, false, refused);
-        counted("the server has sent", tx, ANSWER, again.total > 0, refused);
+        counted("the server has received", rx, REQUEST, false, refused || lacks);
+        counted("the server has sent", tx, ANSWER, again.total > 0, refused || lacks);
     }
     let [rx, tx] = parts(&all, &port(at, "client"));
-    counted("the client has received", rx, ANSWER, false, false);
-    counted("the client has sent", tx, REQUEST, again.total > 0, false);
+    counted("the client has received", rx, ANSWER, false, lacks);
+    counted("the client has sent", tx, REQUEST, again.total > 0, lacks);
     note(format!("{turns} connections, and {looks} snapshots meanwhile; {kept} events were kept by the kernel"));
     role.finish();
 }
