@@ -175,7 +175,7 @@ install: ## Install the program with its manual, completions and unit below PREF
 	@test -x $(TOPSTAT) || { echo "make: $(TOPSTAT) is missing; run 'make build' first" >&2; exit 1; }
 	install -D -m 755 $(TOPSTAT) $(DESTDIR)$(BINDIR)/topstat
 	install -d $(DESTDIR)$(DOCDIR)/LICENSES
-	install -m 644 README.md CHANGELOG.md LICENSE.md docs/daemon.md docs/history.md dist/topstat.toml $(DESTDIR)$(DOCDIR)
+	install -m 644 README.md CHANGELOG.md LICENSE.md docs/daemon.md docs/history.md docs/view.md dist/topstat.toml $(DESTDIR)$(DOCDIR)
 	install -m 644 LICENSES/*.txt $(DESTDIR)$(DOCDIR)/LICENSES
 	install -d $(DESTDIR)$(BASHDIR) $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(FISHDIR)
 	$(TOPSTAT) completions bash >$(DESTDIR)$(BASHDIR)/topstat

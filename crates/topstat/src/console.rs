@@ -49,6 +49,11 @@ pub trait Console {
     /// What the output is.
     fn facts(&self) -> Facts;
 
+    /// Whether somebody sits there with keys: input and output are a terminal, which understands cursor movements.
+    fn is_interactive(&self) -> bool {
+        false
+    }
+
     /// The terminal's size at this moment, where there is a terminal that knows it.
     fn size(&self) -> Option<Size>;
 

@@ -127,6 +127,13 @@ impl Console for SystemConsole {
         }
     }
 
+    fn is_interactive(&self) -> bool {
+        // The view takes keys and draws by the standard ones.
+        let standard = matches!(self.out, Out::Stdout) && io::stdin().is_terminal();
+        let facts = self.facts();
+        standard && facts.terminal && !facts.dumb
+    }
+
     fn size(&self) -> Option<Size> {
         let size = rustix::termios::tcgetwinsize(&self.out).ok()?;
         // A serial line does not know its size, and says 0.

@@ -34,7 +34,7 @@ use tasks::TasksArgs;
 /// topstat ranks inside the kernel, so that a host with a million connections pays the same to read the top as a host
 /// with ten. Rows + other = total, always; whatever could not be counted is itself counted and shown.
 ///
-/// Without a command it is `topstat top tcp_v4/conns_pps`.
+/// Without a command it is `topstat view` on a terminal, and `topstat top tcp_v4/conns_pps` elsewhere.
 #[derive(Debug, Parser)]
 #[command(name = "topstat", bin_name = "topstat", version, max_term_width = 100)]
 #[command(after_help = "See 'topstat --help' for more, with examples.", after_long_help = EXAMPLES)]
@@ -50,7 +50,7 @@ pub struct Args {
 
 const EXAMPLES: &str = "\
 EXAMPLES
-  topstat                                        TCP connections by packets, every second
+  topstat                                        the live view of all tables; ? shows its keys
   topstat top tcp/conns_bps 2                    by bits per second, IPv4 and IPv6, every 2 seconds
   topstat top tcp_v4/conns_retrans -n 10         who retransmits
   topstat top udp/conns_pps --port 53            DNS
@@ -72,6 +72,7 @@ EXIT CODES
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    View(ViewArgs),
     Top(TopArgs),
     Tasks(TasksArgs),
     Snmp(SnmpArgs),
@@ -86,6 +87,26 @@ pub enum Command {
     Check(CheckArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
+}
+
+/// Look at all tables, live and in the past
+///
+/// Shows what is at the top of each table now, in ten minutes of memory, and as far back as 'topstat record' has it. The
+/// tables are the daemon's, where one runs; else they are loaded for as long as the view runs. Its keys are shown by '?'.
+#[derive(Debug, clap::Args)]
+pub struct ViewArgs {
+    /// Seconds between two readings (0.5), or a time with a unit (500ms, 2s, 1m) [default: 1]
+    #[arg(value_name = "INTERVAL", value_parser = time::interval)]
+    pub interval: Option<Duration>,
+
+    #[command(flatten)]
+    pub history: record::HistoryDir,
+
+    #[command(flatten)]
+    pub mount: Mount,
+
+    #[command(flatten)]
+    pub pins: Pins,
 }
 
 /// Show the top of a table.
@@ -508,8 +529,16 @@ fn forgotten_top(error: &clap::Error) -> Option<String> {
     }
 }
 
+impl ViewArgs {
+    /// What is shown without a command on a terminal.
+    pub fn default_view() -> Self {
+        let (mount, pins) = (Mount { dir: None }, Pins { dir: None });
+        Self { interval: None, history: record::HistoryDir::default(), mount, pins }
+    }
+}
+
 impl TopArgs {
-    /// What is shown without a command.
+    /// What is shown without a command elsewhere.
     pub fn default_view() -> Self {
         Self {
             table: resolve::DEFAULT_TABLE.to_owned(),

@@ -6,6 +6,7 @@ mod completions;
 mod daemon;
 mod events;
 mod get;
+mod live;
 mod ls;
 mod man;
 mod record;
@@ -16,7 +17,7 @@ pub mod tasks;
 pub mod top;
 mod unload;
 
-use crate::args::{Args, Command, TopArgs};
+use crate::args::{Args, Command, TopArgs, ViewArgs};
 use crate::backend::Backend;
 use crate::console::Console;
 use crate::error::{Error, Exit};
@@ -24,6 +25,8 @@ use crate::error::{Error, Exit};
 /// Carries out what the command line asks for.
 pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
     match &args.command {
+        None if console.is_interactive() => live::run(&ViewArgs::default_view(), args.color, backend, console),
+        Some(Command::View(view)) => live::run(view, args.color, backend, console),
         None => top::run(&TopArgs::default_view(), args.color, backend, console),
         Some(Command::Top(top)) => top::run(top, args.color, backend, console),
         Some(Command::Tasks(tasks)) => tasks::run(tasks, args.color, backend, console),

@@ -4,10 +4,12 @@
 
 mod console;
 mod documents;
+mod emulated;
 mod events;
 mod fake;
 mod files;
 mod golden;
+mod live;
 mod pinned;
 mod program;
 mod record;

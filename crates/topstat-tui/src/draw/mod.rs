@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! State as a frame.
+
+mod bars;
+mod help;
+mod object;
+mod overview;
+mod pen;
+mod table;
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use topstat_model::{Snapshot, Unit, per_second, rfc3339};
+
+use crate::state::{App, Asked, Screen, When};
+pub use pen::Look;
+use pen::Pen;
+
+/// Draws what is shown, and takes down what can be clicked on.
+pub fn draw(app: &mut App, frame: &mut Frame<'_>, look: Look) {
+    let area = frame.area();
+    app.hits.clear();
+    if area.width < 20 || area.height < 6 {
+        Pen::new(frame.buffer_mut(), look).put(area.x, area.y, area.width, "too small", pen::PLAIN);
+        return;
+    }
+    let mut pen = Pen::new(frame.buffer_mut(), look);
+    let (title, rest) = split(area, 1);
+    let (body, foot) = split(rest, rest.height - 1);
+    bar(app, &mut pen, title);
+    match app.screen().clone() {
+        Screen::Overview => overview::draw(app, &mut pen, body),
+        Screen::Table => table::draw(app, &mut pen, body),
+        Screen::Object(object) => object::draw(app, &mut pen, body, &object),
+        Screen::Help => help::draw(&mut pen, body),
+    }
+    self::foot(app, &mut pen, foot);
+}
+
+/// The first lines of an area, and the rest.
+fn split(area: Rect, lines: u16) -> (Rect, Rect) {
+    let lines = lines.min(area.height);
+    let first = Rect { height: lines, ..area };
+    (first, Rect { y: area.y + lines, height: area.height - lines, ..area })
+}
+
+/// The first line: live, frozen or past at a glance; and what the host does.
+fn bar(app: &App, pen: &mut Pen<'_>, area: Rect) {
+    let (badge, style) = match app.when {
+        When::Live => (" LIVE ", pen::LIVE),
+        When::Frozen(_) => (" FROZEN ", pen::PAST),
+        When::Past(_) => (" PAST ", pen::PAST),
+    };
+    let time = match (&app.when, app.shown(app.table)) {
+        (When::Past(time) | When::Frozen(time), _) => rfc3339(*time),
+        (When::Live, Ok(shown)) => rfc3339(shown.time),
+        (When::Live, Err(_)) => String::new(),
+    };
+    let mut x = pen.put(area.x, area.y, area.width, badge, style);
+    x = pen.put(x, area.y, area.right() - x, &format!(" {time}  topstat · {}", app.origin.name), pen::BOLD);
+    let mut host = String::new();
+    if !app.host.cpus.is_empty() {
+        let mean = app.host.cpus.iter().sum::<f64>() / bars::to_f64(app.host.cpus.len() as u64);
+        host += &format!("cpu {:.0}% {}", mean * 100.0, bars::levels(&app.host.cpus, 16, pen.look()));
+    }
+    if let Some((rx, tx)) = app.host.net {
+        host += &format!("  rx {} tx {}", Unit::Bits.human(rx), Unit::Bits.human(tx));
+    }
+    if let Some(own) = app.host.own {
+        host += &format!("  own {:.1}%", own * 100.0);
+    }
+    let width = pen.width(&host);
+    if x + width + 2 < area.right() {
+        pen.put(area.right() - width - 1, area.y, width, &host, pen::PLAIN);
+    }
+}
+
+/// The last line: what is being typed, what there is to say, or the keys.
+fn foot(app: &App, pen: &mut Pen<'_>, area: Rect) {
+    if let Some(prompt) = &app.prompt {
+        let before = match prompt.what {
+            Asked::Filter => "/".to_owned(),
+            Asked::Time => "time: ".to_owned(),
+            Asked::Setting(setting) => {
+                let path = app.current().map(|data| data.meta.path()).unwrap_or_default();
+                format!("{path}/{} = ", setting.name())
+            }
+        };
+        let x = pen.put(area.x, area.y, area.width, &format!("{before}{}", prompt.text), pen::BOLD);
+        let x = pen.put(x, area.y, area.right() - x, " ", pen::SELECTED);
+        if let Some(wrong) = &prompt.wrong {
+            pen.put(x + 1, area.y, area.right().saturating_sub(x + 1), wrong, pen::WRONG);
+        }
+    } else if let Some(message) = &app.message {
+        pen.put(area.x, area.y, area.width, message, pen::BOLD);
+    } else {
+        let keys = "? keys  q quit  Enter open  Esc back  Tab table  / filter  > sort  Space freeze  [ ] time  t go to  l live";
+        pen.put(area.x, area.y, area.width, keys, pen::DIM);
+    }
+}
+
+/// A value for eyes, per second where the period is another one.
+fn value(app: &App, snapshot: &Snapshot, value: u64) -> String {
+    if app.exact {
+        return value.to_string();
+    }
+    match snapshot.per_second(value) {
+        Some(_) => snapshot.unit.human_rate(per_second(value, snapshot.period_ms)),
+        None => snapshot.unit.human(value),
+    }
+}
+
+/// An object in a few words.
+fn brief(snapshot: &Snapshot, object: &[topstat_model::Field]) -> String {
+    let field = |name: &str| {
+        let field = object.get(snapshot.column(name)?)?;
+        (!field.is_none()).then(|| field.to_string())
+    };
+    let mut parts = Vec::new();
+    if let (Some(sip), Some(sport), Some(dip), Some(dport)) =
+        (field("sip"), field("sport"), field("dip"), field("dport"))
+    {
+        parts.push(format!("{sip}:{sport} > {dip}:{dport}"));
+    }
+    match (field("comm"), field("pid")) {
+        (Some(comm), Some(pid)) => parts.push(format!("{comm} ({pid})")),
+        (Some(comm), None) => parts.push(comm),
+        _ => parts.extend(field("cgroup")),
+    }
+    if parts.is_empty() {
+        parts = object.iter().filter(|field| !field.is_none()).map(ToString::to_string).collect();
+    }
+    parts.extend(field("device"));
+    parts.join("  ")
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The top of all tables.
+
+use ratatui::layout::Rect;
+
+use super::pen::{BOLD, CHART, DIM, PLAIN, Pen, SELECTED, WRONG, fit};
+use super::{bars, brief, value};
+use crate::state::{App, Hit};
+
+/// The rows of a table.
+const ROWS: usize = 5;
+/// The lines of a table: its title, its rows, and an empty one.
+const LINES: u16 = 7;
+/// From how many cells on there are two tables beside each other.
+const WIDE: u16 = 120;
+
+pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
+    let columns = if area.width >= WIDE { 2 } else { 1 };
+    let width = area.width / columns;
+    let lines = (area.height / LINES).max(1);
+    let fitting = usize::from(lines * columns);
+    app.page = fitting;
+    let mut hits = Vec::new();
+    if app.data.is_empty() {
+        pen.put(area.x, area.y, area.width, "there are no tables", WRONG);
+    }
+    for (place, table) in app.on_overview().enumerate() {
+        let place = u16::try_from(place).unwrap_or(0);
+        let (column, line) = (place / lines, place % lines);
+        let at = Rect {
+            x: area.x + column * width,
+            y: area.y + line * LINES,
+            width: width - u16::from(columns > 1),
+            height: LINES.min(area.height - line * LINES),
+        };
+        one(app, pen, at, table);
+        hits.push((at, Hit::Table(table)));
+    }
+    app.hits = hits;
+}
+
+fn one(app: &App, pen: &mut Pen<'_>, area: Rect, table: usize) {
+    let meta = &app.data[table].meta;
+    let ink = if table == app.table { SELECTED } else { BOLD };
+    let x = pen.put(area.x, area.y, area.width, &format!("{:<24}", meta.path()), ink);
+    let shown = match app.shown(table) {
+        Ok(shown) => shown,
+        Err(why) => {
+            pen.put(x + 1, area.y, area.right().saturating_sub(x + 1), &why, DIM);
+            return;
+        }
+    };
+    let total = format!(" {:>9} {:>7} objects", value(app, &shown, shown.total), shown.objects);
+    let x = pen.put(x, area.y, area.right() - x, &total, PLAIN);
+    let lost: u64 = shown.lost_now.nonzero().map(|(_, count)| count).sum();
+    let x = if lost > 0 { pen.put(x, area.y, area.right() - x, &format!(" lost {lost}"), WRONG) } else { x };
+    let totals: Vec<_> = app.sums(table).iter().map(|sums| sums.rows.saturating_add(sums.other)).collect();
+    let cells = area.right().saturating_sub(x + 1);
+    pen.put(x + 1, area.y, cells, &bars::sparkline(&totals, cells.into(), pen.look()), CHART);
+    if shown.rows.is_empty() && area.height > 1 {
+        pen.put(area.x + 2, area.y + 1, area.width - 2, &super::table::nothing(&shown), DIM);
+    }
+    for (line, row) in (1..area.height.min(1 + ROWS as u16)).zip(&shown.rows) {
+        let y = area.y + line;
+        let text = format!("{:>10}  ", value(app, &shown, row.value));
+        let x = pen.put(area.x, y, area.width, &text, PLAIN);
+        let cells = area.right().saturating_sub(x);
+        pen.put(x, y, cells, &fit(&brief(&shown, &row.object), cells.into(), false), PLAIN);
+    }
+}

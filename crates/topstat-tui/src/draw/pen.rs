@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How text gets onto the screen: cut to its width, and with colours or without.
+
+use ratatui::buffer::Buffer;
+use ratatui::style::{Color, Modifier, Style};
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// What the terminal can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// Colours: the sixteen that each terminal has.
+    pub color: bool,
+    /// Characters beyond ASCII.
+    pub utf8: bool,
+}
+
+/// A style with colours, and what stands for it without.
+#[derive(Clone, Copy, Debug)]
+pub struct Ink {
+    color: Style,
+    plain: Style,
+}
+
+const fn ink(color: Style, plain: Style) -> Ink {
+    Ink { color, plain }
+}
+
+/// Text.
+pub const PLAIN: Ink = ink(Style::new(), Style::new());
+/// Titles.
+pub const BOLD: Ink = ink(Style::new().add_modifier(Modifier::BOLD), Style::new().add_modifier(Modifier::BOLD));
+/// What matters less; what has ended.
+pub const DIM: Ink = ink(Style::new().fg(Color::DarkGray), Style::new().add_modifier(Modifier::DIM));
+/// What is selected.
+pub const SELECTED: Ink =
+    ink(Style::new().add_modifier(Modifier::REVERSED), Style::new().add_modifier(Modifier::REVERSED));
+/// What is there now.
+pub const LIVE: Ink = ink(Style::new().fg(Color::Black).bg(Color::Green), Style::new().add_modifier(Modifier::BOLD));
+/// What is not.
+pub const PAST: Ink =
+    ink(Style::new().fg(Color::Black).bg(Color::Yellow), Style::new().add_modifier(Modifier::REVERSED));
+/// What is wrong, or to be known before the rows are trusted.
+pub const WRONG: Ink = ink(Style::new().fg(Color::Red), Style::new().add_modifier(Modifier::BOLD));
+/// Rows of a chart.
+pub const CHART: Ink = ink(Style::new().fg(Color::Cyan), Style::new());
+/// What is not in a row.
+pub const OTHER: Ink = ink(Style::new().fg(Color::Blue), Style::new().add_modifier(Modifier::DIM));
+
+/// Writes into a frame.
+pub struct Pen<'a> {
+    buffer: &'a mut Buffer,
+    look: Look,
+}
+
+impl<'a> Pen<'a> {
+    pub fn new(buffer: &'a mut Buffer, look: Look) -> Self {
+        Self { buffer, look }
+    }
+
+    pub fn look(&self) -> Look {
+        self.look
+    }
+
+    /// Writes as much of a text as fits into so many cells. Returns where it ends.
+    pub fn put(&mut self, x: u16, y: u16, width: u16, text: &str, ink: Ink) -> u16 {
+        let style = if self.look.color { ink.color } else { ink.plain };
+        if width == 0 || !self.buffer.area.contains((x, y).into()) {
+            return x;
+        }
+        let text = if self.look.utf8 { text.into() } else { ascii(text) };
+        self.buffer.set_stringn(x, y, text, width.into(), style).0
+    }
+
+    /// How many cells a text takes.
+    pub fn width(&self, text: &str) -> u16 {
+        u16::try_from(text.width()).unwrap_or(u16::MAX)
+    }
+
+    /// Changes the style of a line.
+    pub fn mark(&mut self, x: u16, y: u16, width: u16, ink: Ink) {
+        let style = if self.look.color { ink.color } else { ink.plain };
+        self.buffer.set_style(ratatui::layout::Rect { x, y, width, height: 1 }, style);
+    }
+}
+
+/// A text for a terminal that knows ASCII only.
+fn ascii(text: &str) -> std::borrow::Cow<'_, str> {
+    if text.is_ascii() {
+        return text.into();
+    }
+    let plain = |c: char| match c {
+        '·' => '-',
+        '…' => '~',
+        'µ' => 'u',
+        '×' => 'x',
+        c if c.is_ascii() => c,
+        _ => '?',
+    };
+    text.chars().map(plain).collect::<String>().into()
+}
+
+/// A text in so many cells: shortened at its end, or where its end says most at its beginning.
+pub fn fit(text: &str, cells: usize, keep_end: bool) -> String {
+    if text.width() <= cells {
+        return text.to_owned();
+    }
+    let (mut taken, mut left) = (Vec::new(), cells.saturating_sub(1));
+    let mut take = |c: char| {
+        let width = c.width().unwrap_or(0);
+        let fits = width <= left;
+        if fits {
+            left -= width;
+            taken.push(c);
+        }
+        fits
+    };
+    if keep_end {
+        let _ = text.chars().rev().all(&mut take);
+        taken.reverse();
+        std::iter::once('…').chain(taken).collect()
+    } else {
+        let _ = text.chars().all(&mut take);
+        taken.into_iter().chain(['…']).collect()
+    }
+}

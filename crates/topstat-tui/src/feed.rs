@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where readings come from.
+
+use std::time::SystemTime;
+
+use topstat_model::{Snapshot, TableType, Unit};
+
+/// A table that can be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableMeta {
+    /// Its sample: `tcp_v4`.
+    pub sample: String,
+    /// Its name in the sample: `conns_pps`.
+    pub table: String,
+    /// What it ranks by, for people.
+    pub about: String,
+    /// How it values pushes.
+    pub kind: TableType,
+    /// What its values count.
+    pub unit: Unit,
+    /// The names of what describes its objects.
+    pub columns: Vec<String>,
+}
+
+impl TableMeta {
+    /// Its path: `tcp_v4/conns_pps`.
+    pub fn path(&self) -> String {
+        format!("{}/{}", self.sample, self.table)
+    }
+}
+
+/// What a table can be set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Setting {
+    /// Whether pushes count.
+    Enabled,
+    /// Over how many ms a dynamic table sums.
+    Period,
+    /// An object is ordered at most once in so many ms.
+    Delay,
+}
+
+impl Setting {
+    /// The name of its file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Enabled => "enabled",
+            Self::Period => "period",
+            Self::Delay => "delay",
+        }
+    }
+}
+
+/// What was recorded at an instant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Recorded {
+    /// A snapshot.
+    Snapshot(Box<Snapshot>),
+    /// Nothing was recorded, and why.
+    Nothing(String),
+}
+
+/// What a feed reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// In a word or two: `daemon`, `alone`.
+    pub name: &'static str,
+    /// Options with which `topstat top` reads the same, each after a blank.
+    pub options: String,
+    /// A table has to be loaded before it is read for the first time, which costs the whole host something: only what was
+    /// opened is read.
+    pub loads: bool,
+}
+
+/// Reads tables, and sets them. Errors are for people: what failed, why, and what to do.
+pub trait Feed {
+    /// The tables there are, in the order in which they are shown.
+    fn tables(&self) -> Vec<TableMeta>;
+
+    /// What it reads.
+    fn origin(&self) -> Origin;
+
+    /// Reads a table now.
+    ///
+    /// # Errors
+    ///
+    /// Why there is nothing to show.
+    fn read(&mut self, table: &TableMeta) -> Result<Snapshot, String>;
+
+    /// What was recorded of a table at an instant.
+    ///
+    /// # Errors
+    ///
+    /// Why that can't be told.
+    fn at(&mut self, table: &TableMeta, time: SystemTime) -> Result<Recorded, String>;
+
+    /// Sets a table.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused.
+    fn set(&mut self, table: &TableMeta, setting: Setting, value: u32) -> Result<(), String>;
+
+    /// Saves a snapshot, and says where.
+    ///
+    /// # Errors
+    ///
+    /// Why it can't be saved.
+    fn save(&mut self, snapshot: &Snapshot) -> Result<String, String>;
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The host's own CPUs and network, and what this program costs: what the overview begins with.
+
+use std::fs;
+use std::time::Instant;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// What the host did between two looks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Host {
+    /// How busy each CPU was, from 0 to 1.
+    pub cpus: Vec<f64>,
+    /// Bits per second that devices have received and sent, loopback apart.
+    pub net: Option<(u64, u64)>,
+    /// The share of a CPU that this program has used.
+    pub own: Option<f64>,
+}
+
+/// Looks at the host, again and again.
+#[derive(Debug, Default)]
+pub struct Looker {
+    before: Option<Look>,
+}
+
+#[derive(Debug)]
+struct Look {
+    at: Instant,
+    /// Ticks in all and idle, of each CPU.
+    cpus: Vec<(u64, u64)>,
+    /// Bytes received and sent.
+    net: (u64, u64),
+    own_ns: u64,
+}
+
+impl Looker {
+    /// What happened since the last look; nothing at the first.
+    pub fn look(&mut self) -> Option<Host> {
+        let own = clock_gettime(ClockId::ProcessCPUTime);
+        let now = Look {
+            at: Instant::now(),
+            cpus: cpus(&fs::read_to_string("/proc/stat").unwrap_or_default()),
+            net: net(&fs::read_to_string("/proc/net/dev").unwrap_or_default()),
+            own_ns: u64::try_from(own.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(own.tv_nsec).unwrap_or(0),
+        };
+        let host = self.before.as_ref().map(|before| difference(before, &now));
+        self.before = Some(now);
+        host
+    }
+}
+
+#[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // figures for people
+fn difference(before: &Look, now: &Look) -> Host {
+    let seconds = now.at.duration_since(before.at).as_secs_f64().max(1e-3);
+    let busy = |((all, idle), (all_before, idle_before)): (&(u64, u64), &(u64, u64))| {
+        let all = all.saturating_sub(*all_before).max(1) as f64;
+        (1.0 - idle.saturating_sub(*idle_before) as f64 / all).clamp(0.0, 1.0)
+    };
+    let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 * 8.0 / seconds) as u64;
+    Host {
+        cpus: now.cpus.iter().zip(&before.cpus).map(busy).collect(),
+        net: Some((rate(now.net.0, before.net.0), rate(now.net.1, before.net.1))),
+        own: Some(now.own_ns.saturating_sub(before.own_ns) as f64 / 1e9 / seconds),
+    }
+}
+
+/// Of each CPU all ticks, and those in which it was idle or waited for a disk, as proc(5) has them.
+fn cpus(stat: &str) -> Vec<(u64, u64)> {
+    let of_cpu = |line: &str| {
+        let rest = line.strip_prefix("cpu").filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))?;
+        let ticks: Vec<u64> = rest.split_whitespace().skip(1).filter_map(|tick| tick.parse().ok()).collect();
+        // Guests' time is in user and nice, too.
+        Some((ticks.iter().take(8).sum(), ticks.get(3)? + ticks.get(4)?))
+    };
+    stat.lines().filter_map(of_cpu).collect()
+}
+
+/// The bytes that all devices but loopback have received and sent.
+fn net(dev: &str) -> (u64, u64) {
+    let of_device = |line: &str| {
+        let (name, rest) = line.split_once(':')?;
+        let counters: Vec<u64> = rest.split_whitespace().filter_map(|counter| counter.parse().ok()).collect();
+        (name.trim() != "lo").then_some((*counters.first()?, *counters.get(8)?))
+    };
+    dev.lines().filter_map(of_device).fold((0, 0), |(rx, tx), (more_rx, more_tx)| (rx + more_rx, tx + more_tx))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proc_is_read_as_it_is_written() {
+        let stat = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 100 0 50 800 50 0 0 0 7 0\ncpu1 1 2 3 4 5 6 7 8 9 10\nintr 5\n";
+        assert_eq!(cpus(stat), [(1000, 850), (36, 9)]);
+        let dev = "Inter-|   Receive |  Transmit\n face |bytes packets\n    lo: 5 1 0 0 0 0 0 0 5 1 0 0 0 0 0 0\n  \
+                   eth0: 100 2 0 0 0 0 0 0 30 1 0 0 0 0 0 0\n";
+        assert_eq!(net(dev), (100, 30));
+    }
+}

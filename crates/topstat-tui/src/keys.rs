@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The key map: one list, by which keys are understood and of which the help is made.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+/// What a key does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Ends the view.
+    Quit,
+    /// Leaves the screen, the filter or the past: one thing at a time.
+    Back,
+    /// Shows the keys.
+    Help,
+    /// Moves the selection by so many rows.
+    Move(i32),
+    /// Moves it by so many pages.
+    Page(i32),
+    /// To the first row.
+    First,
+    /// To the last row.
+    Last,
+    /// Opens what is selected.
+    Open,
+    /// To the next table, or the one before.
+    Table(i32),
+    /// To the overview.
+    Overview,
+    /// Freezes what is shown.
+    Freeze,
+    /// Sorts by the next column, or the one before.
+    Sort(i32),
+    /// Turns the order round.
+    Reverse,
+    /// Begins to type a filter.
+    Filter,
+    /// Moves in time by so many seconds.
+    Time(i64),
+    /// Begins to type a time.
+    Jump,
+    /// Back to what is there now.
+    Live,
+    /// Shows the command that prints what is shown.
+    Command,
+    /// Saves what is shown as JSON.
+    Save,
+    /// Values per second, or as counted.
+    Exact,
+    /// Begins to type a period.
+    Period,
+    /// Begins to type a delay.
+    Delay,
+    /// Turns the table on or off.
+    Enabled,
+}
+
+/// One line of the key map.
+#[derive(Clone, Copy, Debug)]
+pub struct Binding {
+    /// The keys, and what they are called.
+    keys: &'static [(KeyCode, &'static str)],
+    /// What they do.
+    pub action: Action,
+    /// The same, in words.
+    pub about: &'static str,
+    /// Under which title it stands in the help.
+    pub group: &'static str,
+}
+
+const fn bind(
+    keys: &'static [(KeyCode, &'static str)],
+    action: Action,
+    about: &'static str,
+    group: &'static str,
+) -> Binding {
+    Binding { keys, action, about, group }
+}
+
+const MOVE: &str = "Move";
+const SHOW: &str = "Show";
+const PAST: &str = "Past";
+const SET: &str = "Set (with the daemon's rights)";
+use KeyCode::{Backspace, Char, Down, End, Enter, Esc, F, Home, Left, PageDown, PageUp, Right, Tab, Up};
+
+/// All of them, in the order of the help.
+pub const KEYS: &[Binding] = &[
+    bind(&[(Up, "Up"), (Char('k'), "k")], Action::Move(-1), "one row up", MOVE),
+    bind(&[(Down, "Down"), (Char('j'), "j")], Action::Move(1), "one row down", MOVE),
+    bind(&[(PageUp, "PgUp")], Action::Page(-1), "a page up", MOVE),
+    bind(&[(PageDown, "PgDn")], Action::Page(1), "a page down", MOVE),
+    bind(&[(Home, "Home"), (Char('g'), "g")], Action::First, "first row", MOVE),
+    bind(&[(End, "End"), (Char('G'), "G")], Action::Last, "last row", MOVE),
+    bind(&[(Enter, "Enter")], Action::Open, "open the table or object", MOVE),
+    bind(&[(Tab, "Tab"), (Char('n'), "n")], Action::Table(1), "next table", MOVE),
+    bind(&[(KeyCode::BackTab, "S-Tab"), (Char('N'), "N")], Action::Table(-1), "table before", MOVE),
+    bind(&[(Char('o'), "o")], Action::Overview, "overview", MOVE),
+    bind(&[(Esc, "Esc"), (Backspace, "Bksp")], Action::Back, "back, or no filter", MOVE),
+    bind(&[(Char(' '), "Space")], Action::Freeze, "freeze rows and order", SHOW),
+    bind(&[(Char('/'), "/"), (F(4), "F4")], Action::Filter, "filter as you type", SHOW),
+    bind(&[(Char('>'), ">"), (F(6), "F6")], Action::Sort(1), "sort by next column", SHOW),
+    bind(&[(Char('<'), "<")], Action::Sort(-1), "sort by column before", SHOW),
+    bind(&[(Char('r'), "r"), (Char('I'), "I")], Action::Reverse, "reverse the order", SHOW),
+    bind(&[(Char('x'), "x")], Action::Exact, "exact numbers", SHOW),
+    bind(&[(Char('y'), "y")], Action::Command, "command that prints this", SHOW),
+    bind(&[(Char('s'), "s")], Action::Save, "save as JSON", SHOW),
+    bind(&[(Left, "Left"), (Char('['), "[")], Action::Time(-1), "a second back", PAST),
+    bind(&[(Right, "Right"), (Char(']'), "]")], Action::Time(1), "a second on", PAST),
+    bind(&[(Char('{'), "{")], Action::Time(-60), "a minute back", PAST),
+    bind(&[(Char('}'), "}")], Action::Time(60), "a minute on", PAST),
+    bind(&[(Char('t'), "t"), (Char('@'), "@")], Action::Jump, "to a time: 03:12, -5m", PAST),
+    bind(&[(Char('l'), "l")], Action::Live, "live again", PAST),
+    bind(&[(Char('p'), "p")], Action::Period, "period", SET),
+    bind(&[(Char('d'), "d")], Action::Delay, "delay", SET),
+    bind(&[(Char('e'), "e")], Action::Enabled, "on or off", SET),
+    bind(&[(Char('?'), "?"), (Char('h'), "h"), (F(1), "F1")], Action::Help, "keys", SHOW),
+    bind(&[(Char('q'), "q"), (F(10), "F10")], Action::Quit, "quit", SHOW),
+];
+
+impl Binding {
+    /// Its keys, as the help has them: `Up k`.
+    pub fn names(&self) -> String {
+        self.keys.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// What a key does; nothing where it is not bound.
+pub fn action(key: KeyEvent) -> Option<Action> {
+    if key.modifiers.contains(KeyModifiers::CONTROL) {
+        return match key.code {
+            Char('c') => Some(Action::Quit),
+            Char('f') => Some(Action::Page(1)),
+            Char('b') => Some(Action::Page(-1)),
+            _ => None,
+        };
+    }
+    KEYS.iter().find(|binding| binding.keys.iter().any(|(code, _)| *code == key.code)).map(|binding| binding.action)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_key_is_bound_twice() {
+        let mut seen = HashSet::new();
+        for (code, name) in KEYS.iter().flat_map(|binding| binding.keys) {
+            assert!(seen.insert(code), "{name}");
+        }
+    }
+
+    #[test]
+    fn groups_stand_together_in_the_help() {
+        let groups: HashSet<_> = KEYS.iter().map(|binding| binding.group).collect();
+        assert_eq!(groups.len(), 4);
+    }
+}

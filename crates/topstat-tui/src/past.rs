@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The last ten minutes of a table, in memory.
+//!
+//! Six hundred readings of 128 rows with names and paths in each are 40 MB, and there are dozens of tables. So an object is
+//! in memory once for as long as it stays at the top, and its rows have only their numbers: about 4 MB for a table whose
+//! objects stay. [`Past::at`] puts a reading together again.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use topstat_model::{Field, Row, Snapshot};
+
+/// How far back memory reaches.
+pub const KEPT: Duration = Duration::from_secs(600);
+/// No more than this many readings, however often a table is read: ten minutes, each second.
+const MOST: usize = 601;
+
+/// Readings of a table, the oldest first.
+#[derive(Clone, Debug, Default)]
+pub struct Past {
+    readings: VecDeque<Reading>,
+    /// The objects of the last reading, to be shared with the next.
+    objects: HashSet<Arc<Vec<Field>>>,
+    last: Option<Arc<Snapshot>>,
+}
+
+/// A reading whose rows are packed.
+#[derive(Clone, Debug)]
+struct Reading {
+    /// All but the rows.
+    head: Snapshot,
+    rows: Vec<Packed>,
+    /// The parts of all rows, one row's after the other's.
+    parts: Vec<u64>,
+    /// The CPUs of all rows, as their numbers in [`Packed::cpus`] say.
+    cpus: Vec<u32>,
+}
+
+#[derive(Clone, Debug)]
+struct Packed {
+    object: Arc<Vec<Field>>,
+    rank: u32,
+    /// How many CPUs it has.
+    cpus: u32,
+    value: u64,
+}
+
+/// What a reading comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sums {
+    /// When it was taken.
+    pub time: SystemTime,
+    /// What all rows add up to.
+    pub rows: u64,
+    /// What is in no row.
+    pub other: u64,
+}
+
+impl Past {
+    /// Adds a reading. What each CPU has ordered is left out: it is not shown, and would be most of it.
+    pub fn add(&mut self, mut snapshot: Snapshot) {
+        for section in &mut snapshot.cpus {
+            section.rows = Vec::new();
+        }
+        // A clock that was set back begins a past of its own.
+        if self.last.as_ref().is_some_and(|last| last.time > snapshot.time) {
+            self.readings.clear();
+        }
+        let oldest = snapshot.time.checked_sub(KEPT).unwrap_or(SystemTime::UNIX_EPOCH);
+        let reading = Reading::pack(&snapshot, &self.objects);
+        self.objects = reading.rows.iter().map(|row| Arc::clone(&row.object)).collect();
+        self.readings.push_back(reading);
+        self.last = Some(Arc::new(snapshot));
+        while self.readings.len() > MOST || self.readings.front().is_some_and(|first| first.head.time < oldest) {
+            self.readings.pop_front();
+        }
+    }
+
+    /// The last.
+    pub fn last(&self) -> Option<&Arc<Snapshot>> {
+        self.last.as_ref()
+    }
+
+    /// The last one that is not after this instant; none where memory does not reach as far back.
+    pub fn at(&self, time: SystemTime) -> Option<Snapshot> {
+        let after = self.readings.partition_point(|reading| reading.head.time <= time);
+        after.checked_sub(1).map(|place| self.readings[place].unpack())
+    }
+
+    /// Whether memory reaches as far back.
+    pub fn reaches(&self, time: SystemTime) -> bool {
+        self.readings.front().is_some_and(|first| first.head.time <= time)
+    }
+
+    /// What each reading comes to, the oldest first.
+    pub fn sums(&self) -> impl DoubleEndedIterator<Item = Sums> + ExactSizeIterator {
+        self.readings.iter().map(|Reading { head, .. }| Sums {
+            time: head.time,
+            rows: head.total.saturating_sub(head.other),
+            other: head.other,
+        })
+    }
+
+    /// When each reading was taken, and the value of an object in it: 0 where it had no row.
+    pub fn values(&self, object: &[Field]) -> impl DoubleEndedIterator<Item = (SystemTime, u64)> {
+        self.readings.iter().map(move |reading| {
+            let row = reading.rows.iter().find(|row| row.object[..] == *object);
+            (reading.head.time, row.map_or(0, |row| row.value))
+        })
+    }
+}
+
+impl Reading {
+    fn pack(snapshot: &Snapshot, known: &HashSet<Arc<Vec<Field>>>) -> Self {
+        let (mut parts, mut cpus) = (Vec::new(), Vec::new());
+        let mut pack = |row: &Row| {
+            parts.extend(&row.parts);
+            cpus.extend(&row.cpus);
+            Packed {
+                object: known.get(&row.object).map_or_else(|| Arc::new(row.object.clone()), Arc::clone),
+                rank: row.rank,
+                cpus: u32::try_from(row.cpus.len()).unwrap_or(u32::MAX),
+                value: row.value,
+            }
+        };
+        let rows = snapshot.rows.iter().map(&mut pack).collect();
+        // The rows are not cloned to be thrown away.
+        let head = Snapshot {
+            rows: Vec::new(),
+            sample: snapshot.sample.clone(),
+            table: snapshot.table.clone(),
+            value_name: snapshot.value_name.clone(),
+            filter: snapshot.filter.clone(),
+            lost: snapshot.lost.clone(),
+            lost_now: snapshot.lost_now.clone(),
+            settings: snapshot.settings.clone(),
+            columns: snapshot.columns.clone(),
+            parts: snapshot.parts.clone(),
+            cpus: snapshot.cpus.clone(),
+            ..*snapshot
+        };
+        Self { head, rows, parts, cpus }
+    }
+
+    fn unpack(&self) -> Snapshot {
+        let parts_each = self.head.parts.len();
+        let (mut parts, mut cpus) = (&self.parts[..], &self.cpus[..]);
+        let rows = self.rows.iter().map(|row| {
+            let (own_parts, other_parts) = parts.split_at(parts_each.min(parts.len()));
+            let (own_cpus, other_cpus) = cpus.split_at(row.cpus as usize);
+            (parts, cpus) = (other_parts, other_cpus);
+            Row {
+                rank: row.rank,
+                value: row.value,
+                object: row.object.to_vec(),
+                parts: own_parts.to_vec(),
+                cpus: own_cpus.to_vec(),
+            }
+        });
+        let rows = rows.collect();
+        Snapshot { rows, ..self.head.clone() }
+    }
+}

@@ -1,0 +1,618 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! All that is shown, and what keys do to it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use ratatui::layout::{Position, Rect};
+use topstat_model::filter::Filter;
+use topstat_model::{Field, Snapshot, TableType, rfc3339};
+
+use crate::feed::{Origin, Recorded, Setting, TableMeta};
+use crate::host::Host;
+use crate::keys::{self, Action};
+use crate::past::{Past, Sums};
+use crate::rows::{Ended, ObjectId, Shown, SortBy, shown};
+
+/// What is to be done outside.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// The view ends.
+    Quit,
+    /// What was recorded of a table then is wanted.
+    Recall(usize, SystemTime),
+    /// A table is to be set.
+    Set(usize, Setting, u32),
+    /// A snapshot is to be saved.
+    Save(Arc<Snapshot>),
+}
+
+/// What fills the terminal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Screen {
+    /// The top of all tables.
+    Overview,
+    /// One table.
+    Table,
+    /// One object of it.
+    Object(ObjectId),
+    /// The keys.
+    Help,
+}
+
+/// The instant that is shown.
+#[derive(Clone, Debug, Default)]
+pub enum When {
+    /// Now.
+    #[default]
+    Live,
+    /// As it was when it was frozen.
+    Frozen(SystemTime),
+    /// In the past.
+    Past(SystemTime),
+}
+
+/// What is being typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// For what.
+    pub what: Asked,
+    /// So far.
+    pub text: String,
+    /// What is wrong with it.
+    pub wrong: Option<String>,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// A filter, which takes effect as it is typed.
+    Filter,
+    /// A time.
+    Time,
+    /// A setting of the table.
+    Setting(Setting),
+}
+
+/// A table, and what was read of it.
+#[derive(Clone, Debug)]
+pub struct Data {
+    /// Which.
+    pub meta: TableMeta,
+    /// The last ten minutes.
+    pub past: Past,
+    /// Why it could not be read.
+    pub wrong: Option<String>,
+    /// Its screen was opened.
+    pub opened: bool,
+    /// Rows that have ended.
+    pub ended: Ended,
+    /// What was recorded at the instant that is shown, where memory does not reach.
+    pub recalled: Option<(SystemTime, Recorded)>,
+}
+
+/// Something that can be clicked on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hit {
+    /// A row, by its place among those that are shown.
+    Row(usize),
+    /// A table of the overview.
+    Table(usize),
+    /// The title of a column.
+    Column(SortBy),
+    /// The chart: so many cells wide, the last of which is the last reading.
+    Chart,
+}
+
+/// All that is shown.
+pub struct App {
+    /// The tables.
+    pub data: Vec<Data>,
+    /// What is read.
+    pub origin: Origin,
+    /// The screens below that which is shown last.
+    pub screens: Vec<Screen>,
+    /// The table that is looked at.
+    pub table: usize,
+    /// The instant that is shown.
+    pub when: When,
+    /// What is selected: an object, wherever its row is.
+    pub selected: Option<ObjectId>,
+    /// Where it was last, to select what is there once the object has gone.
+    pub cursor: usize,
+    /// The first row that is shown.
+    pub offset: usize,
+    /// By what rows are ordered.
+    pub sort: SortBy,
+    /// The other way round.
+    pub reverse: bool,
+    /// Which rows are shown.
+    pub filter: Filter,
+    /// What is being typed.
+    pub prompt: Option<Prompt>,
+    /// What there is to say, until the next key.
+    pub message: Option<String>,
+    /// Numbers are shown as they are.
+    pub exact: bool,
+    /// What the host does.
+    pub host: Host,
+    /// How many rows the last frame had room for.
+    pub page: usize,
+    /// What can be clicked on in the last frame.
+    pub hits: Vec<(Rect, Hit)>,
+    /// Something has changed since the last frame.
+    pub dirty: bool,
+    /// What a time means that was typed.
+    instant: fn(&str, SystemTime) -> Result<SystemTime, String>,
+    /// The time of the last reading of any table.
+    now: SystemTime,
+}
+
+impl App {
+    /// Nothing was read yet.
+    pub fn new(
+        tables: Vec<TableMeta>,
+        origin: Origin,
+        instant: fn(&str, SystemTime) -> Result<SystemTime, String>,
+    ) -> Self {
+        let data = |meta| Data {
+            meta,
+            past: Past::default(),
+            wrong: None,
+            opened: false,
+            ended: Ended::default(),
+            recalled: None,
+        };
+        Self {
+            data: tables.into_iter().map(data).collect(),
+            origin,
+            screens: vec![Screen::Overview],
+            table: 0,
+            when: When::Live,
+            selected: None,
+            cursor: 0,
+            offset: 0,
+            sort: SortBy::Rank,
+            reverse: false,
+            filter: Filter::default(),
+            prompt: None,
+            message: None,
+            exact: false,
+            host: Host::default(),
+            page: 10,
+            hits: vec![],
+            dirty: true,
+            instant,
+            now: SystemTime::now(),
+        }
+    }
+
+    /// What fills the terminal.
+    pub fn screen(&self) -> &Screen {
+        self.screens.last().unwrap_or(&Screen::Overview)
+    }
+
+    /// The table that is looked at; none where there are no tables.
+    pub fn current(&self) -> Option<&Data> {
+        self.data.get(self.table)
+    }
+
+    /// Begins with the screen of a table.
+    pub fn begin_with(&mut self, path: &str) {
+        if let Some(table) = self.data.iter().position(|data| data.meta.path() == path) {
+            self.choose(table);
+            self.open();
+        }
+    }
+
+    /// Which tables are to be read now: what is not looked at costs nothing.
+    pub fn wanted(&self) -> Vec<usize> {
+        let below = self.screens.iter().rev().find(|screen| **screen != Screen::Help);
+        let may_be_read = |table: &usize| !self.origin.loads || self.data[*table].opened;
+        match below.unwrap_or(&Screen::Overview) {
+            Screen::Help | Screen::Overview => self.on_overview().filter(may_be_read).collect(),
+            Screen::Table => (0..self.data.len()).filter(|table| *table == self.table).collect(),
+            Screen::Object(_) => {
+                let wanted = |table: &usize| *table == self.table || self.may_be_related(*table);
+                (0..self.data.len()).filter(wanted).filter(may_be_read).collect()
+            }
+        }
+    }
+
+    /// The tables that the overview has room for: the page of the one that is selected.
+    pub fn on_overview(&self) -> std::ops::Range<usize> {
+        let page = self.page.max(1);
+        let first = self.table / page * page;
+        first..(first + page).min(self.data.len())
+    }
+
+    /// Whether a table may have rows of the same process or control group as an object of the one that is looked at.
+    fn may_be_related(&self, table: usize) -> bool {
+        let meta = &self.data[table].meta;
+        meta.kind == TableType::Dynamic && meta.columns.iter().any(|name| name == "pid" || name == "cgroup")
+    }
+
+    /// A table was read.
+    pub fn read(&mut self, table: usize, reading: Result<Snapshot, String>) {
+        let frozen = matches!(self.when, When::Frozen(_) | When::Past(_));
+        let Some(data) = self.data.get_mut(table) else { return };
+        match reading {
+            Ok(snapshot) => {
+                self.now = snapshot.time;
+                data.wrong = None;
+                if let Some(before) = data.past.last() {
+                    data.ended.follow(before, &snapshot);
+                }
+                data.past.add(snapshot);
+            }
+            Err(wrong) => data.wrong = Some(wrong),
+        }
+        // What is frozen does not change, and is not drawn again.
+        self.dirty |= !frozen;
+    }
+
+    /// What was recorded at an instant was found.
+    pub fn recalled(&mut self, table: usize, time: SystemTime, found: Result<Recorded, String>) {
+        let Some(data) = self.data.get_mut(table) else { return };
+        data.recalled = Some((time, found.unwrap_or_else(Recorded::Nothing)));
+        self.dirty = true;
+    }
+
+    /// Something was said by what was done outside.
+    pub fn say(&mut self, message: String) {
+        self.message = Some(message);
+        self.dirty = true;
+    }
+
+    /// What the host does now.
+    pub fn host(&mut self, host: Host) {
+        self.host = host;
+        self.dirty |= matches!(self.when, When::Live);
+    }
+
+    /// What is shown of a table, or why nothing is.
+    pub fn shown(&self, table: usize) -> Result<Arc<Snapshot>, String> {
+        let data = self.data.get(table).ok_or("there are no tables")?;
+        let (When::Past(time) | When::Frozen(time)) = &self.when else {
+            return match (&data.wrong, data.past.last()) {
+                (Some(wrong), _) => Err(wrong.clone()),
+                (None, Some(last)) => Ok(Arc::clone(last)),
+                (None, None) if self.origin.loads && !data.opened => Err("not loaded: Enter loads it".to_owned()),
+                (None, None) => Err("waiting for the first reading".to_owned()),
+            };
+        };
+        if let Some(reading) = data.past.at(*time) {
+            return Ok(Arc::new(reading));
+        }
+        match &data.recalled {
+            Some((of, Recorded::Snapshot(snapshot))) if of == time => Ok(Arc::new((**snapshot).clone())),
+            Some((of, Recorded::Nothing(why))) if of == time => Err(why.clone()),
+            _ => Err("looking it up".to_owned()),
+        }
+    }
+
+    /// What the readings of a table come to, over time: what is frozen has none after it.
+    pub fn sums(&self, table: usize) -> Vec<Sums> {
+        let Some(data) = self.data.get(table) else { return vec![] };
+        data.past.sums().filter(|sums| self.is_reached(sums.time)).collect()
+    }
+
+    /// The values of an object of the table, over time.
+    pub fn values(&self, object: &[Field]) -> Vec<u64> {
+        let Some(data) = self.current() else { return vec![] };
+        data.past.values(object).filter(|(time, _)| self.is_reached(*time)).map(|(_, value)| value).collect()
+    }
+
+    /// Whether a chart has what was at this instant.
+    fn is_reached(&self, time: SystemTime) -> bool {
+        !matches!(self.when, When::Frozen(until) if time > until)
+    }
+
+    /// The rows that are shown of the table.
+    pub fn rows(&self) -> Vec<Shown> {
+        let Ok(snapshot) = self.shown(self.table) else { return vec![] };
+        let none = Ended::default();
+        let ended = match (&self.when, self.current()) {
+            (When::Live, Some(data)) => &data.ended,
+            _ => &none,
+        };
+        shown(&snapshot, ended, &self.filter, self.sort, self.reverse)
+    }
+
+    /// The place of what is selected among these rows.
+    pub fn selection(&self, rows: &[Shown]) -> Option<usize> {
+        let place = rows.iter().position(|shown| Some(&shown.row.object) == self.selected.as_ref());
+        place.or(if rows.is_empty() { None } else { Some(self.cursor.min(rows.len() - 1)) })
+    }
+
+    /// The command line that prints what is shown.
+    pub fn command(&self) -> String {
+        let Some(data) = self.current() else { return "topstat ls".to_owned() };
+        let mut line = format!("topstat top {}", data.meta.path());
+        if let When::Past(time) | When::Frozen(time) = &self.when {
+            line += &format!(" --at {}", rfc3339(*time));
+        } else {
+            line += &self.origin.options;
+        }
+        if !self.filter.is_empty() {
+            line += &format!(" --filter '{}'", self.filter.text().replace('\'', "'\\''"));
+        }
+        line
+    }
+
+    /// A key was pressed.
+    pub fn key(&mut self, key: KeyEvent) -> Option<Effect> {
+        self.dirty = true;
+        self.message = None;
+        if self.prompt.is_some() && !key.modifiers.contains(KeyModifiers::CONTROL) {
+            return self.typed(key.code);
+        }
+        self.act(keys::action(key)?)
+    }
+
+    /// The mouse was used.
+    pub fn mouse(&mut self, mouse: MouseEvent) -> Option<Effect> {
+        match mouse.kind {
+            MouseEventKind::ScrollDown => self.act(Action::Move(3)),
+            MouseEventKind::ScrollUp => self.act(Action::Move(-3)),
+            MouseEventKind::Down(MouseButton::Left) => {
+                let position = Position { x: mouse.column, y: mouse.row };
+                let (area, hit) = *self.hits.iter().find(|(area, _)| area.contains(position))?;
+                self.click(area, hit, mouse.column)
+            }
+            _ => None,
+        }
+    }
+
+    fn click(&mut self, area: Rect, hit: Hit, column: u16) -> Option<Effect> {
+        self.dirty = true;
+        match hit {
+            Hit::Table(table) if self.table == table => return self.act(Action::Open),
+            Hit::Table(table) => self.choose(table),
+            Hit::Row(place) => {
+                let rows = self.rows();
+                if self.selection(&rows) == Some(place) && self.selected.is_some() {
+                    return self.act(Action::Open);
+                }
+                self.select(place);
+            }
+            Hit::Column(sort) if self.sort == sort => self.reverse = !self.reverse,
+            Hit::Column(sort) => (self.sort, self.reverse) = (sort, false),
+            Hit::Chart => {
+                let ago = usize::from(area.right().saturating_sub(column + 1));
+                let time = self.sums(self.table).iter().rev().nth(ago)?.time;
+                return self.to(time);
+            }
+        }
+        None
+    }
+
+    fn act(&mut self, action: Action) -> Option<Effect> {
+        self.dirty = true;
+        match action {
+            Action::Quit => return Some(Effect::Quit),
+            Action::Back => return self.back(),
+            Action::Help if *self.screen() == Screen::Help => return self.back(),
+            Action::Help => self.screens.push(Screen::Help),
+            Action::Move(by) => self.step(i64::from(by)),
+            Action::Page(by) => self.step(i64::from(by) * i64::try_from(self.page.max(1)).unwrap_or(1)),
+            Action::First => self.step(i64::from(i32::MIN)),
+            Action::Last => self.step(i64::from(i32::MAX)),
+            Action::Open => self.open(),
+            Action::Table(by) => {
+                let tables = i64::try_from(self.data.len().max(1)).unwrap_or(1);
+                let table = (i64::try_from(self.table).unwrap_or(0) + i64::from(by)).rem_euclid(tables);
+                self.choose(usize::try_from(table).unwrap_or(0));
+            }
+            Action::Overview => self.screens = vec![Screen::Overview],
+            Action::Freeze => {
+                let time = self.shown(self.table).map_or(self.now, |shown| shown.time);
+                self.when = match self.when {
+                    When::Live => When::Frozen(time),
+                    When::Frozen(_) | When::Past(_) => When::Live,
+                };
+            }
+            Action::Live => self.when = When::Live,
+            Action::Sort(by) => self.sort_next(by),
+            Action::Reverse => self.reverse = !self.reverse,
+            Action::Exact => self.exact = !self.exact,
+            Action::Filter => self.ask(Asked::Filter, self.filter.text().to_owned()),
+            Action::Jump => self.ask(Asked::Time, String::new()),
+            Action::Period => self.ask(Asked::Setting(Setting::Period), String::new()),
+            Action::Delay => self.ask(Asked::Setting(Setting::Delay), String::new()),
+            Action::Enabled => self.ask(Asked::Setting(Setting::Enabled), String::new()),
+            Action::Time(seconds) => return self.travel(seconds),
+            Action::Command => self.message = Some(self.command()),
+            Action::Save => return self.shown(self.table).ok().map(Effect::Save),
+        }
+        None
+    }
+
+    fn back(&mut self) -> Option<Effect> {
+        if self.screens.len() > 1 && *self.screen() != Screen::Table {
+            self.screens.pop();
+        } else if !self.filter.is_empty() {
+            self.filter = Filter::default();
+        } else if !matches!(self.when, When::Live) {
+            self.when = When::Live;
+        } else if self.screens.len() > 1 {
+            self.screens.pop();
+        }
+        None
+    }
+
+    fn choose(&mut self, table: usize) {
+        if table != self.table {
+            self.table = table;
+            self.selected = None;
+            (self.cursor, self.offset) = (0, 0);
+            self.sort = SortBy::Rank;
+            self.reverse = false;
+            self.screens.retain(|screen| !matches!(screen, Screen::Object(_)));
+            if let Some(data) = self.data.get_mut(table) {
+                // Since it was last looked at it may have ended long ago.
+                data.ended.clear();
+            }
+        }
+        if *self.screen() == Screen::Table {
+            self.opened();
+        }
+    }
+
+    fn opened(&mut self) {
+        if let Some(data) = self.data.get_mut(self.table) {
+            data.opened = true;
+        }
+    }
+
+    fn step(&mut self, by: i64) {
+        if *self.screen() == Screen::Overview {
+            let last = i64::try_from(self.data.len()).unwrap_or(0) - 1;
+            let table = (i64::try_from(self.table).unwrap_or(0) + by).clamp(0, last.max(0));
+            return self.choose(usize::try_from(table).unwrap_or(0));
+        }
+        let rows = self.rows();
+        let Some(place) = self.selection(&rows) else { return };
+        let last = i64::try_from(rows.len()).unwrap_or(1) - 1;
+        let to = (i64::try_from(place).unwrap_or(0) + by).clamp(0, last);
+        self.select(usize::try_from(to).unwrap_or(0));
+    }
+
+    fn select(&mut self, place: usize) {
+        self.cursor = place;
+        self.selected = self.rows().get(place).map(|shown| shown.row.object.clone());
+    }
+
+    fn open(&mut self) {
+        match self.screen() {
+            Screen::Overview => {
+                self.screens.push(Screen::Table);
+                self.opened();
+            }
+            Screen::Table => {
+                let rows = self.rows();
+                if let Some(shown) = self.selection(&rows).and_then(|place| rows.get(place)) {
+                    let object = shown.row.object.clone();
+                    self.selected = Some(object.clone());
+                    self.screens.push(Screen::Object(object));
+                }
+            }
+            Screen::Object(_) | Screen::Help => {}
+        }
+    }
+
+    /// Sorts by what stands to the right or the left of what it is sorted by.
+    fn sort_next(&mut self, by: i32) {
+        let Ok(snapshot) = self.shown(self.table) else { return };
+        let parts = (0..snapshot.parts.len()).map(SortBy::Part);
+        let all: Vec<_> =
+            std::iter::once(SortBy::Rank).chain(parts).chain((0..snapshot.columns.len()).map(SortBy::Column)).collect();
+        let place = all.iter().position(|sort| *sort == self.sort).unwrap_or(0);
+        let step = if by < 0 { all.len() - 1 } else { 1 };
+        self.sort = all[(place + step) % all.len()];
+    }
+
+    fn ask(&mut self, what: Asked, text: String) {
+        self.prompt = Some(Prompt { what, text, wrong: None });
+    }
+
+    fn typed(&mut self, code: KeyCode) -> Option<Effect> {
+        let prompt = self.prompt.as_mut()?;
+        match code {
+            KeyCode::Esc => {
+                let what = self.prompt.take()?.what;
+                if what == Asked::Filter {
+                    self.filter = Filter::default();
+                }
+                return None;
+            }
+            KeyCode::Enter => return self.entered(),
+            KeyCode::Backspace => {
+                prompt.text.pop();
+            }
+            KeyCode::Char(c) => prompt.text.push(c),
+            _ => return None,
+        }
+        if prompt.what == Asked::Filter {
+            let text = prompt.text.clone();
+            self.take_filter(&text);
+        }
+        None
+    }
+
+    /// Takes a filter, if it is one that this table can have. Otherwise the one before stays, as while a term is being typed.
+    fn take_filter(&mut self, text: &str) {
+        let read = text.parse::<Filter>().and_then(|filter| match self.shown(self.table) {
+            Ok(snapshot) => filter.check(&snapshot.keys()).map(|()| filter),
+            Err(_) => Ok(filter),
+        });
+        let wrong = match read {
+            Ok(filter) => {
+                self.filter = filter;
+                None
+            }
+            Err(fault) => Some(fault.to_string()),
+        };
+        if let Some(prompt) = &mut self.prompt {
+            prompt.wrong = wrong;
+        }
+    }
+
+    fn entered(&mut self) -> Option<Effect> {
+        let prompt = self.prompt.take()?;
+        let wrong = match prompt.what {
+            Asked::Filter => prompt.wrong.clone()?,
+            Asked::Time => match (self.instant)(&prompt.text, self.now) {
+                Ok(time) => return self.to(time),
+                Err(wrong) => wrong,
+            },
+            Asked::Setting(setting) => match value(setting, &prompt.text) {
+                Ok(value) => return Some(Effect::Set(self.table, setting, value)),
+                Err(wrong) => wrong,
+            },
+        };
+        self.prompt = Some(Prompt { wrong: Some(wrong), ..prompt });
+        None
+    }
+
+    fn travel(&mut self, seconds: i64) -> Option<Effect> {
+        let from = match self.when {
+            When::Live => self.shown(self.table).map_or(self.now, |shown| shown.time),
+            When::Frozen(time) | When::Past(time) => time,
+        };
+        let by = Duration::from_secs(seconds.unsigned_abs());
+        let time = if seconds < 0 { from.checked_sub(by)? } else { from + by };
+        self.to(time)
+    }
+
+    /// Goes to an instant. What memory does not have is looked up.
+    fn to(&mut self, time: SystemTime) -> Option<Effect> {
+        let last = self.current().and_then(|data| data.past.last()).map_or(self.now, |last| last.time);
+        if time >= last {
+            self.when = When::Live;
+            return None;
+        }
+        self.when = When::Past(time);
+        let known = self.current()?.past.reaches(time);
+        (!known).then_some(Effect::Recall(self.table, time))
+    }
+}
+
+/// What a setting is to be.
+fn value(setting: Setting, text: &str) -> Result<u32, String> {
+    match setting {
+        Setting::Enabled => match text.trim() {
+            "0" | "off" => Ok(0),
+            "1" | "on" => Ok(1),
+            _ => Err("0 or 1".to_owned()),
+        },
+        Setting::Period | Setting::Delay => {
+            let ms = text.trim().parse().ok();
+            let with_unit = || u32::try_from(humantime::parse_duration(text).ok()?.as_millis()).ok();
+            let least = u32::from(setting == Setting::Period);
+            let ms = ms.or_else(with_unit).filter(|ms| (least..=3_600_000).contains(ms));
+            ms.ok_or_else(|| format!("milliseconds, or a time with a unit (500ms, 2s): {least} to 3600000 ms"))
+        }
+    }
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The terminal: taken, given back whatever happens, and read.
+
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant, SystemTime};
+
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::crossterm::cursor::{Hide, Show};
+use ratatui::crossterm::event::{
+    self, DisableMouseCapture, EnableMouseCapture, Event, KeyCode, KeyEventKind, KeyModifiers,
+};
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::{flag, low_level};
+use topstat_model::Snapshot;
+
+use crate::draw::{Look, draw};
+use crate::feed::{Feed, Recorded, Setting, TableMeta};
+use crate::host::Looker;
+use crate::state::{App, Effect};
+
+/// How long the thread that draws waits for a key before it looks for readings: what a reading may be late on the screen.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// How the view begins.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// With the screen of this table; else with the overview.
+    pub table: Option<String>,
+    /// From one reading to the next.
+    pub interval: Duration,
+    /// Colours and characters.
+    pub look: Look,
+    /// What a time means that was typed.
+    pub instant: fn(&str, SystemTime) -> Result<SystemTime, String>,
+}
+
+/// What the thread that draws asks of the one that reads.
+enum Ask {
+    Read(Vec<usize>),
+    Recall(usize, SystemTime),
+    Set(usize, Setting, u32),
+    Save(Arc<Snapshot>),
+}
+
+/// What the thread that reads answers.
+enum Answer {
+    Read(usize, Result<Box<Snapshot>, String>),
+    Recalled(usize, SystemTime, Result<Recorded, String>),
+    Said(String),
+}
+
+/// Shows the view until it is ended by a key or a signal. The terminal is then as it was.
+///
+/// # Errors
+///
+/// Those of the terminal.
+pub fn run(feed: &mut dyn Feed, options: Options) -> io::Result<()> {
+    let tables = feed.tables();
+    let mut app = App::new(tables.clone(), feed.origin(), options.instant);
+    if let Some(table) = &options.table {
+        app.begin_with(table);
+    }
+    let (ask, asked) = channel();
+    let (answer, answers) = channel();
+    let screen = std::thread::Builder::new().name("screen".to_owned());
+    let screen = screen.spawn(move || {
+        let taken = Taken::take()?;
+        let shown = show(app, &options, &ask, &answers, &taken.signals);
+        let given = give_back();
+        drop(taken);
+        shown.and(given)
+    })?;
+    serve(feed, &tables, &asked, &answer);
+    match screen.join() {
+        Ok(shown) => shown,
+        // The panic has already been printed, on a terminal that was given back before.
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Reads what is asked for, until nobody asks any more.
+fn serve(feed: &mut dyn Feed, tables: &[TableMeta], asked: &Receiver<Ask>, answer: &Sender<Answer>) {
+    while let Ok(ask) = asked.recv() {
+        let answers = match ask {
+            Ask::Read(wanted) => {
+                let mut gone = false;
+                for table in wanted {
+                    let reading = feed.read(&tables[table]).map(Box::new);
+                    gone |= answer.send(Answer::Read(table, reading)).is_err();
+                }
+                if gone { Err(()) } else { Ok(()) }
+            }
+            Ask::Recall(table, time) => {
+                let found = feed.at(&tables[table], time);
+                answer.send(Answer::Recalled(table, time, found)).map_err(|_| ())
+            }
+            Ask::Set(table, setting, value) => {
+                let path = format!("{}/{}", tables[table].path(), setting.name());
+                let said = feed.set(&tables[table], setting, value);
+                let said = said.map_or_else(|why| why, |()| format!("{path} is {value}"));
+                answer.send(Answer::Said(said)).map_err(|_| ())
+            }
+            Ask::Save(snapshot) => {
+                let said = feed.save(&snapshot).map_or_else(|why| why, |path| format!("saved as {path}"));
+                answer.send(Answer::Said(said)).map_err(|_| ())
+            }
+        };
+        if answers.is_err() {
+            return;
+        }
+    }
+}
+
+/// Draws, and takes keys.
+fn show(
+    mut app: App,
+    options: &Options,
+    ask: &Sender<Ask>,
+    answers: &Receiver<Answer>,
+    signals: &Signals,
+) -> io::Result<()> {
+    let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+    clear(&mut terminal)?;
+    let mut looker = Looker::default();
+    let (mut next, mut waiting, mut read) = (Instant::now(), 0, Vec::new());
+    loop {
+        let due = Instant::now() >= next;
+        let wanted = app.wanted();
+        // What was not read before is not waited for: another screen may want other tables.
+        if waiting == 0 && (due || wanted.iter().any(|table| !read.contains(table))) {
+            if due {
+                next = (next + options.interval).max(Instant::now());
+                if let Some(host) = looker.look() {
+                    app.host(host);
+                }
+            }
+            waiting = wanted.len();
+            read.clone_from(&wanted);
+            if ask.send(Ask::Read(wanted)).is_err() {
+                return Ok(());
+            }
+        }
+        if !take_answers(&mut app, answers, &mut waiting) {
+            return Ok(());
+        }
+        if std::mem::take(&mut app.dirty) {
+            terminal.draw(|frame| draw(&mut app, frame, options.look))?;
+        }
+        if signals.stop.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        if signals.suspend.swap(false, Ordering::SeqCst) {
+            suspend()?;
+            clear(&mut terminal)?;
+            app.dirty = true;
+        }
+        let mut wait = LOOK_EVERY.min(next.saturating_duration_since(Instant::now()));
+        if waiting > 0 {
+            wait = wait.min(Duration::from_millis(5));
+        }
+        // All that has come is taken before the next frame: who holds a key down is not shown each step.
+        while event::poll(std::mem::take(&mut wait))? {
+            let effect = match event::read()? {
+                Event::Key(key) if key.code == KeyCode::Char('z') && key.modifiers == KeyModifiers::CONTROL => {
+                    signals.suspend.store(true, Ordering::SeqCst);
+                    None
+                }
+                Event::Key(key) if key.kind != KeyEventKind::Release => app.key(key),
+                Event::Mouse(mouse) => app.mouse(mouse),
+                Event::Resize(..) => {
+                    app.dirty = true;
+                    None
+                }
+                _ => None,
+            };
+            let asked = match effect {
+                None => continue,
+                Some(Effect::Quit) => return Ok(()),
+                Some(Effect::Recall(table, time)) => Ask::Recall(table, time),
+                Some(Effect::Set(table, setting, value)) => Ask::Set(table, setting, value),
+                Some(Effect::Save(snapshot)) => Ask::Save(snapshot),
+            };
+            if ask.send(asked).is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Clears the screen, and draws all of the next frame. `Terminal::clear` asks the terminal where its cursor is, which not
+/// every terminal answers.
+fn clear(terminal: &mut Terminal<CrosstermBackend<io::Stdout>>) -> io::Result<()> {
+    let size = terminal.size()?;
+    terminal.resize(size.into())
+}
+
+/// Ends the program once nobody holds the other end of the terminal, which may be no session's and send no SIGHUP. That is
+/// no matter of the loop that takes keys: crossterm reads a terminal that has hung up for ever. Nothing is left to be given
+/// back then, and what the program has loaded ends with it.
+fn end_with_terminal() -> io::Result<()> {
+    let watch = || {
+        let stdout = rustix::stdio::stdout();
+        let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
+        loop {
+            match poll(&mut fds, None) {
+                Ok(_) if !fds[0].revents().is_empty() => {
+                    let _ = low_level::emulate_default_handler(SIGHUP);
+                    return;
+                }
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    };
+    std::thread::Builder::new().name("hangup".to_owned()).spawn(watch).map(drop)
+}
+
+/// Takes what was answered; says whether there is still somebody who answers.
+fn take_answers(app: &mut App, answers: &Receiver<Answer>, waiting: &mut usize) -> bool {
+    loop {
+        match answers.recv_timeout(Duration::ZERO) {
+            Ok(Answer::Read(table, reading)) => {
+                *waiting = waiting.saturating_sub(1);
+                app.read(table, reading.map(|snapshot| *snapshot));
+            }
+            Ok(Answer::Recalled(table, time, found)) => app.recalled(table, time, found),
+            Ok(Answer::Said(said)) => app.say(said),
+            Err(RecvTimeoutError::Timeout) => return true,
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
+    }
+}
+
+/// Signals that have come.
+struct Signals {
+    /// The view is to end.
+    stop: Arc<AtomicBool>,
+    /// It is to stop until it is continued: not by a key, which comes as one.
+    suspend: Arc<AtomicBool>,
+}
+
+/// The terminal while it is the view's.
+struct Taken {
+    signals: Signals,
+}
+
+impl Taken {
+    fn take() -> io::Result<Self> {
+        let (stop, suspend) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        for signal in [SIGTERM, SIGINT, SIGHUP] {
+            flag::register(signal, Arc::clone(&stop))?;
+        }
+        flag::register(SIGTSTP, Arc::clone(&suspend))?;
+        end_with_terminal()?;
+        restore_on_panic();
+        let taken = Self { signals: Signals { stop, suspend } };
+        enter()?;
+        Ok(taken)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // A terminal that is gone takes nothing.
+        let _ = give_back();
+    }
+}
+
+fn enter() -> io::Result<()> {
+    enable_raw_mode()?;
+    execute!(io::stdout(), EnterAlternateScreen, EnableMouseCapture, Hide)
+}
+
+fn give_back() -> io::Result<()> {
+    let raw = disable_raw_mode();
+    let left = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, Show);
+    raw.and(left).and(io::stdout().flush())
+}
+
+/// What a panic prints must not be lost with the screen.
+fn restore_on_panic() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let _ = give_back();
+            before(panic);
+        }));
+    });
+}
+
+/// Gives the terminal back, and stops until it is continued.
+fn suspend() -> io::Result<()> {
+    give_back()?;
+    low_level::emulate_default_handler(SIGTSTP)?;
+    enter()
+}

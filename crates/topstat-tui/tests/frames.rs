@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is drawn, and what keys do to it. `INSTA_UPDATE=always cargo test -p topstat-tui` writes the frames anew.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use insta::assert_snapshot;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit};
+use topstat_tui::feed::{Origin, Recorded, Setting};
+use topstat_tui::state::{Effect, Screen, When};
+use topstat_tui::{App, Look, TableMeta, draw};
+
+const PLAIN: Look = Look { color: false, utf8: true };
+
+fn at(second: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_795_248_000 + second)
+}
+
+fn meta(sample: &str, table: &str, unit: Unit) -> TableMeta {
+    let (sample, table) = (sample.to_owned(), table.to_owned());
+    let columns = vec!["pid".to_owned(), "cgroup".to_owned()];
+    TableMeta { sample, table, about: String::new(), kind: TableType::Dynamic, unit, columns }
+}
+
+/// Connections of a server, the first of which varies; those of `ports` are there. No kernel has pids like theirs.
+fn connections(second: u64, ports: &[u64]) -> Snapshot {
+    let row = |(place, port): (usize, &u64)| {
+        let value = 1_000_000 / (place as u64 + 1) + if place == 0 { second * 10_000 } else { 0 };
+        Row {
+            rank: place as u32 + 1,
+            value,
+            object: vec![
+                Field::Ip("10.0.0.1".parse().unwrap()),
+                Field::U64(443),
+                Field::Ip("192.0.2.7".parse().unwrap()),
+                Field::U64(*port),
+                Field::U64(5_000_070 + port % 3),
+                Field::from(["nginx", "envoy", "postgres"][*port as usize % 3]),
+                Field::from(format!("/system.slice/service-{}.service", port % 3)),
+            ],
+            parts: vec![value / 4, value - value / 4],
+            cpus: vec![0, 1],
+        }
+    };
+    let rows: Vec<_> = ports.iter().enumerate().map(row).collect();
+    let other = 50_000;
+    let total = rows.iter().map(|row| row.value).sum::<u64>() + other;
+    let column = |(name, kind): (&'static str, ColumnKind)| Column::new(name, kind);
+    let columns = [
+        ("sip", ColumnKind::Address),
+        ("sport", ColumnKind::Port),
+        ("dip", ColumnKind::Address),
+        ("dport", ColumnKind::Port),
+        ("pid", ColumnKind::Pid),
+        ("comm", ColumnKind::Text),
+        ("cgroup", ColumnKind::Path),
+    ];
+    Snapshot {
+        time: at(second),
+        sample: "tcp_v4".into(),
+        table: "conns_bps".into(),
+        kind: TableType::Dynamic,
+        unit: Unit::Bits,
+        value_name: "bps".into(),
+        period_ms: 1000,
+        delay_ms: 0,
+        elapsed: None,
+        top: 128,
+        objects: 5000,
+        total,
+        shared: 0,
+        other,
+        proven: rows.len() as u32,
+        filter: None,
+        lost: Lost::default(),
+        lost_now: Lost { contended: if second == 5 { 3 } else { 0 }, ..Lost::default() },
+        settings: Settings { enabled: true, owner: "tcp_v4".into(), owner_enabled: true, topstat_enabled: true },
+        columns: columns.map(column).to_vec(),
+        parts: vec!["rx".into(), "tx".into()],
+        rows,
+        cpus: vec![
+            CpuSection { cpu: 0, total: total / 4, stale: false, rows: vec![] },
+            CpuSection { cpu: 1, total: total - total / 4, stale: false, rows: vec![] },
+        ],
+    }
+}
+
+fn tasks(second: u64) -> Snapshot {
+    let mut snapshot = connections(second, &[1, 2]);
+    (snapshot.sample, snapshot.table) = ("tasks".into(), "cpu".into());
+    (snapshot.unit, snapshot.value_name) = (Unit::Nanoseconds, "cpu".into());
+    snapshot.parts.clear();
+    snapshot.columns.drain(..4);
+    for row in &mut snapshot.rows {
+        row.object.drain(..4);
+        row.parts.clear();
+    }
+    snapshot
+}
+
+fn instant(text: &str, _: SystemTime) -> Result<SystemTime, String> {
+    text.parse().map(at).map_err(|_| "not a time: give a number".to_owned())
+}
+
+/// Five seconds of two tables, of which the first is connections.
+fn app() -> App {
+    let tables = vec![
+        meta("tcp_v4", "conns_bps", Unit::Bits),
+        meta("tasks", "cpu", Unit::Nanoseconds),
+        meta("udp_v4", "conns_pps", Unit::Packets),
+    ];
+    let mut app = App::new(tables, Origin { name: "daemon", ..Origin::default() }, instant);
+    for second in 0..5 {
+        app.read(0, Ok(connections(second, &[50_000, 50_001, 50_002, 50_003])));
+        app.read(1, Ok(tasks(second)));
+    }
+    let empty = Snapshot { rows: vec![], total: 0, other: 0, objects: 0, ..connections(4, &[]) };
+    app.read(2, Ok(empty));
+    app
+}
+
+fn frame(app: &mut App, (width, height): (u16, u16), look: Look) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(app, frame, look)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+    (0..height).map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn press(app: &mut App, keys: &str) -> Option<Effect> {
+    let mut last = None;
+    for c in keys.chars() {
+        let code = match c {
+            '\n' => KeyCode::Enter,
+            '\u{1b}' => KeyCode::Esc,
+            c => KeyCode::Char(c),
+        };
+        last = app.key(KeyEvent::new(code, KeyModifiers::NONE));
+    }
+    last
+}
+
+#[test]
+fn each_screen_at_each_size() {
+    for (width, height) in [(80, 24), (120, 40), (300, 100), (40, 10)] {
+        let mut app = app();
+        let size = format!("{width}x{height}");
+        assert_snapshot!(format!("overview-{size}"), frame(&mut app, (width, height), PLAIN));
+        press(&mut app, "\n");
+        assert_snapshot!(format!("table-{size}"), frame(&mut app, (width, height), PLAIN));
+        press(&mut app, "\n");
+        assert_snapshot!(format!("object-{size}"), frame(&mut app, (width, height), PLAIN));
+        press(&mut app, "?");
+        assert_snapshot!(format!("help-{size}"), frame(&mut app, (width, height), PLAIN));
+    }
+}
+
+#[test]
+fn a_terminal_of_any_size_is_drawn_to() {
+    let mut app = app();
+    for (width, height) in (1..40).flat_map(|width| [(width, 3), (width, 7), (width * 9, 21)]) {
+        for keys in ["", "\n", "\n", "?", "\u{1b}\u{1b}\u{1b}"] {
+            press(&mut app, keys);
+            frame(&mut app, (width, height), PLAIN);
+        }
+    }
+}
+
+#[test]
+fn without_utf8_there_is_only_ascii_and_without_colour_no_colour() {
+    let mut app = app();
+    press(&mut app, "\n");
+    let mut terminal = Terminal::new(TestBackend::new(100, 30)).unwrap();
+    terminal.draw(|frame| draw(&mut app, frame, Look { color: false, utf8: false })).unwrap();
+    for cell in terminal.backend().buffer().content() {
+        assert!(cell.symbol().is_ascii(), "{:?}", cell.symbol());
+        assert_eq!((cell.fg, cell.bg), (ratatui::style::Color::Reset, ratatui::style::Color::Reset));
+    }
+}
+
+#[test]
+fn what_is_frozen_does_not_change_and_is_not_drawn() {
+    let mut app = app();
+    press(&mut app, "\n ");
+    assert!(matches!(app.when, When::Frozen(_)));
+    let before = frame(&mut app, (80, 24), PLAIN);
+    assert!(before.starts_with(" FROZEN"), "{before}");
+    app.dirty = false;
+    app.read(0, Ok(connections(5, &[60_000])));
+    assert!(!app.dirty);
+    assert_eq!(frame(&mut app, (80, 24), PLAIN), before);
+    press(&mut app, " ");
+    let after = frame(&mut app, (80, 24), PLAIN);
+    assert!(after.contains("60000") && after.contains("lost now: contended 3"), "{after}");
+}
+
+#[test]
+fn an_object_is_selected_and_no_line() {
+    let mut app = app();
+    press(&mut app, "\njj");
+    let object = app.selected.clone().unwrap();
+    assert_eq!(object[3], Field::U64(50_002));
+    app.read(0, Ok(connections(5, &[50_009, 50_002, 50_000])));
+    let rows = app.rows();
+    assert_eq!(app.selection(&rows), Some(1));
+    assert_eq!(rows[1].row.object, object);
+    // Two have ended, and are shown for ten seconds.
+    assert_eq!(rows.iter().filter(|row| row.ended.is_some()).count(), 2);
+    app.read(0, Ok(connections(14, &[50_009, 50_002])));
+    assert_eq!(app.rows().iter().filter(|row| row.ended.is_some()).count(), 3);
+    app.read(0, Ok(connections(16, &[50_009, 50_002])));
+    assert_eq!(app.rows().iter().filter(|row| row.ended.is_some()).count(), 0);
+}
+
+#[test]
+fn sorting_is_by_any_column_and_stable() {
+    let mut app = app();
+    let ports = |app: &App| -> Vec<Field> { app.rows().iter().map(|row| row.row.object[3].clone()).collect() };
+    let of = |ports: [u64; 4]| ports.map(Field::U64).to_vec();
+    press(&mut app, "\n");
+    assert_eq!(ports(&app), of([50_000, 50_001, 50_002, 50_003]));
+    // The comm: 50000 and 50003 have the same, and keep their order.
+    press(&mut app, &">".repeat(8));
+    assert_eq!(ports(&app), of([50_002, 50_001, 50_000, 50_003]));
+    press(&mut app, "r");
+    assert_eq!(ports(&app), of([50_000, 50_003, 50_001, 50_002]));
+    press(&mut app, &"<".repeat(8));
+    assert_eq!(ports(&app), of([50_003, 50_002, 50_001, 50_000]));
+}
+
+#[test]
+fn a_filter_takes_effect_as_it_is_typed() {
+    let mut app = app();
+    press(&mut app, "\n/dport:50001");
+    assert_eq!(app.rows().len(), 1);
+    let drawn = frame(&mut app, (80, 24), PLAIN);
+    assert!(drawn.contains("1 of the 4 rows kept"), "{drawn}");
+    // A word alone is looked for in all texts; what is no filter yet leaves the one before.
+    press(&mut app, " value");
+    assert_eq!(app.rows().len(), 0);
+    press(&mut app, ">");
+    assert_eq!(app.rows().len(), 0);
+    assert!(frame(&mut app, (80, 24), PLAIN).contains("at character 19: a value is missing here"));
+    press(&mut app, "1k");
+    assert_eq!(app.rows().len(), 1);
+    press(&mut app, "\u{1b}");
+    assert_eq!(app.rows().len(), 4);
+    // What no row can have is told, and is not taken.
+    press(&mut app, "/comm:nginx prot:1\n");
+    assert!(app.prompt.is_some());
+    assert!(frame(&mut app, (120, 24), PLAIN).contains("there is no column \"prot\"; there are: bps, cgroup, comm"));
+    press(&mut app, "\u{1b}/comm:'nginx\ny");
+    assert_eq!(app.message.as_deref(), Some("topstat top tcp_v4/conns_bps --filter 'comm:'\\''nginx'"));
+}
+
+#[test]
+fn the_past_is_in_memory_and_then_in_the_history() {
+    let mut app = app();
+    press(&mut app, "\n[[");
+    assert!(matches!(app.when, When::Past(time) if time == at(2)));
+    assert_eq!(app.shown(0).unwrap().time, at(2));
+    assert!(frame(&mut app, (80, 24), PLAIN).starts_with(" PAST  2026-11-21T08:00:02.000Z"));
+    let effect = press(&mut app, "{");
+    let time = at(2) - Duration::from_secs(60);
+    assert_eq!(effect, Some(Effect::Recall(0, time)));
+    assert_eq!(app.shown(0), Err("looking it up".to_owned()));
+    app.recalled(0, time, Ok(Recorded::Nothing("the recorder did not run".into())));
+    assert!(frame(&mut app, (80, 24), PLAIN).contains("the recorder did not run"));
+    app.recalled(0, time, Ok(Recorded::Snapshot(Box::new(connections(900, &[4711])))));
+    assert!(frame(&mut app, (80, 24), PLAIN).contains("4711"));
+    assert_eq!(press(&mut app, "y"), None);
+    assert!(app.message.as_deref().unwrap().ends_with("--at 2026-11-21T07:59:02.000Z"));
+    press(&mut app, "t1\n");
+    assert_eq!(app.shown(0).unwrap().time, at(1));
+    press(&mut app, "tx\n");
+    assert!(frame(&mut app, (80, 24), PLAIN).contains("not a time: give a number"));
+    press(&mut app, "\u{1b}l");
+    assert!(matches!(app.when, When::Live));
+}
+
+#[test]
+fn what_is_clicked_on_is_what_is_drawn_there() {
+    let mut app = app();
+    let click = |app: &mut App, text: &str, right: u16| {
+        let drawn = frame(app, (80, 24), PLAIN);
+        let (y, line) = drawn.lines().enumerate().find(|(_, line)| line.contains(text)).unwrap();
+        let x = line.chars().count() - line.split_once(text).unwrap().1.chars().count() - 1;
+        let (column, row) = (x as u16 + right, y as u16);
+        let kind = MouseEventKind::Down(MouseButton::Left);
+        app.mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE })
+    };
+    click(&mut app, "tasks/cpu", 0);
+    assert_eq!(app.table, 1);
+    click(&mut app, "tcp_v4/conns_bps", 0);
+    click(&mut app, "tcp_v4/conns_bps", 0);
+    assert_eq!(*app.screen(), Screen::Table);
+    click(&mut app, "50002", 0);
+    assert_eq!(app.selected.as_ref().unwrap()[3], Field::U64(50_002));
+    click(&mut app, "50002", 0);
+    assert!(matches!(app.screen(), Screen::Object(_)));
+}
+
+#[test]
+fn settings_are_asked_for_and_checked() {
+    let mut app = app();
+    assert_eq!(press(&mut app, "\np5s\n"), Some(Effect::Set(0, Setting::Period, 5000)));
+    assert_eq!(press(&mut app, "d0\n"), Some(Effect::Set(0, Setting::Delay, 0)));
+    assert_eq!(press(&mut app, "eoff\n"), Some(Effect::Set(0, Setting::Enabled, 0)));
+    assert_eq!(press(&mut app, "p0\n"), None);
+    assert!(app.prompt.as_ref().unwrap().wrong.is_some());
+    assert_eq!(press(&mut app, "\u{1b}q"), Some(Effect::Quit));
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `topstat` and `topstat view`: the live view. Here is where its readings come from.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use topstat_history::{Entry, History, Place};
+use topstat_kernel::{Family, Options, Source, TableInfo, family_of};
+use topstat_model::{Snapshot, TableType, document, json, rfc3339};
+use topstat_tui::feed::{Origin, Recorded, Setting};
+use topstat_tui::{Feed, Look, TableMeta};
+
+use crate::args::{ColorWhen, ViewArgs};
+use crate::backend::Backend;
+use crate::commands::record;
+use crate::console::Console;
+use crate::daemon::client::{Client, catalogue};
+use crate::daemon::tree::value::Setting as TreeSetting;
+use crate::daemon::tree::{Entry as TreeEntry, File, Tree};
+use crate::error::{Error, Exit};
+use crate::style::colors;
+use crate::{instant, resolve};
+
+pub fn run(
+    args: &ViewArgs,
+    color: ColorWhen,
+    backend: &mut dyn Backend,
+    console: &mut dyn Console,
+) -> Result<Exit, Error> {
+    let facts = console.facts();
+    if !console.is_interactive() {
+        return Err(Error::Usage(
+            "the view wants a terminal for its input and its output: use topstat top for pipes".to_owned(),
+        ));
+    }
+    let mut feed = LiveFeed::find(args, backend);
+    let table = feed.begin()?;
+    let look = Look { color: colors(color, facts), utf8: is_utf8() };
+    let interval = args.interval.unwrap_or(INTERVAL);
+    let options = topstat_tui::Options { table, interval, look, instant: instant::parse };
+    topstat_tui::run(&mut feed, options).map_err(|source| Error::System { what: "use the terminal", source })?;
+    Ok(Exit::Done)
+}
+
+/// From one reading to the next.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Whether the terminal takes characters beyond ASCII, as locale(7) says: the first of these that is set.
+fn is_utf8() -> bool {
+    let set = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set).unwrap_or_default().to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
+/// Readings of a daemon's tables, where there is one; else of tables that are loaded for as long as the view runs.
+struct LiveFeed<'a> {
+    backend: &'a mut dyn Backend,
+    /// The way to the daemon, or why there is none.
+    client: Result<Client, Error>,
+    catalogue: Tree,
+    /// Families that were loaded here, and why some could not be.
+    loaded: HashMap<String, Result<Loaded, String>>,
+    history: PathBuf,
+}
+
+/// A family that was loaded for this view alone.
+struct Loaded {
+    source: Box<dyn Source>,
+    since: Instant,
+}
+
+impl<'a> LiveFeed<'a> {
+    fn find(args: &ViewArgs, backend: &'a mut dyn Backend) -> Self {
+        let client = Client::reach(&args.mount.dir(), &args.pins.dir(), backend);
+        let history = args.history.dir().to_owned();
+        Self { backend, client, catalogue: catalogue(), loaded: HashMap::new(), history }
+    }
+
+    /// Without a daemon one table is loaded to begin with, and where that fails there is nothing to show.
+    fn begin(&mut self) -> Result<Option<String>, Error> {
+        let Err(no_daemon) = &self.client else { return Ok(None) };
+        let no_daemon = no_daemon.to_string();
+        let family = resolve::tables(&topstat_kernel::samples(), resolve::DEFAULT_TABLE, None)?;
+        let family = family.first().and_then(|table| family_of(&table.sample));
+        let Some(family) = family else { return Ok(None) };
+        match self.load(&family) {
+            Ok(_) => Ok(Some(resolve::DEFAULT_TABLE.to_owned())),
+            Err(why) => Err(Error::Daemon(format!("{why}; and {no_daemon}"))),
+        }
+    }
+
+    fn load(&mut self, family: &Family) -> Result<&mut Loaded, String> {
+        let backend = &mut *self.backend;
+        let loaded = self.loaded.entry(family.name.clone()).or_insert_with(|| {
+            let source = backend.load(&family.tables(), &Options::default()).map_err(|error| error.to_string())?;
+            Ok(Loaded { source, since: Instant::now() })
+        });
+        loaded.as_mut().map_err(|why| why.clone())
+    }
+
+    fn file(&self, table: &TableMeta, name: &str) -> Result<File, String> {
+        let path = format!("{}/{name}", table.path());
+        match self.catalogue.find(&path).map(|node| &node.entry) {
+            Ok(TreeEntry::File(file)) => Ok(file.clone()),
+            Ok(TreeEntry::Directory(_)) | Err(_) => Err(format!("there is no file {path}")),
+        }
+    }
+
+    fn shared(&self, client: &Client, table: &TableMeta) -> Result<Snapshot, String> {
+        let text = |name: &str| client.read(&self.file(table, name)?).map_err(|error| error.to_string());
+        let mut snapshot = document::read(&text("json")?, resolve::shape).map_err(|error| error.to_string())?;
+        if snapshot.rows.is_empty() {
+            // A document does not say why it is empty.
+            snapshot.settings.enabled = text("enabled")?.starts_with(b"1");
+        }
+        Ok(snapshot)
+    }
+
+    fn own(&mut self, table: &TableMeta) -> Result<Snapshot, String> {
+        let info = topstat_kernel::find(&table.sample, &table.table).ok_or("there is no such table")?;
+        let family = family_of(&table.sample).ok_or("there is no such table")?;
+        let loaded = self.load(&family)?;
+        if table.kind == TableType::Dynamic {
+            // Before a period has passed, less than it would be shown.
+            let period = Duration::from_millis(Options::default().period_ms.into());
+            std::thread::sleep(period.saturating_sub(loaded.since.elapsed()));
+        }
+        loaded.source.snapshot(&info).map_err(|error| error.to_string())
+    }
+
+    fn place(&self, history: &History, table: &TableMeta) -> Option<Place> {
+        let of_table = |place: &&Place| place.sample == table.sample && place.table == table.table;
+        let own = record::host();
+        let mut places = history.places().iter().filter(of_table);
+        places.clone().find(|place| place.host == own).or_else(|| places.next()).cloned()
+    }
+}
+
+impl Feed for LiveFeed<'_> {
+    fn tables(&self) -> Vec<TableMeta> {
+        let tables = |family: &Arc<Family>| family.tables();
+        let there = |table: &TableMeta| match &self.client {
+            Ok(client) => {
+                let read = self.file(table, "type").map(|file| client.read_if_there(&file));
+                !matches!(read, Ok(Ok(None)))
+            }
+            Err(_) => true,
+        };
+        let meta = |table: Arc<TableInfo>| TableMeta {
+            sample: table.sample.clone(),
+            table: table.name.clone(),
+            about: table.about.clone(),
+            kind: table.kind,
+            unit: table.unit,
+            columns: resolve::shape(&table.sample, &table.name)
+                .map(|shape| shape.columns.iter().map(|column| column.name.to_string()).collect())
+                .unwrap_or_default(),
+        };
+        let mut all: Vec<_> = topstat_kernel::families().iter().flat_map(tables).map(meta).filter(there).collect();
+        // What happens now comes before what has added up.
+        all.sort_by_key(|table| table.kind == TableType::Static);
+        all
+    }
+
+    fn origin(&self) -> Origin {
+        let name = match &self.client {
+            Ok(Client::Tree(_) | Client::Files(_)) => "daemon",
+            Ok(Client::Pinned(_)) => "pinned",
+            Err(_) => "alone",
+        };
+        Origin { name, options: String::new(), loads: self.client.is_err() }
+    }
+
+    fn read(&mut self, table: &TableMeta) -> Result<Snapshot, String> {
+        match &self.client {
+            Ok(client) => self.shared(client, table),
+            Err(_) => self.own(table),
+        }
+    }
+
+    fn at(&mut self, table: &TableMeta, time: SystemTime) -> Result<Recorded, String> {
+        let history = History::open(&self.history);
+        let history = history.map_err(|error| format!("{error}: {}; topstat record makes records", error.source))?;
+        let none = || format!("there are no records of {} in {}", table.path(), self.history.display());
+        let place = self.place(&history, table).ok_or_else(none)?;
+        Ok(match history.at(&place, time, &resolve::shape).map_err(|error| error.to_string())? {
+            Some(Entry::Snapshot(snapshot)) => Recorded::Snapshot(snapshot),
+            Some(Entry::Gap(gap)) => Recorded::Nothing(format!(
+                "nothing was recorded from {} to {}: {}",
+                rfc3339(gap.from),
+                rfc3339(gap.time),
+                gap.reason
+            )),
+            None => Recorded::Nothing(format!("there are no records as old as {}", rfc3339(time))),
+        })
+    }
+
+    fn set(&mut self, table: &TableMeta, setting: Setting, value: u32) -> Result<(), String> {
+        let Ok(client) = &self.client else {
+            return Err("what is loaded for this view alone is not set: start topstat daemon".to_owned());
+        };
+        let file = self.file(table, setting.name())?;
+        let setting = match setting {
+            Setting::Enabled => TreeSetting::Enabled,
+            Setting::Period => TreeSetting::Period,
+            Setting::Delay => TreeSetting::Delay,
+        };
+        client.write(&file, setting, value).map_err(|error| error.to_string())
+    }
+
+    fn save(&mut self, snapshot: &Snapshot) -> Result<String, String> {
+        let time = rfc3339(snapshot.time).replace(':', "");
+        let path = format!("topstat-{}-{}-{time}.json", snapshot.sample, snapshot.table);
+        let mut document = Vec::new();
+        json::write(snapshot, &mut document).map_err(|error| error.to_string())?;
+        // What is there is not written over.
+        let file = fs::File::options().write(true).create_new(true).open(&path);
+        let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, &document));
+        written.map(|()| path.clone()).map_err(|error| format!("cannot save {path}: {error}"))
+    }
+}

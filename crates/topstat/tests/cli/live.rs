@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The live view on a real terminal. Only its numbers are made up.
+
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::emulated::Terminal;
+use crate::program::demo;
+
+fn start(rows: u16, columns: u16) -> Terminal {
+    let nowhere = "/nonexistent";
+    let mut view = Command::new(demo());
+    view.args(["view", "0.1", "--mount", nowhere, "--pins", nowhere, "--history", nowhere]);
+    Terminal::start(view, (rows, columns))
+}
+
+#[test]
+fn keys_go_in_and_the_screen_shows_what_they_do() {
+    let mut terminal = start(40, 120);
+    // Without a daemon it begins with the table that is loaded.
+    terminal.wait_for("tcp_v4/conns_pps");
+    terminal.wait_for("LIVE");
+    assert!(!terminal.echoes());
+    terminal.wait_for("rows proven");
+    terminal.press("/dport:40003");
+    terminal.wait_for("1 of the 128 rows kept");
+    terminal.press("\r");
+    terminal.press("y");
+    terminal.wait_for("--filter 'dport:40003'");
+    terminal.press("\r");
+    terminal.wait_for("over time");
+    terminal.press("?");
+    terminal.wait_for("freeze rows and order");
+    terminal.press("?");
+    terminal.wait_for("over time");
+    terminal.press("o");
+    terminal.wait_for("not loaded: Enter loads it");
+    terminal.press("j\r");
+    terminal.wait_for("rows proven");
+    terminal.press(" ");
+    terminal.wait_for("FROZEN");
+    terminal.press("q");
+    assert_eq!(terminal.end(), Some(0));
+    terminal.assert_given_back();
+}
+
+#[test]
+fn another_size_is_used_at_once() {
+    let mut terminal = start(24, 80);
+    terminal.wait_for("? keys");
+    terminal.resize(50, 200);
+    terminal.wait_until("keys in the last line", |screen| {
+        screen.rows(0, 200).nth(49).is_some_and(|line| line.contains("l live"))
+    });
+}
+
+#[test]
+fn the_terminal_is_given_back_however_it_ends() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut terminal = start(24, 80);
+        terminal.wait_for("LIVE");
+        terminal.send(signal);
+        assert_eq!(terminal.end(), Some(0), "{signal:?}");
+        terminal.assert_given_back();
+    }
+    let mut terminal = start(24, 80);
+    terminal.wait_for("LIVE");
+    terminal.press("\x03");
+    assert_eq!(terminal.end(), Some(0));
+    terminal.assert_given_back();
+}
+
+#[test]
+fn it_stops_for_a_while_and_goes_on() {
+    let mut terminal = start(24, 80);
+    terminal.wait_for("LIVE");
+    for by_key in [true, false] {
+        if by_key {
+            terminal.press("\x1a");
+        } else {
+            terminal.send(Signal::TSTP);
+        }
+        terminal.wait_until("the first screen", |screen| !screen.alternate_screen());
+        terminal.assert_given_back();
+        terminal.wait_until_stopped();
+        terminal.send(Signal::CONT);
+        terminal.wait_until("the view again", |screen| screen.alternate_screen() && screen.contents().contains("LIVE"));
+    }
+    terminal.press("q");
+    assert_eq!(terminal.end(), Some(0));
+}
+
+#[test]
+fn a_terminal_that_is_gone_ends_it() {
+    let mut terminal = start(24, 80);
+    terminal.wait_for("LIVE");
+    terminal.hang_up();
+    terminal.end();
+}
+
+#[test]
+fn without_a_terminal_it_says_what_to_do() {
+    let output = Command::new(demo()).arg("view").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let expected = "topstat: the view wants a terminal for its input and its output: use topstat top for pipes\n";
+    assert_eq!((output.status.code(), said.as_str()), (Some(2), expected));
+}
