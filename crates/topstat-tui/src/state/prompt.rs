@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is typed: a filter, a time, a setting.
+
+use ratatui::crossterm::event::KeyCode;
+use topstat_model::filter::Filter;
+
+use super::{App, Effect};
+use crate::feed::Setting;
+
+/// What is being typed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prompt {
+    /// For what.
+    pub what: Asked,
+    /// So far.
+    pub text: String,
+    /// What is wrong with it.
+    pub wrong: Option<String>,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// A filter, which takes effect as it is typed.
+    Filter,
+    /// A time.
+    Time,
+    /// A setting of the table.
+    Setting(Setting),
+}
+
+impl App {
+    pub(super) fn ask(&mut self, what: Asked, text: String) {
+        self.prompt = Some(Prompt { what, text, wrong: None });
+    }
+
+    pub(super) fn typed(&mut self, code: KeyCode) -> Option<Effect> {
+        let prompt = self.prompt.as_mut()?;
+        match code {
+            KeyCode::Esc => {
+                let what = self.prompt.take()?.what;
+                if what == Asked::Filter {
+                    self.filter = Filter::default();
+                }
+                return None;
+            }
+            KeyCode::Enter => return self.entered(),
+            KeyCode::Backspace => {
+                prompt.text.pop();
+            }
+            KeyCode::Char(c) => prompt.text.push(c),
+            _ => return None,
+        }
+        if prompt.what == Asked::Filter {
+            let text = prompt.text.clone();
+            self.take_filter(&text);
+        }
+        None
+    }
+
+    /// Takes a filter, if it is one that this table can have. Otherwise the one before stays, as while a term is being typed.
+    fn take_filter(&mut self, text: &str) {
+        let read = text.parse::<Filter>().and_then(|filter| match self.shown(self.table) {
+            Ok(snapshot) => filter.check(&snapshot.keys()).map(|()| filter),
+            Err(_) => Ok(filter),
+        });
+        let wrong = match read {
+            Ok(filter) => {
+                self.filter = filter;
+                None
+            }
+            Err(fault) => Some(fault.to_string()),
+        };
+        if let Some(prompt) = &mut self.prompt {
+            prompt.wrong = wrong;
+        }
+    }
+
+    fn entered(&mut self) -> Option<Effect> {
+        let prompt = self.prompt.take()?;
+        let wrong = match prompt.what {
+            Asked::Filter => prompt.wrong.clone()?,
+            Asked::Time => match (self.instant)(&prompt.text, self.now) {
+                Ok(time) => return self.to(time),
+                Err(wrong) => wrong,
+            },
+            Asked::Setting(setting) => match value(setting, &prompt.text) {
+                Ok(value) => return Some(Effect::Set(self.table, setting, value)),
+                Err(wrong) => wrong,
+            },
+        };
+        self.prompt = Some(Prompt { wrong: Some(wrong), ..prompt });
+        None
+    }
+}
+
+/// What a setting is to be.
+fn value(setting: Setting, text: &str) -> Result<u32, String> {
+    match setting {
+        Setting::Enabled => match text.trim() {
+            "0" | "off" => Ok(0),
+            "1" | "on" => Ok(1),
+            _ => Err("0 or 1".to_owned()),
+        },
+        Setting::Period | Setting::Delay => {
+            let ms = text.trim().parse().ok();
+            let with_unit = || u32::try_from(humantime::parse_duration(text).ok()?.as_millis()).ok();
+            let least = u32::from(setting == Setting::Period);
+            let ms = ms.or_else(with_unit).filter(|ms| (least..=3_600_000).contains(ms));
+            ms.ok_or_else(|| format!("milliseconds, or a time with a unit (500ms, 2s): {least} to 3600000 ms"))
+        }
+    }
+}
