@@ -153,8 +153,14 @@ mod tests {
     use crate::{CpuSection, Lost, Row, Settings, TableType, Unit};
 
     fn snapshot(values: &[u64], total: u64) -> Snapshot {
-        let rows =
-            (1..).zip(values).map(|(rank, &value)| Row { rank, value, object: vec![], parts: vec![], cpus: vec![0] });
+        let rows = (1..).zip(values).map(|(rank, &value)| Row {
+            id: [rank.into(), 0],
+            rank,
+            value,
+            object: vec![],
+            parts: vec![],
+            cpus: vec![0],
+        });
         let rows: Vec<_> = rows.collect();
         Snapshot {
             time: UNIX_EPOCH,

@@ -204,7 +204,7 @@ fn read_row(mut row: Map<String, Value>, columns: &[Column], parts: &[Cow<'stati
     let cpus = cpus.filter_map(|cpu| u32::try_from(cpu.as_u64()?).ok()).collect();
     let Some(Value::Object(mut object)) = row.remove("object") else { return Err(wrong("object", None)) };
     let object = columns.iter().map(|column| field(object.remove(column.name.as_ref()), column.kind)).collect();
-    Ok(Row { rank, value, object, parts, cpus })
+    Ok(Row { id: Row::NO_ID, rank, value, object, parts, cpus })
 }
 
 fn wrong(key: &str, value: Option<&Value>) -> Error {

@@ -49,6 +49,9 @@ impl TableType {
 /// One object at the top.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
+    /// Tells the object from all others that are or were in the table, from one snapshot to the next. No output has it: what
+    /// was read from one has [`Row::NO_ID`].
+    pub id: [u64; 2],
     /// The object's place in the table, from 1. Stays what it was when other rows are hidden.
     pub rank: u32,
     /// The object's value over all CPUs, in the snapshot's unit and per its period.
@@ -59,6 +62,11 @@ pub struct Row {
     pub parts: Vec<u64>,
     /// The CPUs where the object was pushed within the period (dynamic) or ever (static), ascending.
     pub cpus: Vec<u32>,
+}
+
+impl Row {
+    /// The id of an object of which nobody has told it.
+    pub const NO_ID: [u64; 2] = [0; 2];
 }
 
 /// One object as a CPU has ordered it.

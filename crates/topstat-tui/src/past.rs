@@ -39,6 +39,7 @@ struct Reading {
 
 #[derive(Clone, Debug)]
 struct Packed {
+    id: [u64; 2],
     object: Arc<Vec<Field>>,
     rank: u32,
     /// How many CPUs it has.
@@ -118,6 +119,7 @@ impl Reading {
             parts.extend(&row.parts);
             cpus.extend(&row.cpus);
             Packed {
+                id: row.id,
                 object: known.get(&row.object).map_or_else(|| Arc::new(row.object.clone()), Arc::clone),
                 rank: row.rank,
                 cpus: u32::try_from(row.cpus.len()).unwrap_or(u32::MAX),
@@ -151,6 +153,7 @@ impl Reading {
             let (own_cpus, other_cpus) = cpus.split_at(row.cpus as usize);
             (parts, cpus) = (other_parts, other_cpus);
             Row {
+                id: row.id,
                 rank: row.rank,
                 value: row.value,
                 object: row.object.to_vec(),

@@ -29,6 +29,7 @@ fn connections(second: u64, ports: &[u64]) -> Snapshot {
     let row = |(place, port): (usize, &u64)| {
         let value = 1_000_000 / (place as u64 + 1) + if place == 0 { second * 10_000 } else { 0 };
         Row {
+            id: [*port, 0],
             rank: place as u32 + 1,
             value,
             object: vec![

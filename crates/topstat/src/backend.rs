@@ -76,12 +76,17 @@ pub trait Backend {
     /// See [`Select::find`] and [`Reader::open`].
     fn counters(&mut self, wish: &Wish) -> Result<Box<dyn Counting>, Error>;
 
-    /// Loads and attaches these sources, and begins to take their events.
+    /// Loads and attaches these sources, and begins to take their events, and those of the top of these tables.
     ///
     /// # Errors
     ///
     /// See [`events::Events::open`].
-    fn events(&mut self, wanted: &[Arc<Streaming>], options: &events::Options) -> Result<Box<dyn Stream>, Error>;
+    fn events(
+        &mut self,
+        wanted: &[Arc<Streaming>],
+        tops: Vec<events::Top>,
+        options: &events::Options,
+    ) -> Result<Box<dyn Stream>, Error>;
 
     /// Looks at everything that these samples need; all samples, if there are none.
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check>;
@@ -214,8 +219,13 @@ impl Backend for Kernel {
         Ok(Box::new(Reader::open(&Select::find(wish)?)?))
     }
 
-    fn events(&mut self, wanted: &[Arc<Streaming>], options: &events::Options) -> Result<Box<dyn Stream>, Error> {
-        Ok(Box::new(events::Events::open(wanted, options)?))
+    fn events(
+        &mut self,
+        wanted: &[Arc<Streaming>],
+        tops: Vec<events::Top>,
+        options: &events::Options,
+    ) -> Result<Box<dyn Stream>, Error> {
+        Ok(Box::new(events::Events::open(wanted, tops, options)?))
     }
 
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {

@@ -23,6 +23,7 @@ mod instant;
 mod output;
 mod recording;
 mod resolve;
+mod shared;
 mod style;
 mod suggest;
 mod system;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use topstat_kernel::events::{Events, Options, sources};
+use topstat_kernel::events::{Events, Options, Top, sources};
 use topstat_model::Field;
 use topstat_model::events::{Account, Event};
 
@@ -37,8 +37,22 @@ pub fn during<T: Send>(wanted: &[&str], work: impl FnOnce() -> T + Send) -> (Tol
 
 /// The same with these options.
 pub fn during_with<T: Send>(wanted: &[&str], options: &Options, work: impl FnOnce() -> T + Send) -> (Told, T) {
+    during_all(wanted, Vec::new(), options, work)
+}
+
+/// The same of the top of tables.
+pub fn during_tops<T: Send>(tops: Vec<Top>, work: impl FnOnce() -> T + Send) -> (Told, T) {
+    during_all(&[], tops, &Options::default(), work)
+}
+
+fn during_all<T: Send>(
+    wanted: &[&str],
+    tops: Vec<Top>,
+    options: &Options,
+    work: impl FnOnce() -> T + Send,
+) -> (Told, T) {
     let wanted: Vec<_> = sources().into_iter().filter(|source| wanted.contains(&source.source.as_str())).collect();
-    let mut stream = Events::open(&wanted, options).unwrap_or_else(|e| panic!("{e}"));
+    let mut stream = Events::open(&wanted, tops, options).unwrap_or_else(|e| panic!("{e}"));
     let mut events = Vec::new();
     let done = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {

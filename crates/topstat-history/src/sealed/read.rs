@@ -212,6 +212,7 @@ impl Columns {
         let numbers = |text: Option<&str>| split(text).filter_map(|cpu| cpu.parse().ok()).collect();
         let stored_as = about.columns.iter().map(|column| column.stored.as_str());
         Row {
+            id: Row::NO_ID,
             rank: self.number("rank", row).and_then(|rank| u32::try_from(rank).ok()).unwrap_or(u32::MAX),
             value: self.number("value", row).unwrap_or(0),
             object: stored_as.zip(columns).map(|(name, column)| self.field(name, column.kind, row)).collect(),

@@ -76,6 +76,7 @@ pub fn snapshot(time: SystemTime, rows: u32) -> Snapshot {
     let other = 8 * chance.below(1 << 40);
     let total = values.iter().sum::<u64>() + other;
     let rows = (1..).zip(&values).map(|(rank, value)| Row {
+        id: Row::NO_ID,
         rank,
         value: *value,
         object: vec![

@@ -115,7 +115,14 @@ fn unknown() -> impl Strategy<Value = Snapshot> {
         snapshot.total = total;
         snapshot.rows = (1..)
             .zip(rows)
-            .map(|(rank, (value, object))| Row { rank, value, object, parts: vec![value, 1], cpus: vec![3, 9] })
+            .map(|(rank, (value, object))| Row {
+                id: Row::NO_ID,
+                rank,
+                value,
+                object,
+                parts: vec![value, 1],
+                cpus: vec![3, 9],
+            })
             .collect();
         snapshot
     })

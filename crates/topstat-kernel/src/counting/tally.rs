@@ -60,6 +60,7 @@ pub struct Ranked {
 
 /// An object's value in a table.
 struct Valued<'a> {
+    key: Key,
     object: &'a [Field],
     value: u64,
     parts: Vec<u64>,
@@ -104,7 +105,7 @@ impl Tally {
                 false => one.parts.clone(),
             };
             let cpus = if one.gauge { Vec::new() } else { one.cpus.clone() };
-            Valued { object: &one.object, value: wrapping_sum(&parts), parts, cpus }
+            Valued { key: one.key, object: &one.object, value: wrapping_sum(&parts), parts, cpus }
         });
         self.rank(valued.collect(), top, cpu_rows)
     }
@@ -132,6 +133,7 @@ impl Tally {
             }
             let value = scale.of(sum(&parts));
             (value > 0).then(|| Valued {
+                key: one.key,
                 object: &one.object,
                 value,
                 parts: scale.parts(&parts),
@@ -161,7 +163,7 @@ impl Tally {
             let cpus = there.collect();
             // A value of one part is not said twice.
             let parts = if one.parts.len() > 1 { one.parts } else { Vec::new() };
-            Row { rank, value: one.value, object: one.object.to_vec(), parts, cpus }
+            Row { id: one.key, rank, value: one.value, object: one.object.to_vec(), parts, cpus }
         });
         Ok(Ranked { rows: rows.collect(), cpus, total, shared: total.checked_sub(by_cpu).ok_or(TooMuch)? })
     }

@@ -24,7 +24,8 @@ impl Clock {
         Self { time: SystemTime::now(), monotonic_ns: now_ns() }
     }
 
-    fn of(&self, monotonic_ns: u64) -> SystemTime {
+    /// The same moment by the host's clock.
+    pub fn of(&self, monotonic_ns: u64) -> SystemTime {
         let ns = |later: u64, earlier: u64| Duration::from_nanos(later - earlier);
         match monotonic_ns > self.monotonic_ns {
             true => self.time + ns(monotonic_ns, self.monotonic_ns),
@@ -92,7 +93,7 @@ impl Decoder {
         let payload = known.filter(|known| known.kind.payload.is_some()).map(|known| payload(record, known.bytes));
         Event {
             time: clock.of(time_ns(record)),
-            cpu: half(record, offset_of!(stream_record, cpu)),
+            cpu: Some(half(record, offset_of!(stream_record, cpu))),
             seq: word(record, offset_of!(stream_record, seq)),
             kind: Arc::clone(kind),
             fields,
@@ -167,7 +168,7 @@ mod tests {
         let bytes = record(head, &[&77_u64.to_ne_bytes()[..], b"hello behind"].concat());
         let event = Decoder::new(&streaming()).event(&bytes, true, &clock);
         assert_eq!(event.time, clock.time - Duration::from_secs(1));
-        assert_eq!((event.cpu, event.seq, event.late), (3, 7, true));
+        assert_eq!((event.cpu, event.seq, event.late), (Some(3), 7, true));
         assert_eq!((event.kind.event.as_str(), event.fields), ("one", vec![Field::U64(77)]));
         let payload = Payload { bytes: b"hello".to_vec(), whole: 9, cut: true, fault: false };
         assert_eq!(event.payload, Some(payload));

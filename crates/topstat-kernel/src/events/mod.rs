@@ -4,11 +4,16 @@
 //! ```text
 //!   programs ─▶ ring buffer ─▶ pump (a thread) ─▶ batches ─▶ order ─▶ decode ─▶ Event
 //!   of a source, stream.h       consumer's law     bounded    O1…O3
+//!                                                     ▲
+//!   tables ─▶ snapshots ─▶ looks (a thread) ──────────┘
+//!              X1…X3: which objects enter and leave the top
 //! ```
 
 mod decode;
+mod looks;
 mod order;
 mod pump;
+mod standing;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,8 +36,9 @@ use crate::family::{Kind, Streaming};
 use crate::report::explain;
 use crate::{bpf, catalogue, cost};
 use decode::Decoder;
+pub use looks::{Top, kinds as kinds_of_top};
 use order::Order;
-use pump::{Batch, Shared};
+use pump::{Batch, Shared, Told};
 
 /// The ring buffer of each source, unless something else is asked for.
 pub const RING_BYTES: u32 = 8 << 20;
@@ -105,23 +111,46 @@ pub struct Events {
     order: Order<Waiting>,
 }
 
-/// A record that waits for others.
+/// What waits for others.
 struct Waiting {
     source: usize,
-    record: Box<[u8]>,
+    what: What,
+}
+
+enum What {
+    Record(Box<[u8]>),
+    Event(Box<Event>),
 }
 
 struct Source {
     name: String,
+    from: Origin,
+    /// It will hand on no more.
+    ended: bool,
+}
+
+/// Where a source has its events from.
+enum Origin {
+    Ring(Box<Ring>),
+    /// Looks at a table, the one of this number among those that its thread looks at.
+    Looks {
+        state: Arc<looks::State>,
+        table: usize,
+        delivered: u64,
+        /// Until when it has told all, once that is taken which it has handed on.
+        told_ns: u64,
+    },
+}
+
+/// A ring buffer, and what fills it.
+struct Ring {
     loaded: Loaded,
     decoder: Decoder,
     watch: Watch,
-    /// Until which position of its ring buffer records were handed on.
+    /// Until which position of it records were handed on.
     position: u64,
-    /// Once it has handed on all until this position, it has told all until this time (O1).
+    /// Once all until this position is handed on, all is told until this time (O1).
     goal: Option<(u64, u64)>,
-    /// It will hand on no more.
-    ended: bool,
 }
 
 /// Programs that are attached, until their links are dropped.
@@ -178,11 +207,11 @@ impl Loaded {
 }
 
 impl Events {
-    /// Loads and attaches these sources, and begins to take their events.
+    /// Loads and attaches these sources, and begins to take their events, and those of the top of these tables.
     ///
     /// # Errors
     /// A source that is not there, options that can't be, or what the kernel refuses.
-    pub fn open(wanted: &[Arc<Streaming>], options: &Options) -> Result<Self, Error> {
+    pub fn open(wanted: &[Arc<Streaming>], tops: Vec<Top>, options: &Options) -> Result<Self, Error> {
         let failed = |what: &str| {
             let what = what.to_owned();
             move |e: io::Error| Error::Kernel { what, why: e.to_string() }
@@ -196,7 +225,8 @@ impl Events {
             ready,
         });
         let (to, batches) = sync_channel(pump::BATCHES);
-        let order = Order::new(wanted.len(), ORDER_BOUND.as_nanos() as u64, MOST_WAITING_BYTES);
+        let tables: usize = tops.iter().map(|top| top.tables.len()).sum();
+        let order = Order::new(wanted.len() + tables, ORDER_BOUND.as_nanos() as u64, MOST_WAITING_BYTES);
         let (sources, threads) = (Vec::new(), Vec::new());
         // From here on whatever fails ends the threads that were begun.
         let mut events = Self { sources, batches, shared, threads, order };
@@ -204,15 +234,10 @@ impl Events {
             let loaded = Loaded::load(streaming, options)?;
             let maps = Maps::of(&loaded.object).map_err(stream)?;
             let (shared, to, consuming) = (Arc::clone(&events.shared), to.clone(), options.consuming.clone());
-            events.sources.push(Source {
-                name: streaming.source.clone(),
-                decoder: Decoder::new(streaming),
-                watch: maps.watch().map_err(stream)?,
-                loaded,
-                position: 0,
-                goal: None,
-                ended: false,
-            });
+            let decoder = Decoder::new(streaming);
+            let ring = Ring { decoder, watch: maps.watch().map_err(stream)?, loaded, position: 0, goal: None };
+            let from = Origin::Ring(Box::new(ring));
+            events.sources.push(Source { name: streaming.source.clone(), from, ended: false });
             // The consumer is opened by the thread itself: what is asked of the scheduler is asked for that one.
             let (opened, open) = sync_channel(1);
             let thread = std::thread::Builder::new().name(format!("events {}", streaming.source));
@@ -229,6 +254,17 @@ impl Events {
                 return Err(stream(error));
             }
         }
+        for top in tops {
+            let (first, state) = (events.sources.len(), Arc::new(looks::State::new(top.tables.len())));
+            for (number, table) in top.tables.iter().enumerate() {
+                let from = Origin::Looks { state: Arc::clone(&state), table: number, delivered: 0, told_ns: 0 };
+                events.sources.push(Source { name: table.path(), from, ended: false });
+            }
+            let (shared, to) = (Arc::clone(&events.shared), to.clone());
+            let thread = std::thread::Builder::new().name("events of tops".to_owned());
+            let run = move || looks::run(top, first, &state, &shared, &to);
+            events.threads.push(thread.spawn(run).map_err(failed("begin a thread"))?);
+        }
         Ok(events)
     }
 
@@ -242,7 +278,12 @@ impl Events {
         let _ = rustix::io::read(&self.shared.ready, &mut count);
         let now = now_ns();
         for source in &mut self.sources {
-            source.goal.get_or_insert_with(|| (source.watch.produced(), now));
+            match &mut source.from {
+                Origin::Ring(ring) => {
+                    ring.goal.get_or_insert_with(|| (ring.watch.produced(), now));
+                }
+                Origin::Looks { state, told_ns, .. } => *told_ns = state.told_ns(now),
+            }
         }
         while let Ok(batch) = self.batches.try_recv() {
             self.put(batch, now)?;
@@ -250,9 +291,12 @@ impl Events {
             self.give(now, each);
         }
         for (number, source) in self.sources.iter_mut().enumerate() {
-            if source.ended {
-                self.order.told(number, u64::MAX);
-            } else if let Some((_, told_ns)) = source.goal.take_if(|(goal, _)| *goal <= source.position) {
+            let told_ns = match &mut source.from {
+                _ if source.ended => Some(u64::MAX),
+                Origin::Ring(ring) => ring.goal.take_if(|(goal, _)| *goal <= ring.position).map(|(_, told_ns)| told_ns),
+                Origin::Looks { told_ns, .. } => Some(*told_ns),
+            };
+            if let Some(told_ns) = told_ns {
                 self.order.told(number, told_ns);
             }
         }
@@ -261,21 +305,36 @@ impl Events {
     }
 
     fn put(&mut self, batch: Batch, now: u64) -> Result<(), Error> {
-        self.shared.waiting.fetch_sub(batch.bytes.len(), Ordering::AcqRel);
-        let source = &mut self.sources[batch.source];
-        source.position = source.position.max(batch.position);
+        self.shared.waiting.fetch_sub(batch.bytes(), Ordering::AcqRel);
+        let number = batch.source;
+        let source = &mut self.sources[number];
         source.ended |= batch.last;
-        for record in batch.records() {
-            let waiting = Waiting { source: batch.source, record: record.into() };
-            self.order.put(decode::time_ns(record), record.len(), now, waiting);
+        match &mut source.from {
+            Origin::Ring(ring) => ring.position = ring.position.max(batch.position),
+            Origin::Looks { delivered, .. } => {
+                *delivered += if let Told::Events(events) = &batch.told { events.len() as u64 } else { 0 };
+            }
         }
-        batch.failed.map_or(Ok(()), |error| Err(stream(error)))
+        let mut put = |time_ns, bytes, what| self.order.put(time_ns, bytes, now, Waiting { source: number, what });
+        match batch.told {
+            Told::Records(records) => {
+                records.iter().for_each(|r| put(decode::time_ns(r), r.len(), What::Record(r.into())));
+            }
+            Told::Events(events) => {
+                events.into_iter().for_each(|(time, e)| put(time, pump::EVENT_BYTES, What::Event(Box::new(e))));
+            }
+        }
+        batch.failed.map_or(Ok(()), Err)
     }
 
     fn give(&mut self, now: u64, each: &mut dyn FnMut(Event)) {
         let clock = decode::Clock::now();
         while let Some((waiting, late)) = self.order.next(now, |waiting| waiting.source) {
-            each(self.sources[waiting.source].decoder.event(&waiting.record, late, &clock));
+            match (waiting.what, &mut self.sources[waiting.source].from) {
+                (What::Record(record), Origin::Ring(ring)) => each(ring.decoder.event(&record, late, &clock)),
+                (What::Event(event), _) => each(Event { late, ..*event }),
+                (What::Record(_), Origin::Looks { .. }) => {}
+            }
         }
     }
 
@@ -297,23 +356,32 @@ impl Events {
     pub fn accounts(&self) -> Result<Vec<Account>, Error> {
         let time = SystemTime::now();
         let account = |(number, source): (usize, &Source)| {
-            let account = source.watch.account().map_err(stream)?;
-            Ok(Account {
+            let of = |produced, delivered, skipped| Account {
                 time,
                 source: source.name.clone(),
-                produced: account.produced,
-                delivered: account.delivered,
-                cut: account.cut,
-                dropped: account.dropped,
-                skipped: source.loaded.skipped(),
+                produced,
+                delivered,
+                cut: 0,
+                dropped: 0,
+                skipped,
                 shown: 0,
                 late: self.order.late(number),
+            };
+            Ok(match &source.from {
+                Origin::Ring(ring) => {
+                    let account = ring.watch.account().map_err(stream)?;
+                    let all = of(account.produced, account.delivered, ring.loaded.skipped());
+                    Account { cut: account.cut, dropped: account.dropped, ..all }
+                }
+                Origin::Looks { state, table, delivered, .. } => {
+                    of(state.produced(*table), *delivered, state.skipped())
+                }
             })
         };
         self.sources.iter().enumerate().map(account).collect()
     }
 
-    /// Detaches the programs, and gives all events that there still are. After that all accounts add up.
+    /// Detaches the programs, looks at no table any more, and gives all events that there still are. After that all accounts add up.
     ///
     /// # Errors
     /// As [`Events::take`].
@@ -334,9 +402,13 @@ impl Events {
 
     fn stop(&mut self) {
         for source in &mut self.sources {
-            source.loaded.links.clear();
+            if let Origin::Ring(ring) = &mut source.from {
+                ring.loaded.links.clear();
+            }
         }
         self.shared.stop.store(true, Ordering::Release);
+        // Whoever looks at tables sleeps until the next look.
+        self.threads.iter().for_each(|thread| thread.thread().unpark());
     }
 }
 

@@ -7,7 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
 
-use topstat_consumer::{Consumer, Error};
+use topstat_consumer::Consumer;
+use topstat_model::events::Event;
+
+use super::stream;
+use crate::error::Error;
 
 /// Records that are handed on at a time. A batch is a few hundred kilobytes at most while records are small.
 const BATCH_RECORDS: usize = 1024;
@@ -27,9 +31,8 @@ const LAST_EVENTS: Duration = Duration::from_secs(2);
 pub struct Batch {
     /// Which source.
     pub source: usize,
-    /// Records, one after the other, and where each ends.
-    pub bytes: Vec<u8>,
-    pub ends: Vec<usize>,
+    /// What it is.
+    pub told: Told,
     /// The position of the ring buffer at which they end.
     pub position: u64,
     /// It will tell no more.
@@ -38,15 +41,49 @@ pub struct Batch {
     pub failed: Option<Error>,
 }
 
+/// Records of a ring buffer, or events that were found out otherwise.
+pub enum Told {
+    Records(Records),
+    /// With their times, by the monotonic clock.
+    Events(Vec<(u64, Event)>),
+}
+
+/// Records, one after the other, and where each ends.
+#[derive(Default)]
+pub struct Records {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+/// About what an event takes that is no record: its fields, and the texts in them.
+pub const EVENT_BYTES: usize = 512;
+
 impl Batch {
-    fn of(source: usize) -> Self {
-        Self { source, bytes: Vec::new(), ends: Vec::new(), position: 0, last: false, failed: None }
+    /// Nothing yet, of this source.
+    pub fn of(source: usize) -> Self {
+        Self { source, told: Told::Records(Records::default()), position: 0, last: false, failed: None }
     }
 
-    /// Its records.
-    pub fn records(&self) -> impl Iterator<Item = &[u8]> {
+    /// About what it takes of memory.
+    pub fn bytes(&self) -> usize {
+        match &self.told {
+            Told::Records(records) => records.bytes.len(),
+            Told::Events(events) => events.len() * EVENT_BYTES,
+        }
+    }
+}
+
+impl Records {
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let begins = std::iter::once(0).chain(self.ends.iter().copied());
         begins.zip(&self.ends).map(|(begin, end)| &self.bytes[begin..*end])
+    }
+
+    /// Whether there is room for one more.
+    fn put(&mut self, record: &[u8]) -> bool {
+        self.bytes.extend_from_slice(record);
+        self.ends.push(self.bytes.len());
+        self.ends.len() < BATCH_RECORDS && self.bytes.len() < BATCH_BYTES
     }
 }
 
@@ -64,62 +101,62 @@ pub struct Shared {
 
 /// Takes records until it is to stop.
 pub fn run(source: usize, mut consumer: Consumer, shared: &Shared, to: &SyncSender<Batch>) {
-    let pump = Pump { source, shared, to };
-    let failed = pump.until_stopped(&mut consumer).err();
+    let pump = Pump { shared, to };
+    let failed = pump.until_stopped(source, &mut consumer).err();
     // Nobody may be there to be told.
     pump.send(Batch { failed, last: true, position: consumer.position(), ..Batch::of(source) });
 }
 
-struct Pump<'a> {
-    source: usize,
-    shared: &'a Shared,
-    to: &'a SyncSender<Batch>,
+/// Hands batches on.
+pub struct Pump<'a> {
+    pub shared: &'a Shared,
+    pub to: &'a SyncSender<Batch>,
 }
 
 impl Pump<'_> {
-    fn until_stopped(&self, consumer: &mut Consumer) -> Result<(), Error> {
-        while !self.shared.stop.load(Ordering::Acquire) {
-            if !self.drain(consumer)? {
+    pub fn is_to_stop(&self) -> bool {
+        self.shared.stop.load(Ordering::Acquire)
+    }
+
+    fn until_stopped(&self, source: usize, consumer: &mut Consumer) -> Result<(), Error> {
+        while !self.is_to_stop() {
+            if !self.drain(source, consumer)? {
                 return Ok(());
             }
-            consumer.wait()?;
+            consumer.wait().map_err(stream)?;
         }
         // Programs are detached by now.
         let began = Instant::now();
-        while self.drain(consumer)? && consumer.account().under_way() > 0 && began.elapsed() < LAST_EVENTS {
+        while self.drain(source, consumer)? && consumer.account().under_way() > 0 && began.elapsed() < LAST_EVENTS {
             std::thread::sleep(Duration::from_micros(100));
         }
         Ok(())
     }
 
     /// Hands on all that there is. Whether anybody takes it.
-    fn drain(&self, consumer: &mut Consumer) -> Result<bool, Error> {
+    fn drain(&self, source: usize, consumer: &mut Consumer) -> Result<bool, Error> {
         loop {
-            let mut batch = Batch::of(self.source);
-            let taken = consumer.drain_while(|record| {
-                batch.bytes.extend_from_slice(record.bytes());
-                batch.ends.push(batch.bytes.len());
-                batch.ends.len() < BATCH_RECORDS && batch.bytes.len() < BATCH_BYTES
-            })?;
+            let mut records = Records::default();
+            let taken = consumer.drain_while(|record| records.put(record.bytes())).map_err(stream)?;
             if taken == 0 {
                 return Ok(true);
             }
-            batch.position = consumer.position();
-            if !self.send(batch) {
+            let (told, position) = (Told::Records(records), consumer.position());
+            if !self.send(Batch { told, position, ..Batch::of(source) }) {
                 return Ok(false);
             }
         }
     }
 
     /// Whether anybody takes it.
-    fn send(&self, batch: Batch) -> bool {
+    pub fn send(&self, batch: Batch) -> bool {
         while self.shared.waiting.load(Ordering::Acquire) > MOST_BYTES {
             if self.shared.gone.load(Ordering::Acquire) {
                 return false;
             }
             std::thread::sleep(FULL);
         }
-        self.shared.waiting.fetch_add(batch.bytes.len(), Ordering::AcqRel);
+        self.shared.waiting.fetch_add(batch.bytes(), Ordering::AcqRel);
         let sent = self.to.send(batch).is_ok();
         // It can't be full: it counts up to 2^64, and is taken back to 0 by who reads it.
         let _ = rustix::io::write(&self.shared.ready, &1_u64.to_ne_bytes());

@@ -147,6 +147,7 @@ impl Shape<'_> {
         (1..)
             .zip(shown)
             .map(|(rank, m)| ModelRow {
+                id: [m.row.head.id, 0],
                 rank,
                 value: m.row.head.value.saturating_mul(self.scale),
                 object: describe(self.columns, m.row.bytes, paths),

@@ -12,7 +12,7 @@ use crate::field::{Column, ColumnKind, Field};
 use crate::filter::Key;
 
 /// What events of a kind have in common.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventKind {
     /// Where it comes from: `tcp`.
     pub source: String,
@@ -51,9 +51,9 @@ pub enum PayloadKind {
 pub struct Event {
     /// When, by the host's clock.
     pub time: SystemTime,
-    /// On which CPU.
-    pub cpu: u32,
-    /// Its number among the events of the source on this CPU: a gap is as many as were dropped.
+    /// On which CPU; `None`: on no one, for it was found out by looking at all of them.
+    pub cpu: Option<u32>,
+    /// Its number among the events of the source on this CPU, or on no one: a gap is as many as were dropped.
     pub seq: u64,
     /// What it is.
     pub kind: Arc<EventKind>,
@@ -94,7 +94,7 @@ pub struct Account {
     /// How many found no place in the buffer.
     pub dropped: u64,
     /// How many the kernel has kept from the program: one does not run where it would interrupt itself. They are not
-    /// among those produced.
+    /// among those produced. Of a table's top: how often nobody looked when it was time to.
     pub skipped: u64,
     /// Of those delivered, how many the filter has let through.
     pub shown: u64,

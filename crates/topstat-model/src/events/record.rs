@@ -160,7 +160,10 @@ impl Header {
         }
         let kind = self.kinds.iter().find(|kind| kind.source == source && kind.event == event);
         let kind = kind.ok_or_else(|| format!("its first line knows of no event {source} {event}"))?;
-        let cpu = u32::try_from(take_number(&mut map, "cpu")?).map_err(|_| "there is no such CPU".to_owned())?;
+        let cpu = match map.get("cpu") {
+            Some(Value::Null) => None,
+            _ => Some(u32::try_from(take_number(&mut map, "cpu")?).map_err(|_| "there is no such CPU".to_owned())?),
+        };
         let seq = take_number(&mut map, "seq")?;
         let field = |column: &Column| {
             let value = map.get(&*column.name).unwrap_or(&Value::Null);
@@ -289,7 +292,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(
-            kind in 0..3_usize, time in 0..4_000_000_000_000_000_000_u64, seq: u64, cpu: u32, port: Option<u64>,
+            kind in 0..3_usize, time in 0..4_000_000_000_000_000_000_u64, seq: u64, cpu: Option<u32>, port: Option<u64>,
             error in prop::option::of(".{0,8}"), ip: Option<[u8; 16]>, bytes: Vec<u8>, texts in prop::collection::vec("[^\0]{0,6}", 0..4),
             flags: [bool; 3], more in 0..9_u64,
         ) {

@@ -42,7 +42,7 @@ pub fn account(account: &Account, written: &mut Vec<u8>) {
         (account.shown, "match the filter"),
         (account.cut, "with a payload that was cut"),
         (account.dropped, "dropped: the buffer was full"),
-        (account.skipped, "skipped by the kernel"),
+        (account.skipped, "skipped"),
         (account.late, "late"),
         (account.under_way(), "under way"),
     ];

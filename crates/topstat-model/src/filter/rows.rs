@@ -96,6 +96,7 @@ mod tests {
     fn snapshot(unit: Unit) -> Snapshot {
         let object = |port: u16, comm: &str| vec![Field::Ip("10.0.0.1".parse().unwrap()), port.into(), comm.into()];
         let row = |rank: u32, value: u64, object: Vec<Field>| Row {
+            id: Row::NO_ID,
             rank,
             value,
             object,

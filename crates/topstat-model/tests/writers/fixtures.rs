@@ -86,6 +86,7 @@ pub fn with_rows(objects: Vec<(u64, Vec<Field>)>, total: u64) -> Snapshot {
     snapshot.rows = (1..)
         .zip(objects)
         .map(|(rank, (value, object))| Row {
+            id: Row::NO_ID,
             rank,
             value,
             object,
@@ -186,6 +187,7 @@ pub fn tasks() -> Snapshot {
     snapshot.parts = vec![];
     snapshot.rows = [(1, 912_345_678, "rustc"), (2, 1_234_567, "kworker/0:1"), (3, 800, "init")]
         .map(|(rank, value, comm)| Row {
+            id: Row::NO_ID,
             rank,
             value,
             object: vec![Field::from(1000 + rank), Field::from(comm)],

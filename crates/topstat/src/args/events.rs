@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use topstat_kernel::events::Strategy;
 
-use super::{FILTER_OPERATORS, ListFormat};
+use super::{FILTER_OPERATORS, ListFormat, Mount, Pins, rows};
 use crate::time;
 
 /// Show events as they happen: connections opened and closed, processes forked, executed and ended.
@@ -20,7 +20,7 @@ use crate::time;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = notes())]
 pub struct EventsArgs {
-    /// Of what [default: tasks and tcp]
+    /// Of what; SAMPLE/TABLE: what enters and leaves the top of a table [default: tasks and tcp]
     #[arg(value_name = "SOURCE")]
     pub sources: Vec<String>,
 
@@ -59,6 +59,24 @@ pub struct EventsArgs {
     /// Keep so many files besides the one that is written [default: 10]
     #[arg(long, value_name = "FILES", value_parser = clap::value_parser!(u32).range(..=10_000), help_heading = RECORD)]
     pub keep: Option<u32>,
+
+    /// So many rows of a table are its top, 1 to 1024 [default: 10]
+    #[arg(long, value_name = "ROWS", value_parser = rows, help_heading = TOP)]
+    pub rows: Option<u32>,
+
+    /// Look at the top so often [default: ten times in a table's period; of running totals each second]
+    #[arg(long, value_name = "TIME", value_parser = time::interval, help_heading = TOP)]
+    pub every: Option<Duration>,
+
+    /// Load tables of one's own, also where a daemon has them
+    #[arg(long, help_heading = TOP)]
+    pub private: bool,
+
+    #[command(flatten)]
+    pub mount: Mount,
+
+    #[command(flatten)]
+    pub pins: Pins,
 
     /// Of this process; can be repeated, and have commas between
     #[arg(long, value_name = "PID", value_delimiter = ',', help_heading = CAPTURE)]
@@ -109,6 +127,7 @@ pub struct EventsArgs {
 const RECORD: &str = "Record";
 const BUFFER: &str = "Buffer";
 const CAPTURE: &str = "Capture";
+const TOP: &str = "Top of a table";
 
 /// Which way a payload goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -158,7 +177,12 @@ fn wrapped(words: &[&str], width: usize) -> Vec<String> {
     lines
 }
 
-const KEYS: &str = "
+const KEYS: &str = "  SAMPLE/TABLE  the top of a table (see 'topstat ls'), looked at ten times in its period
+    enter   an object is at the top
+            rank value OBJECT... proven
+    leave   an object is not at the top any more; rank and value are known if it still has a row
+            rank value OBJECT... proven stayed_ns
+
 FILTERS
   Terms with spaces between, all of which must match: KEY OP VALUE[,VALUE...], or a text that is
   looked for in all columns. A key is a column as above, source, event or cpu; port is sport or
@@ -177,6 +201,7 @@ EXAMPLES
   topstat events tcp --filter 'port:443 event:close rx_bytes>1M'
   topstat events tasks -f 'event:exit lived_ns<100ms comm:cc*'
   topstat events tcp -f 'event:close reason:reset,timeout' -o json | jq .dip
+  topstat events tcp/conns_bps --rows 3          what becomes one of the three largest, and what does no longer
   topstat events capture --comm nginx --direction in --snaplen 512
   topstat events --record events.zst --quiet --rotate-age 1h --keep 24
   topstat events tasks --for 10s -o json > processes.jsonl";

@@ -24,7 +24,7 @@ fn kind() -> Arc<EventKind> {
 fn line(number: u64) -> Vec<u8> {
     let event = Event {
         time: UNIX_EPOCH + Duration::from_nanos(number),
-        cpu: 0,
+        cpu: Some(0),
         seq: number,
         kind: kind(),
         fields: vec![Field::U64(number)],

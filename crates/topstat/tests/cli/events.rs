@@ -102,6 +102,60 @@ fn wrong_usage_says_what_is_right() {
 }
 
 #[test]
+fn the_top_of_a_table_is_a_source() {
+    let sources = |arguments: &[&str]| -> Vec<String> {
+        let documents = documents(arguments);
+        let (accounts, events): (Vec<_>, Vec<_>) = documents.iter().partition(|d| d["event"] == "account");
+        for event in events.iter().filter(|event| event["source"].as_str().unwrap().contains('/')) {
+            assert!(event["cpu"].is_null() && event["rank"].is_u64() && event["value"].is_u64(), "{event}");
+            assert_eq!((event["event"] == "leave", event["event"] == "enter"), {
+                let stayed = event["stayed_ns"].is_u64();
+                (stayed, !stayed)
+            });
+        }
+        accounts.iter().map(|account| account["source"].as_str().unwrap().to_owned()).collect()
+    };
+    // Nothing else is wanted by whoever names tables alone, and each table is named once.
+    assert_eq!(sources(&["tcp/conns_pps", "tcp_v4/conns_pps"]), ["tcp_v4/conns_pps", "tcp_v6/conns_pps"]);
+    assert_eq!(sources(&["tcp", "tasks/cpu", "tcp_v4/conns_bps"]), ["tcp", "tasks/cpu", "tcp_v4/conns_bps"]);
+    let text = written(&["tcp_v4/conns_pps", "-n", "1"], &mut Fake::default());
+    assert!(text.contains(" tcp_v4/conns_pps enter rank=1007 value=1007 sip=10.0.0.1 "), "{text}");
+    // The columns of both kinds can be asked for, by their other names, too.
+    let filtered = documents(&["tcp_v4/conns_pps", "-f", "port:441 stayed_ns>0"]);
+    assert_eq!(filtered.len(), 2, "{filtered:?}");
+}
+
+#[test]
+fn tables_are_the_daemons_unless_told_otherwise() {
+    let run = |line: &str, fake: &mut Fake| {
+        let mut console = FakeConsole::pipe();
+        let exit = console.run(&format!("events --for 3 {line}"), fake);
+        (exit, console.notes)
+    };
+    let mut fake = Fake::default();
+    assert_eq!(run("tcp/conns_pps --rows 500", &mut fake).0, Exit::Done);
+    assert_eq!(fake.options.map(|options| options.top), Some(500));
+    assert_eq!(fake.loaded.load(std::sync::atomic::Ordering::SeqCst), 0, "what was loaded is gone");
+    let mut fake = Fake::pinned(128);
+    assert_eq!(run("tcp/conns_pps", &mut fake).0, Exit::Done);
+    assert!(fake.options.is_none(), "the daemon's are read");
+    let (exit, notes) = run("tcp/conns_pps --rows 129", &mut fake);
+    let says =
+        "--rows 129 is more than the 128 rows that the daemon's tables keep: use --private for tables of your own";
+    assert!(exit == Exit::Usage && notes.contains(says), "{notes}");
+    assert_eq!(run("tcp/conns_pps --rows 129 --private", &mut fake).0, Exit::Done);
+    assert_eq!(fake.options.map(|options| options.top), Some(129));
+    for (line, says) in [
+        ("tcp --rows 5", "--rows, --every and --private are of the top of a table: name one (SAMPLE/TABLE), too"),
+        ("tcp/conns", "unknown table tcp/conns"),
+        ("tcp_v4/conns_pps --rows 2000", "not a number from 1 to 1024"),
+    ] {
+        let (exit, notes) = run(line, &mut Fake::default());
+        assert!(exit == Exit::Usage && notes.contains(says), "{line}: {notes}");
+    }
+}
+
+#[test]
 fn it_ends_when_there_are_enough_and_nothing_stays_loaded() {
     let count = documents(&["tcp", "-n", "4"]);
     assert_eq!(count.len(), 5);
@@ -157,13 +211,13 @@ fn what_was_recorded_is_replayed_as_it_was() {
     for (name, lossy) in [("whole", false), ("lossy", true)] {
         let file = folder.file(name);
         let mut fake = Fake { lossy, ..Fake::default() };
-        let text = written(&["tcp", "tasks", "capture", "--record", &file], &mut fake);
+        let text = written(&["tcp", "tasks", "capture", "tasks/cpu", "--record", &file], &mut fake);
         assert_eq!(replayed(&[&file]), (text, Exit::Done, String::new()));
         // Nothing is shown of what is only recorded.
         let quiet = folder.file(&format!("{name}.quiet"));
-        let line = ["tcp", "tasks", "capture", "-o", "json", "--quiet", "--record", &quiet];
+        let line = ["tcp", "tasks", "capture", "tasks/cpu", "-o", "json", "--quiet", "--record", &quiet];
         assert_eq!(written(&line, &mut fake), "");
-        let json = written(&line[..5], &mut fake);
+        let json = written(&line[..6], &mut fake);
         assert_eq!(replayed(&[&quiet, "-o", "json"]).0, json);
     }
     let file = folder.file("whole");

@@ -248,12 +248,17 @@ impl Backend for Fake {
         Ok(Box::new(FakeCounters { lossy: self.lossy, fail_at: self.fail_at, taken: 0 }))
     }
 
-    fn events(&mut self, wanted: &[Arc<Streaming>], _: &events::Options) -> Result<Box<dyn Stream>, Error> {
+    fn events(
+        &mut self,
+        wanted: &[Arc<Streaming>],
+        tops: Vec<events::Top>,
+        _: &events::Options,
+    ) -> Result<Box<dyn Stream>, Error> {
         if self.refuse {
             return Err(Error::Kernel { what: "load the eBPF programs of tcp".into(), why: "no".into() });
         }
         self.loaded.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(FakeStream::new(wanted, self.lossy, Arc::clone(&self.loaded))))
+        Ok(Box::new(FakeStream::new(wanted, tops, self.lossy, Arc::clone(&self.loaded))))
     }
 
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {
@@ -391,6 +396,7 @@ fn row(rank: u32, v6: bool, taken: u64) -> Row {
         _ => (54, "postgres", 5432, "/system.slice/postgresql.service"),
     };
     Row {
+        id: [rank.into(), 0],
         rank,
         value,
         object: vec![

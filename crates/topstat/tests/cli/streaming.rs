@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use topstat::Stream;
+use topstat_kernel::events::{Top, kinds_of_top};
 use topstat_kernel::{Error, Streaming};
-use topstat_model::events::{Account, Event, Payload};
+use topstat_model::events::{Account, Event, EventKind, Payload, PayloadKind};
 use topstat_model::{ColumnKind, Field};
 
 /// How often there are events.
@@ -17,7 +18,10 @@ const LOOKS: u64 = 3;
 
 /// Makes them up.
 pub struct FakeStream {
-    sources: Vec<Arc<Streaming>>,
+    /// Their names, and the kinds of their events.
+    sources: Vec<(String, Vec<EventKind>)>,
+    /// What they have loaded.
+    _tops: Vec<Top>,
     lossy: bool,
     loaded: Arc<AtomicU32>,
     looks: u64,
@@ -25,8 +29,15 @@ pub struct FakeStream {
 }
 
 impl FakeStream {
-    pub fn new(sources: &[Arc<Streaming>], lossy: bool, loaded: Arc<AtomicU32>) -> Self {
-        Self { sources: sources.to_vec(), lossy, loaded, looks: 0, produced: vec![0; sources.len()] }
+    pub fn new(wanted: &[Arc<Streaming>], tops: Vec<Top>, lossy: bool, loaded: Arc<AtomicU32>) -> Self {
+        let of = |source: &str, kinds: &[topstat_kernel::EventKind]| {
+            let kinds = kinds.iter().map(|kind| kind.shown(source)).collect();
+            (source.to_owned(), kinds)
+        };
+        let mut sources: Vec<_> = wanted.iter().map(|streaming| of(&streaming.source, &streaming.kinds)).collect();
+        sources.extend(tops.iter().flat_map(Top::tables).map(|table| of(&table.path(), &kinds_of_top(table))));
+        let produced = vec![0; sources.len()];
+        Self { sources, _tops: tops, lossy, loaded, looks: 0, produced }
     }
 }
 
@@ -42,11 +53,11 @@ impl Stream for FakeStream {
         if self.looks > LOOKS {
             return Ok(());
         }
-        for (number, source) in self.sources.iter().enumerate() {
-            for kind in &source.kinds {
+        for (number, (_, kinds)) in self.sources.iter().enumerate() {
+            for kind in kinds {
                 let seq = self.produced[number];
                 self.produced[number] += 1;
-                each(event(source, kind, seq, self.looks, self.lossy));
+                each(event(kind, seq, self.looks, self.lossy));
             }
         }
         Ok(())
@@ -57,11 +68,11 @@ impl Stream for FakeStream {
     }
 
     fn accounts(&self) -> Result<Vec<Account>, Error> {
-        let account = |(source, delivered): (&Arc<Streaming>, &u64)| {
+        let account = |((source, _), delivered): (&(String, Vec<EventKind>), &u64)| {
             let lost = u64::from(self.lossy);
             Account {
                 time: UNIX_EPOCH + Duration::from_secs(1_795_248_000),
-                source: source.source.clone(),
+                source: source.clone(),
                 produced: delivered + 2 * lost,
                 delivered: *delivered,
                 cut: lost,
@@ -79,8 +90,8 @@ impl Stream for FakeStream {
     }
 }
 
-fn event(source: &Streaming, kind: &topstat_kernel::EventKind, seq: u64, look: u64, lossy: bool) -> Event {
-    let shown = Arc::new(kind.shown(&source.source));
+fn event(kind: &EventKind, seq: u64, look: u64, lossy: bool) -> Event {
+    let shown = Arc::new(kind.clone());
     let field = |column: &topstat_model::Column| match (column.kind, &*column.name) {
         (_, "container" | "tid" | "error" | "signal" | "dumped") => Field::None,
         (_, "comm") => "odd \x1b[31m\"name\"".into(),
@@ -90,11 +101,11 @@ fn event(source: &Streaming, kind: &topstat_kernel::EventKind, seq: u64, look: u
         (ColumnKind::Text, name) => name.into(),
         (ColumnKind::Path, _) => "/system.slice/nginx.service".into(),
     };
-    let payload = kind.payload.map(|payload| Payload {
-        bytes: if payload.list { b"one\0two words\0\x1b[31m\0".to_vec() } else { b"GET /\r\n\xff".to_vec() },
+    let payload = kind.payload.as_ref().map(|(_, kind)| *kind == PayloadKind::List).map(|list| Payload {
+        bytes: if list { b"one\0two words\0\x1b[31m\0".to_vec() } else { b"GET /\r\n\xff".to_vec() },
         whole: if lossy {
             4000
-        } else if payload.list {
+        } else if list {
             20
         } else {
             8
@@ -105,7 +116,8 @@ fn event(source: &Streaming, kind: &topstat_kernel::EventKind, seq: u64, look: u
     Event {
         // 2026-11-21T08:00:00.000Z, and a microsecond for each.
         time: UNIX_EPOCH + Duration::from_secs(1_795_248_000) + Duration::from_nanos(1000 * seq + look),
-        cpu: 1,
+        // Tables are not looked at on one.
+        cpu: (!shown.source.contains('/')).then_some(1),
         seq,
         fields: shown.columns.iter().map(field).collect(),
         kind: shown,

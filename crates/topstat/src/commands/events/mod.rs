@@ -4,6 +4,7 @@
 mod choice;
 mod plan;
 mod shown;
+mod tops;
 
 use std::time::{Duration, Instant};
 
@@ -34,9 +35,11 @@ pub fn run(args: &EventsArgs, backend: &mut dyn Backend, console: &mut dyn Conso
         let recorder = recorder.map_err(|why| Error::Recording(record.cannot(&why)))?;
         shown.record(record.path, recorder, record.quiet, now);
     }
-    let mut stream = backend.events(&plan.sources, &plan.options)?;
+    let tops = plan.tops.open(args, backend, console)?;
+    let mut stream = backend.events(&plan.sources, tops, &plan.options)?;
     if console.facts().notes {
-        let names: Vec<_> = plan.sources.iter().map(|source| source.source.as_str()).collect();
+        let mut names: Vec<_> = plan.sources.iter().map(|source| source.source.clone()).collect();
+        names.extend(plan.tops.tables().map(|table| table.path()));
         console.note(&format!("topstat: events of {} are shown as they come; Ctrl-C ends it", names.join(" and ")));
     }
     let now = console.now();

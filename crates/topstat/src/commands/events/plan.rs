@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use topstat_kernel::Streaming;
-use topstat_kernel::events::{Capture, Consuming, Options, sources};
+use topstat_kernel::events::{Capture, Consuming, Options, kinds_of_top, sources};
 use topstat_model::events::EventKind;
 use topstat_model::filter::{Fault, Filter};
 use topstat_model::typeset::escape;
 
 use super::choice::Choice;
+use super::tops::Tops;
 use crate::args::ListFormat;
 use crate::args::events::{Direction, EventsArgs};
 use crate::error::Error;
@@ -21,6 +22,7 @@ use crate::suggest;
 /// What is to be done.
 pub struct Plan {
     pub sources: Vec<Arc<Streaming>>,
+    pub tops: Tops,
     pub kinds: Vec<Arc<EventKind>>,
     pub choice: Choice,
     pub options: Options,
@@ -80,11 +82,16 @@ pub fn wrong_filter(text: &str, fault: &Fault) -> Error {
 impl Plan {
     /// Validates what was parsed.
     pub fn new(args: &EventsArgs) -> Result<Self, Error> {
-        let sources = wanted(&args.sources)?;
+        let (tables, names): (Vec<_>, Vec<_>) = args.sources.iter().partition(|name| name.contains('/'));
+        let tops = Tops::new(args, &tables)?;
+        // Whoever names tables alone wants nothing else.
+        let sources = if names.is_empty() && !tables.is_empty() { Vec::new() } else { wanted(&names)? };
         let filters = parse_filters(&args.filters)?;
         let kinds: Vec<_> = sources
             .iter()
-            .flat_map(|source| source.kinds.iter().map(|kind| Arc::new(kind.shown(&source.source))))
+            .flat_map(|source| source.kinds.iter().map(|kind| kind.shown(&source.source)))
+            .chain(tops.tables().flat_map(|table| kinds_of_top(table).map(|kind| kind.shown(&table.path()))))
+            .map(Arc::new)
             .collect();
         for filter in &filters {
             Choice::new(std::slice::from_ref(filter), &kinds).map_err(|fault| wrong_filter(filter.text(), &fault))?;
@@ -103,7 +110,7 @@ impl Plan {
         let options = Options { ring_bytes, consuming, capture: capture(args, &sources)? };
         let record = Record::new(args)?;
         let (format, count, time) = (args.output, args.count, args.time);
-        Ok(Self { sources, kinds, choice, options, format, count, time, record })
+        Ok(Self { sources, tops, kinds, choice, options, format, count, time, record })
     }
 }
 
@@ -127,14 +134,17 @@ fn capture(args: &EventsArgs, sources: &[Arc<Streaming>]) -> Result<Capture, Err
 }
 
 /// The sources of these names, each once; those that need not be asked for, if there are none.
-fn wanted(names: &[String]) -> Result<Vec<Arc<Streaming>>, Error> {
+fn wanted(names: &[&String]) -> Result<Vec<Arc<Streaming>>, Error> {
     let all = sources();
-    if let Some(unknown) = names.iter().find(|name| all.iter().all(|source| source.source != **name)) {
+    if let Some(unknown) = names.iter().find(|name| all.iter().all(|source| source.source != ***name)) {
         let known: Vec<_> = all.iter().map(|source| source.source.as_str()).collect();
         let known = suggest::either(&known).replace(" or ", " and ");
-        return Err(Error::Usage(format!("there are no events of '{}', but of {known}", escape(unknown))));
+        return Err(Error::Usage(format!(
+            "there are no events of '{}', but of {known}, and of the top of each table (SAMPLE/TABLE)",
+            escape(unknown)
+        )));
     }
     let is_wanted =
-        |source: &&Arc<Streaming>| if names.is_empty() { !source.asked } else { names.contains(&source.source) };
+        |source: &&Arc<Streaming>| if names.is_empty() { !source.asked } else { names.contains(&&source.source) };
     Ok(all.iter().filter(is_wanted).cloned().collect())
 }

@@ -5,10 +5,9 @@ mod filter;
 mod past;
 mod plan;
 
-use std::fs::File;
 use std::sync::Arc;
 
-use topstat_kernel::{Source, State, TableInfo, TableSettings};
+use topstat_kernel::{Source, State, TableInfo};
 use topstat_model::{Reading, Snapshot, human_ms};
 
 use crate::args::{ColorWhen, TopArgs};
@@ -16,6 +15,7 @@ use crate::backend::Backend;
 use crate::console::Console;
 use crate::error::{Error, Exit};
 use crate::files::{Described, Files};
+use crate::shared;
 use crate::view::{View, Watched, catch_signals};
 use plan::Plan;
 
@@ -60,7 +60,9 @@ impl<'a> Shown<'a> {
         let described = plan.tables.iter().map(|table| files.describe(table)).collect::<Result<Vec<_>, _>>()?;
         for (table, described) in plan.tables.clone().iter().zip(&described) {
             plan.of_files(described.top)?;
-            if let Some(off) = off(files.settings(table)?, table, &format!(" --root {}", files.root().display())) {
+            if let Some(off) =
+                shared::off(files.settings(table)?, table, &format!(" --root {}", files.root().display()))
+            {
                 console.note(&format!("topstat: {off}"));
             }
         }
@@ -87,7 +89,7 @@ fn from_kernel(
     };
     plan.share(args, state.as_ref())?;
     for table in &plan.tables {
-        if let Some(off) = off(state.settings(table)?, table, "") {
+        if let Some(off) = shared::off(state.settings(table)?, table, "") {
             console.note(&format!("topstat: {off}"));
         }
     }
@@ -97,28 +99,10 @@ fn from_kernel(
 /// The daemon's state of these tables, where there is one.
 fn shared(args: &TopArgs, plan: &Plan, backend: &mut dyn Backend) -> Result<Option<Arc<dyn State>>, Error> {
     // All tables of a plan are of one family, as loading them asks for, too.
-    let Some(table) = plan.tables.first().filter(|_| !args.private) else { return Ok(None) };
-    let Some(family) = topstat_kernel::family_of(&table.sample) else { return Ok(None) };
-    backend.open(&args.pins.dir(), &family).map_err(|error| {
-        // Who may not open what is pinned may be of the group that reads the tree.
-        let json = args.mount.dir().join(table.path()).join("json");
-        match File::open(&json) {
-            Ok(_) => Error::Daemon(format!("{error}. You may read {}, and stat beside it", json.display())),
-            Err(_) => error.into(),
-        }
-    })
-}
-
-/// Says that pushes don't count, and how they would, by a command with this behind it.
-fn off(settings: TableSettings, table: &TableInfo, behind: &str) -> Option<String> {
-    let TableInfo { sample, name, .. } = table;
-    let path = match settings {
-        TableSettings { root_enabled: false, .. } => "enabled".to_owned(),
-        TableSettings { sample_enabled: false, .. } => format!("{sample}/enabled"),
-        TableSettings { enabled: false, .. } => format!("{sample}/{name}/enabled"),
-        _ => return None,
-    };
-    Some(format!("{sample}/{name} is off, and counts nothing (topstat set {path} 1{behind})"))
+    match plan.tables.first().filter(|_| !args.private) {
+        Some(table) => shared::open(table, &args.pins, &args.mount, backend),
+        None => Ok(None),
+    }
 }
 
 /// The tables, and what was read of them last.
