@@ -7,6 +7,7 @@ pub mod record;
 pub mod replay;
 pub mod snmp;
 pub mod tasks;
+pub mod view;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ use record::{PastArgs, RecordArgs};
 use replay::ReplayArgs;
 use snmp::SnmpArgs;
 use tasks::TasksArgs;
+use view::ViewArgs;
 
 /// What is at the top right now: which connections use the most packets, bytes or retransmits.
 ///
@@ -87,26 +89,6 @@ pub enum Command {
     Check(CheckArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
-}
-
-/// Look at all tables, live and in the past
-///
-/// Shows what is at the top of each table now, in ten minutes of memory, and as far back as 'topstat record' has it. The
-/// tables are the daemon's, where one runs; else they are loaded for as long as the view runs. Its keys are shown by '?'.
-#[derive(Debug, clap::Args)]
-pub struct ViewArgs {
-    /// Seconds between two readings (0.5), or a time with a unit (500ms, 2s, 1m) [default: 1]
-    #[arg(value_name = "INTERVAL", value_parser = time::interval)]
-    pub interval: Option<Duration>,
-
-    #[command(flatten)]
-    pub history: record::HistoryDir,
-
-    #[command(flatten)]
-    pub mount: Mount,
-
-    #[command(flatten)]
-    pub pins: Pins,
 }
 
 /// Show the top of a table.
@@ -526,14 +508,6 @@ fn forgotten_top(error: &clap::Error) -> Option<String> {
     match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(name)) if name.contains('/') => Some(escape(name).into_owned()),
         _ => None,
-    }
-}
-
-impl ViewArgs {
-    /// What is shown without a command on a terminal.
-    pub fn default_view() -> Self {
-        let (mount, pins) = (Mount { dir: None }, Pins { dir: None });
-        Self { interval: None, history: record::HistoryDir::default(), mount, pins }
     }
 }
 

@@ -13,7 +13,8 @@ use topstat_model::{Snapshot, TableType, document, json, rfc3339};
 use topstat_tui::feed::{Origin, Recorded, Setting};
 use topstat_tui::{Feed, Look, TableMeta};
 
-use crate::args::{ColorWhen, ViewArgs};
+use crate::args::ColorWhen;
+use crate::args::view::ViewArgs;
 use crate::backend::Backend;
 use crate::commands::record;
 use crate::console::Console;

@@ -17,7 +17,8 @@ pub mod tasks;
 pub mod top;
 mod unload;
 
-use crate::args::{Args, Command, TopArgs, ViewArgs};
+use crate::args::view::ViewArgs;
+use crate::args::{Args, Command, TopArgs};
 use crate::backend::Backend;
 use crate::console::Console;
 use crate::error::{Error, Exit};
