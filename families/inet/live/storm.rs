@@ -45,7 +45,8 @@ fn short_connections(count: u64, server: SocketAddr) -> HashSet<SocketAddr> {
     clients
 }
 
-/// Every byte of connections that are gone again at once is in the total, and none of them is shown.
+/// Every byte of connections that are gone again at once is in the total, but of ends that the kernel has kept from topstat and
+/// counted; and none of them is shown.
 fn connections_that_live_for_one_message() {
     const THREADS: u64 = 4;
     let count = pace::work(5000, 250);
@@ -83,7 +84,11 @@ fn connections_that_live_for_one_message() {
     if view.snapshot.total > carried + foreign && opened > 0 {
         harness::disturbed(format!("others opened {opened} ends of connections: {}", view.summary()));
     }
-    assert_eq!(view.snapshot.total, carried + foreign, "{}", view.summary());
+    let skipped = view.snapshot.lost.counters().find(|(name, _)| *name == "skipped").map_or(0, |(_, count)| count);
+    // An end of a connection has carried a message each way.
+    let kept = skipped * 2 * MESSAGE.len() as u64;
+    let right = (carried + foreign).saturating_sub(kept)..=carried + foreign;
+    assert!(right.contains(&view.snapshot.total), "{carried} and {foreign} bytes: {}", view.summary());
     note(format!(
         "{carried} bytes of {} connections: all in the total; lost {:?}",
         THREADS * count,

@@ -2,6 +2,7 @@
 //! What goes wrong is said or counted, and leaves nothing behind.
 
 use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use topstat_kernel::Options;
@@ -14,6 +15,7 @@ use topstat_load::{Config, Dist, Family, Load, Plan, Proto, UdpServer};
 pub fn cases() -> Vec<Case> {
     vec![
         case!(without_privilege, Root),
+        case!(signals_come_while_programs_are_verified, Root),
         case!(options_out_of_range, Root),
         case!(nothing_is_left_when_it_is_dropped, Root; ComeAndGo),
         case!(nothing_is_left_when_it_is_killed, Root; Checked),
@@ -28,6 +30,39 @@ pub fn cases() -> Vec<Case> {
 const PPS: &str = "tcp_v4/conns_pps";
 const BYTES: &str = "tcp_v4/conns_bytes";
 const UDP: &str = "udp_v4/conns_bytes";
+
+/// The kernel ends the verification of a program when a signal comes, so it has to come to another thread.
+fn signals_come_while_programs_are_verified() {
+    const PAUSE: Duration = Duration::from_micros(100);
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: a handler that does nothing, for a signal that nobody else here uses; and this thread, which stays.
+    let this = unsafe {
+        let handler: extern "C" fn(libc::c_int) = nothing;
+        libc::signal(libc::SIGURG, handler as libc::sighandler_t);
+        libc::pthread_self()
+    };
+    let loaded = AtomicBool::new(false);
+    let sent = std::thread::scope(|scope| {
+        let signals = scope.spawn(|| {
+            let mut sent = 0_u64;
+            while !loaded.load(Ordering::Acquire) {
+                // SAFETY: the thread waits for this one below.
+                assert_eq!(unsafe { libc::pthread_kill(this, libc::SIGURG) }, 0);
+                sent += 1;
+                std::thread::sleep(PAUSE);
+            }
+            sent
+        });
+        let watch = std::panic::catch_unwind(|| Watch::load(&[PPS], &everything()));
+        loaded.store(true, Ordering::Release);
+        let sent = signals.join().expect("signals");
+        drop(watch.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        sent
+    });
+    // SAFETY: as it was before.
+    unsafe { libc::signal(libc::SIGURG, libc::SIG_DFL) };
+    note(format!("{sent} signals"));
+}
 
 fn without_privilege() {
     for way in ["user", "capabilities"] {

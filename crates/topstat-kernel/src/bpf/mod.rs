@@ -14,8 +14,10 @@ use libbpf_rs::{
 use memmap2::{MmapOptions, MmapRaw};
 
 use crate::Error;
+use undisturbed::Undisturbed;
 
 pub mod atomics;
+mod undisturbed;
 mod verified;
 
 pub use verified::{Verified, record};
@@ -84,7 +86,10 @@ pub fn load(name: &str, mut object: OpenObject) -> Result<Object, Error> {
     let logs = verified::Logs::ask(name, &mut object);
     let types: Vec<_> = object.maps().filter(|map| map.autocreate()).map(|map| map.map_type()).collect();
     let what = || format!("load the eBPF programs of {name}");
-    let object = object.load().map_err(|e| match lacking(&types) {
+    let undisturbed = Undisturbed::new();
+    let loaded = object.load();
+    drop(undisturbed);
+    let object = loaded.map_err(|e| match lacking(&types) {
         Some(lacks) => Error::Lacking { what: what(), lacks },
         None => kernel(what(), &e),
     })?;
