@@ -173,8 +173,9 @@ static __always_inline bool process_claim(struct process_ending *p)
 {
 	u32 zero = 0;
 
-	/* Where no other thread has used anything, there was none. */
-	return !p->cpu_ns || bpf_map_update_elem(&told, &p->name, &zero, BPF_NOEXIST) != -EEXIST_;
+	/* Where no other thread has used anything, there was none. Before Linux 6.4 operations of maps return 32 bits, and the
+	 * upper half of what the helper returns is 0. */
+	return !p->cpu_ns || (int)bpf_map_update_elem(&told, &p->name, &zero, BPF_NOEXIST) != -EEXIST_;
 }
 
 #endif /* TOPSTAT_PROCESSES_ENDING_H */

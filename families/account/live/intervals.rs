@@ -200,10 +200,12 @@ fn a_tree_has_what_getrusage_says() {
     settle();
     let interval = interval(&mut reader);
     let task = of(&interval, family.pid());
-    close(&task.children, truth, "three generations, against getrusage");
     let ended = interval.tasks.iter().filter(|t| t.ended_ns.is_some() && t.own.run_ns >= 100_000_000);
     let ended: Vec<_> = ended.filter(|t| t.start_ns >= task.start_ns && t.tgid > 0).collect();
     assert!(ended.len() >= 3, "each of them is there as well: {ended:?}");
+    // Of each the kernel may have told so much less or more.
+    let unsure_ns = pace::tick_ns() * ended.len() as u64;
+    close_but_for(unsure_ns, &task.children, truth, "three generations, against getrusage");
 }
 
 fn a_parent_that_ignores_its_child_gets_its_time() {
