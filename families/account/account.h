@@ -106,6 +106,8 @@ struct account_thread {
 	u64 on; /* the CPU that it was last seen to come onto, + 1 */
 	u64 in; /* enum account_in */
 	u64 mark; /* of a chosen thread: its net time when it went there */
+	u64 came; /* see precise_unseen(); 0: it was seen to come onto its CPU */
+	u64 came_in; /* enum account_in */
 	struct account_kernel base; /* as of when the storage was made */
 	struct account_who who; /* as of its exit */
 };

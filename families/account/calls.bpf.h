@@ -42,17 +42,26 @@ static __always_inline int precise_call(u64 was, u64 is)
 {
 	struct account_thread *t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
 	struct account_cpu *c;
-	u64 now, net;
+	u64 now, start, net;
 
 	if (!t || !t->own.exact)
 		return 0;
 	c = precise_slot();
-	if (!c || c->id != t->id)
+	if (!c)
 		return 0;
 	now = bpf_ktime_get_ns();
+	start = c->start;
+	if (ts_unlikely(c->id != t->id)) {
+		/* It was not seen to come (struct account_moved), so that its first call stands for its coming. */
+		if (!t->came) {
+			t->came = now;
+			t->came_in = t->in;
+		}
+		start = t->came;
+	}
 	net = precise_net(&t->own) - (c->own.irq - c->start_irq) - (c->own.softirq - c->start_softirq);
-	if (now > c->start)
-		net += now - c->start;
+	if (now > start)
+		net += now - start;
 	if (was == ACCOUNT_IN_USER && t->in == ACCOUNT_IN_USER && net > t->mark)
 		t->own.user += net - t->mark;
 	t->mark = net;

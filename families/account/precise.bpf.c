@@ -192,6 +192,18 @@ static __noinline int precise_move(struct account_cpu *c, struct task_struct *pr
 	return 0;
 }
 
+/* A chosen thread leaves that had come onto the CPU unseen, and has called the kernel since (precise_call()): its calls took
+ * the first of them, at `came`, for its coming. Where it was between its coming, at `start`, and then, it had been before. */
+static __always_inline void precise_unseen(struct account_thread *t, u64 start)
+{
+	u64 before = t->came > start ? t->came - start : 0;
+
+	if (t->came_in == ACCOUNT_IN_USER)
+		t->own.user += before;
+	t->mark += before;
+	t->came = 0;
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
@@ -228,6 +240,8 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 	if (ts_unlikely(c->id != me || (t && t->on != here))) {
 		precise_move(c, prev, me, now, T);
 		start = c->start;
+		if (t && t->came)
+			precise_unseen(t, start);
 	}
 	run = now - start;
 	if (ts_unlikely(now > T && c->kept_at != T))
