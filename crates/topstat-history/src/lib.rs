@@ -10,6 +10,7 @@
 //! | [`writer`] | a table's records on their way to the files |
 //! | [`keep`] | how much is kept, and for how long |
 //! | [`history`] | reading all of it |
+//! | [`outline`] | what all of it comes to over time |
 //!
 //! # What always holds
 //!
@@ -24,6 +25,7 @@ pub mod history;
 pub mod keep;
 pub mod layout;
 pub mod log;
+pub mod outline;
 pub mod sealed;
 pub mod writer;
 
@@ -31,6 +33,7 @@ pub use entry::{Entry, Gap};
 pub use history::{Grain, History};
 pub use keep::Keep;
 pub use layout::{File, Kind, Place};
+pub use outline::{Outlines, Peak};
 pub use writer::{Table, TableOptions};
 
 use std::io;

@@ -60,16 +60,29 @@ pub enum Recorded {
     Nothing(String),
 }
 
+/// A record whose total is the largest of a short time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peak {
+    /// When it was recorded.
+    pub time: SystemTime,
+    /// Its total.
+    pub total: u64,
+}
+
 /// What a feed reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
-    /// In a word or two: `daemon`, `alone`.
+    /// In a word or two: `daemon`, `alone`, `history`.
     pub name: &'static str,
     /// Options with which `topstat top` reads the same, each after a blank.
     pub options: String,
+    /// Options with which it finds the same records, each after a blank.
+    pub history: String,
     /// A table has to be loaded before it is read for the first time, which costs the whole host something: only what was
     /// opened is read.
     pub loads: bool,
+    /// Nothing is read but what was recorded: the last record stands for what is there now, and is read once.
+    pub recorded: bool,
 }
 
 /// Reads tables, and sets them. Errors are for people: what failed, why, and what to do.
@@ -93,6 +106,13 @@ pub trait Feed {
     ///
     /// Why that can't be told.
     fn at(&mut self, table: &TableMeta, time: SystemTime) -> Result<Recorded, String>;
+
+    /// Peaks of all that was recorded of a table, the oldest first; none where nothing was recorded.
+    ///
+    /// # Errors
+    ///
+    /// Why that can't be told.
+    fn outline(&mut self, table: &TableMeta) -> Result<Vec<Peak>, String>;
 
     /// Sets a table.
     ///

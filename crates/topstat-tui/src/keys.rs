@@ -107,6 +107,8 @@ pub const KEYS: &[Binding] = &[
     bind(&[(Right, "Right"), (Char(']'), "]")], Action::Time(1), "a second on", PAST),
     bind(&[(Char('{'), "{")], Action::Time(-60), "a minute back", PAST),
     bind(&[(Char('}'), "}")], Action::Time(60), "a minute on", PAST),
+    bind(&[(Char('('), "(")], Action::Time(-3600), "an hour back", PAST),
+    bind(&[(Char(')'), ")")], Action::Time(3600), "an hour on", PAST),
     bind(&[(Char('t'), "t"), (Char('@'), "@")], Action::Jump, "to a time: 03:12, -5m", PAST),
     bind(&[(Char('l'), "l")], Action::Live, "live again", PAST),
     bind(&[(Char('p'), "p")], Action::Period, "period", SET),

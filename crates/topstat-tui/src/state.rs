@@ -2,30 +2,30 @@
 //! All that is shown, and what keys do to it.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use ratatui::crossterm::event::{KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position, Rect};
 use topstat_model::filter::Filter;
 use topstat_model::{Field, Snapshot, TableType, rfc3339};
 
-use crate::feed::{Origin, Recorded, Setting, TableMeta};
+use crate::feed::{Origin, Setting, TableMeta};
 use crate::host::Host;
 use crate::keys::{self, Action};
 use crate::past::{Past, Sums};
 use crate::rows::{Ended, ObjectId, Shown, SortBy, shown};
 
 mod prompt;
+mod travel;
 
 pub use prompt::{Asked, Prompt};
+pub use travel::{Cell, Outline};
 
 /// What is to be done outside.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// The view ends.
     Quit,
-    /// What was recorded of a table then is wanted.
-    Recall(usize, SystemTime),
     /// A table is to be set.
     Set(usize, Setting, u32),
     /// A snapshot is to be saved.
@@ -70,8 +70,10 @@ pub struct Data {
     pub opened: bool,
     /// Rows that have ended.
     pub ended: Ended,
-    /// What was recorded at the instant that is shown, where memory does not reach.
-    pub recalled: Option<(SystemTime, Recorded)>,
+    /// What there was at the instant that is shown, where memory does not reach; or why that can't be told.
+    pub recalled: Option<(SystemTime, Result<Arc<Snapshot>, String>)>,
+    /// What all records come to.
+    pub outline: Outline,
 }
 
 /// Something that can be clicked on.
@@ -85,6 +87,8 @@ pub enum Hit {
     Column(SortBy),
     /// The chart: so many cells wide, the last of which is the last reading.
     Chart,
+    /// The bar of all that is kept, from its first cell to its last.
+    Bar,
 }
 
 /// All that is shown.
@@ -129,6 +133,8 @@ pub struct App {
     instant: fn(&str, SystemTime) -> Result<SystemTime, String>,
     /// The time of the last reading of any table.
     now: SystemTime,
+    /// Something is being looked up.
+    pub(crate) looking: bool,
 }
 
 impl App {
@@ -145,6 +151,7 @@ impl App {
             opened: false,
             ended: Ended::default(),
             recalled: None,
+            outline: Outline::default(),
         };
         Self {
             data: tables.into_iter().map(data).collect(),
@@ -167,6 +174,7 @@ impl App {
             dirty: true,
             instant,
             now: SystemTime::now(),
+            looking: false,
         }
     }
 
@@ -190,6 +198,16 @@ impl App {
 
     /// Which tables are to be read now: what is not looked at costs nothing.
     pub fn wanted(&self) -> Vec<usize> {
+        let mut wanted = self.in_sight();
+        if self.origin.recorded {
+            // What was recorded does not change.
+            wanted.retain(|table| self.data[*table].past.last().is_none() && self.data[*table].wrong.is_none());
+        }
+        wanted
+    }
+
+    /// Which tables the screen has something of.
+    fn in_sight(&self) -> Vec<usize> {
         let below = self.screens.iter().rev().find(|screen| **screen != Screen::Help);
         let may_be_read = |table: &usize| !self.origin.loads || self.data[*table].opened;
         match below.unwrap_or(&Screen::Overview) {
@@ -234,13 +252,6 @@ impl App {
         self.dirty |= !frozen;
     }
 
-    /// What was recorded at an instant was found.
-    pub fn recalled(&mut self, table: usize, time: SystemTime, found: Result<Recorded, String>) {
-        let Some(data) = self.data.get_mut(table) else { return };
-        data.recalled = Some((time, found.unwrap_or_else(Recorded::Nothing)));
-        self.dirty = true;
-    }
-
     /// Something was said by what was done outside.
     pub fn say(&mut self, message: String) {
         self.message = Some(message);
@@ -268,8 +279,7 @@ impl App {
             return Ok(Arc::new(reading));
         }
         match &data.recalled {
-            Some((of, Recorded::Snapshot(snapshot))) if of == time => Ok(Arc::new((**snapshot).clone())),
-            Some((of, Recorded::Nothing(why))) if of == time => Err(why.clone()),
+            Some((of, found)) if of == time => found.clone(),
             _ => Err("looking it up".to_owned()),
         }
     }
@@ -312,10 +322,14 @@ impl App {
     pub fn command(&self) -> String {
         let Some(data) = self.current() else { return "topstat ls".to_owned() };
         let mut line = format!("topstat top {}", data.meta.path());
-        if let When::Past(time) | When::Frozen(time) = &self.when {
-            line += &format!(" --at {}", rfc3339(*time));
-        } else {
-            line += &self.origin.options;
+        let recorded = match &self.when {
+            When::Past(time) | When::Frozen(time) => Some(*time),
+            When::Live if self.origin.recorded => data.past.last().map(|last| last.time),
+            When::Live => None,
+        };
+        match recorded {
+            Some(time) => line += &format!(" --at {}{}", rfc3339(time), self.origin.history),
+            None => line += &self.origin.options,
         }
         if !self.filter.is_empty() {
             line += &format!(" --filter '{}'", self.filter.text().replace('\'', "'\\''"));
@@ -364,7 +378,12 @@ impl App {
             Hit::Chart => {
                 let ago = usize::from(area.right().saturating_sub(column + 1));
                 let time = self.sums(self.table).iter().rev().nth(ago)?.time;
-                return self.to(time);
+                self.to(time);
+            }
+            Hit::Bar => {
+                let cell = usize::from(column.saturating_sub(area.x));
+                let time = self.bar(area.width.into()).get(cell)?.time();
+                self.to(time);
             }
         }
         None
@@ -388,14 +407,8 @@ impl App {
                 self.choose(usize::try_from(table).unwrap_or(0));
             }
             Action::Overview => self.screens = vec![Screen::Overview],
-            Action::Freeze => {
-                let time = self.shown(self.table).map_or(self.now, |shown| shown.time);
-                self.when = match self.when {
-                    When::Live => When::Frozen(time),
-                    When::Frozen(_) | When::Past(_) => When::Live,
-                };
-            }
-            Action::Live => self.when = When::Live,
+            Action::Freeze if matches!(self.when, When::Live) => self.freeze(),
+            Action::Freeze | Action::Live => self.live(),
             Action::Sort(by) => self.sort_next(by),
             Action::Reverse => self.reverse = !self.reverse,
             Action::Exact => self.exact = !self.exact,
@@ -404,7 +417,7 @@ impl App {
             Action::Period => self.ask(Asked::Setting(Setting::Period), String::new()),
             Action::Delay => self.ask(Asked::Setting(Setting::Delay), String::new()),
             Action::Enabled => self.ask(Asked::Setting(Setting::Enabled), String::new()),
-            Action::Time(seconds) => return self.travel(seconds),
+            Action::Time(seconds) => self.travel(seconds),
             Action::Command => self.message = Some(self.command()),
             Action::Save => return self.shown(self.table).ok().map(Effect::Save),
         }
@@ -417,7 +430,7 @@ impl App {
         } else if !self.filter.is_empty() {
             self.filter = Filter::default();
         } else if !matches!(self.when, When::Live) {
-            self.when = When::Live;
+            self.live();
         } else if self.screens.len() > 1 {
             self.screens.pop();
         }
@@ -493,27 +506,5 @@ impl App {
         let place = all.iter().position(|sort| *sort == self.sort).unwrap_or(0);
         let step = if by < 0 { all.len() - 1 } else { 1 };
         self.sort = all[(place + step) % all.len()];
-    }
-
-    fn travel(&mut self, seconds: i64) -> Option<Effect> {
-        let from = match self.when {
-            When::Live => self.shown(self.table).map_or(self.now, |shown| shown.time),
-            When::Frozen(time) | When::Past(time) => time,
-        };
-        let by = Duration::from_secs(seconds.unsigned_abs());
-        let time = if seconds < 0 { from.checked_sub(by)? } else { from + by };
-        self.to(time)
-    }
-
-    /// Goes to an instant. What memory does not have is looked up.
-    fn to(&mut self, time: SystemTime) -> Option<Effect> {
-        let last = self.current().and_then(|data| data.past.last()).map_or(self.now, |last| last.time);
-        if time >= last {
-            self.when = When::Live;
-            return None;
-        }
-        self.when = When::Past(time);
-        let known = self.current()?.past.reaches(time);
-        (!known).then_some(Effect::Recall(self.table, time))
     }
 }

@@ -23,7 +23,7 @@ use signal_hook::{flag, low_level};
 use topstat_model::Snapshot;
 
 use crate::draw::{Look, draw};
-use crate::feed::{Feed, Recorded, Setting, TableMeta};
+use crate::feed::{Feed, Peak, Recorded, Setting, TableMeta};
 use crate::host::Looker;
 use crate::state::{App, Effect};
 
@@ -47,6 +47,7 @@ pub struct Options {
 enum Ask {
     Read(Vec<usize>),
     Recall(usize, SystemTime),
+    Outline(usize),
     Set(usize, Setting, u32),
     Save(Arc<Snapshot>),
 }
@@ -55,6 +56,7 @@ enum Ask {
 enum Answer {
     Read(usize, Result<Box<Snapshot>, String>),
     Recalled(usize, SystemTime, Result<Recorded, String>),
+    Outlined(usize, Result<Vec<Peak>, String>),
     Said(String),
 }
 
@@ -103,6 +105,10 @@ fn serve(feed: &mut dyn Feed, tables: &[TableMeta], asked: &Receiver<Ask>, answe
                 let found = feed.at(&tables[table], time);
                 answer.send(Answer::Recalled(table, time, found)).map_err(|_| ())
             }
+            Ask::Outline(table) => {
+                let peaks = feed.outline(&tables[table]);
+                answer.send(Answer::Outlined(table, peaks)).map_err(|_| ())
+            }
             Ask::Set(table, setting, value) => {
                 let path = format!("{}/{}", tables[table].path(), setting.name());
                 let said = feed.set(&tables[table], setting, value);
@@ -149,7 +155,7 @@ fn show(
                 return Ok(());
             }
         }
-        if !take_answers(&mut app, answers, &mut waiting) {
+        if !ask_for_past(&mut app, ask) || !take_answers(&mut app, answers, &mut waiting) {
             return Ok(());
         }
         if std::mem::take(&mut app.dirty) {
@@ -164,7 +170,7 @@ fn show(
             app.dirty = true;
         }
         let mut wait = LOOK_EVERY.min(next.saturating_duration_since(Instant::now()));
-        if waiting > 0 {
+        if waiting > 0 || app.looking {
             wait = wait.min(Duration::from_millis(5));
         }
         // All that has come is taken before the next frame: who holds a key down is not shown each step.
@@ -185,7 +191,6 @@ fn show(
             let asked = match effect {
                 None => continue,
                 Some(Effect::Quit) => return Ok(()),
-                Some(Effect::Recall(table, time)) => Ask::Recall(table, time),
                 Some(Effect::Set(table, setting, value)) => Ask::Set(table, setting, value),
                 Some(Effect::Save(snapshot)) => Ask::Save(snapshot),
             };
@@ -224,6 +229,13 @@ fn end_with_terminal() -> io::Result<()> {
     std::thread::Builder::new().name("hangup".to_owned()).spawn(watch).map(drop)
 }
 
+/// Asks for what was recorded; says whether there is still somebody who answers.
+fn ask_for_past(app: &mut App, ask: &Sender<Ask>) -> bool {
+    let lookup = app.lookup().map(|(table, time)| Ask::Recall(table, time));
+    let outline = app.outline_wanted(Instant::now()).map(Ask::Outline);
+    lookup.into_iter().chain(outline).all(|wanted| ask.send(wanted).is_ok())
+}
+
 /// Takes what was answered; says whether there is still somebody who answers.
 fn take_answers(app: &mut App, answers: &Receiver<Answer>, waiting: &mut usize) -> bool {
     loop {
@@ -233,6 +245,7 @@ fn take_answers(app: &mut App, answers: &Receiver<Answer>, waiting: &mut usize) 
                 app.read(table, reading.map(|snapshot| *snapshot));
             }
             Ok(Answer::Recalled(table, time, found)) => app.recalled(table, time, found),
+            Ok(Answer::Outlined(table, peaks)) => app.outlined(table, peaks),
             Ok(Answer::Said(said)) => app.say(said),
             Err(RecvTimeoutError::Timeout) => return true,
             Err(RecvTimeoutError::Disconnected) => return false,

@@ -8,7 +8,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit};
-use topstat_tui::feed::{Origin, Recorded, Setting};
+use topstat_tui::feed::{Origin, Peak, Recorded, Setting};
 use topstat_tui::state::{Effect, Screen, When};
 use topstat_tui::{App, Look, TableMeta, draw};
 
@@ -263,14 +263,18 @@ fn the_past_is_in_memory_and_then_in_the_history() {
     assert!(matches!(app.when, When::Past(time) if time == at(2)));
     assert_eq!(app.shown(0).unwrap().time, at(2));
     assert!(frame(&mut app, (80, 24), PLAIN).starts_with(" PAST  2026-11-21T08:00:02.000Z"));
-    let effect = press(&mut app, "{");
+    assert_eq!(app.lookup(), None, "memory has it");
+    press(&mut app, "{");
     let time = at(2) - Duration::from_secs(60);
-    assert_eq!(effect, Some(Effect::Recall(0, time)));
+    assert_eq!(app.lookup(), Some((0, time)));
+    assert_eq!(app.lookup(), None, "it is being looked up");
     assert_eq!(app.shown(0), Err("looking it up".to_owned()));
     app.recalled(0, time, Ok(Recorded::Nothing("the recorder did not run".into())));
     assert!(frame(&mut app, (80, 24), PLAIN).contains("the recorder did not run"));
     app.recalled(0, time, Ok(Recorded::Snapshot(Box::new(connections(900, &[4711])))));
-    assert!(frame(&mut app, (80, 24), PLAIN).contains("4711"));
+    assert_eq!(app.lookup(), None);
+    let drawn = frame(&mut app, (80, 24), PLAIN);
+    assert!(drawn.contains("4711"), "{drawn}");
     assert_eq!(press(&mut app, "y"), None);
     assert!(app.message.as_deref().unwrap().ends_with("--at 2026-11-21T07:59:02.000Z"));
     press(&mut app, "t1\n");
@@ -312,4 +316,112 @@ fn settings_are_asked_for_and_checked() {
     assert_eq!(press(&mut app, "p0\n"), None);
     assert!(app.prompt.as_ref().unwrap().wrong.is_some());
     assert_eq!(press(&mut app, "\u{1b}q"), Some(Effect::Quit));
+}
+
+#[test]
+fn each_table_in_sight_is_looked_up_one_at_a_time() {
+    let mut app = app();
+    press(&mut app, "j(");
+    let time = at(4) - Duration::from_secs(3600);
+    for table in [1, 0, 2] {
+        assert_eq!(app.lookup(), Some((table, time)), "the one that is looked at first");
+        assert_eq!(app.lookup(), None);
+        app.recalled(table, time, Err("no records".into()));
+    }
+    assert_eq!(app.lookup(), None);
+    // What is found of an instant that is no longer shown is not shown, and what is shown is looked up next.
+    press(&mut app, "{");
+    let (_, first) = app.lookup().unwrap();
+    press(&mut app, "}}");
+    app.recalled(1, first, Ok(Recorded::Snapshot(Box::new(tasks(0)))));
+    assert_eq!(app.shown(1), Err("looking it up".to_owned()));
+    assert_eq!(app.lookup(), Some((1, first + Duration::from_secs(120))));
+}
+
+#[test]
+fn what_is_frozen_stays_for_longer_than_memory_reaches() {
+    let mut app = app();
+    press(&mut app, "\n ");
+    let before = app.shown(0).unwrap();
+    let live = frame(&mut app, (80, 24), PLAIN);
+    for second in [400, 800, 1200] {
+        app.read(0, Ok(connections(second, &[60_000])));
+    }
+    assert_eq!(app.shown(0).unwrap(), before);
+    assert_eq!(app.lookup(), None);
+    let rows = |drawn: &str| drawn.lines().skip(4).map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(rows(&frame(&mut app, (80, 24), PLAIN)), rows(&live));
+}
+
+/// A record each minute of two hours but the second half hour; the largest in the third minute of the second hour.
+fn peaks() -> Vec<Peak> {
+    let minute = |minute: u64| Peak {
+        time: at(0) - Duration::from_secs(7200 - minute * 60),
+        total: if minute == 63 { 9_000_000 } else { 1_000_000 + minute * 20_000 },
+    };
+    (0..120).filter(|minute| !(30..60).contains(minute)).map(minute).collect()
+}
+
+#[test]
+fn all_that_is_kept_is_a_bar_and_a_click_goes_to_its_spike() {
+    let now = std::time::Instant::now();
+    let mut app = app();
+    assert_eq!(app.outline_wanted(now), None, "not on the overview");
+    press(&mut app, "\n");
+    let without = frame(&mut app, (80, 24), PLAIN);
+    assert_eq!(app.outline_wanted(now), Some(0));
+    assert_eq!(app.outline_wanted(now + Duration::from_secs(59)), None);
+    assert_eq!(app.outline_wanted(now + Duration::from_secs(60)), Some(0));
+    app.outlined(0, Ok(peaks()));
+    for (width, height) in [(80, 24), (120, 40), (40, 10)] {
+        assert_snapshot!(format!("bar-{width}x{height}"), frame(&mut app, (width, height), PLAIN));
+    }
+    let drawn = frame(&mut app, (80, 24), PLAIN);
+    let bar = drawn.lines().position(|line| line.starts_with("kept since 2026-11-21T06:00Z ")).unwrap();
+    let spike = drawn.lines().nth(bar).unwrap().chars().position(|c| c == '█').unwrap();
+    let kind = MouseEventKind::Down(MouseButton::Left);
+    let click = |app: &mut App, column: usize| {
+        app.mouse(MouseEvent { kind, column: column as u16, row: bar as u16, modifiers: KeyModifiers::NONE });
+    };
+    click(&mut app, spike);
+    let time = at(0) - Duration::from_secs(57 * 60);
+    assert!(matches!(app.when, When::Past(when) if when == time));
+    assert_eq!(app.lookup(), Some((0, time)));
+    app.recalled(0, time, Ok(Recorded::Snapshot(Box::new(Snapshot { time, ..connections(0, &[4711]) }))));
+    let past = frame(&mut app, (80, 24), PLAIN);
+    assert!(past.starts_with(" PAST  2026-11-21T07:03:00.000Z") && past.contains("4711"), "{past}");
+    // Where nothing is kept it goes there all the same, to say why.
+    click(&mut app, spike - 5);
+    assert!(matches!(app.when, When::Past(when) if when < time));
+    // A bar that could not be made says why.
+    press(&mut app, "l");
+    app.outlined(0, Err("cannot read /var/lib/topstat/history: Permission denied".into()));
+    assert!(frame(&mut app, (80, 24), PLAIN).contains("Permission denied"));
+    app.outlined(0, Ok(vec![]));
+    assert_eq!(frame(&mut app, (80, 24), PLAIN), without);
+}
+
+#[test]
+fn a_history_alone_is_read_once_and_is_not_live() {
+    let tables = vec![meta("tcp_v4", "conns_bps", Unit::Bits), meta("tasks", "cpu", Unit::Nanoseconds)];
+    let origin = Origin { name: "history", recorded: true, history: " --history /h".into(), ..Origin::default() };
+    let mut app = App::new(tables, origin, instant);
+    assert_eq!(app.wanted(), [0, 1]);
+    app.read(0, Ok(connections(4, &[50_000])));
+    app.read(1, Err("there are no records".into()));
+    assert!(app.wanted().is_empty());
+    press(&mut app, "\n");
+    let drawn = frame(&mut app, (80, 24), PLAIN);
+    assert!(drawn.starts_with(" LAST  2026-11-21T08:00:04.000Z"), "{drawn}");
+    press(&mut app, "y");
+    let command = "topstat top tcp_v4/conns_bps --at 2026-11-21T08:00:04.000Z --history /h";
+    assert_eq!(app.message.as_deref(), Some(command));
+    press(&mut app, "[");
+    assert_eq!(app.lookup(), Some((0, at(3))));
+    app.recalled(0, at(3), Ok(Recorded::Snapshot(Box::new(Snapshot { time: at(0), ..connections(0, &[4711]) }))));
+    let drawn = frame(&mut app, (120, 24), PLAIN);
+    assert!(drawn.contains("recorded at 2026-11-21T08:00:00.000Z"), "{drawn}");
+    // A recorder may have gone on.
+    press(&mut app, "l");
+    assert_eq!(app.wanted(), [0]);
 }

@@ -31,7 +31,7 @@ use crate::entry::{Entry, Shapes};
 use crate::layout::{File, Kind, Place, UNFINISHED};
 use crate::{Error, history};
 
-pub use read::{last_time, read};
+pub use read::{last_time, read, totals};
 
 /// Seals a log: writes the Parquet file of its hour under a temporary name, brings it to the disk, gives it its name, and
 /// removes the log. Where the hour was sealed before (the clock was set back) the file gets all records of both. A log

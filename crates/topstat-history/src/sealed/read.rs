@@ -38,7 +38,7 @@ pub fn read(
         if times(group.metadata()).is_some_and(|(first, last)| last < from || first > to) {
             continue;
         }
-        let columns = Columns::read(group.as_ref())?;
+        let columns = Columns::read(group.as_ref(), &|_| true)?;
         let mut row = 0;
         while row < columns.rows {
             let end = columns.end_of(row);
@@ -47,6 +47,29 @@ pub fn read(
                 each(columns.entry(&about, &known, time, row..end)?);
             }
             row = end;
+        }
+    }
+    Ok(())
+}
+
+/// Calls `each` with the time and the total of each snapshot of a file, and reads nothing else of it.
+///
+/// # Errors
+///
+/// As [`read`].
+pub fn totals(path: &Path, each: &mut dyn FnMut(SystemTime, u64)) -> io::Result<()> {
+    let file = SerializedFileReader::new(File::open(path)?).map_err(io_error)?;
+    // Of another program's file nobody knows what its columns are.
+    about(&file)?;
+    for number in 0..file.num_row_groups() {
+        let group = file.get_row_group(number).map_err(io_error)?;
+        let columns = Columns::read(group.as_ref(), &|name| ["time", "rank", "total"].contains(&name))?;
+        for row in 0..columns.rows {
+            let time = columns.time("time", row).ok_or_else(|| wrong("a row without a time"))?;
+            // All rows of a snapshot have its total, and a gap has none.
+            if let (Some(0 | 1), Some(total)) = (columns.number("rank", row), columns.number("total", row)) {
+                each(time, total);
+            }
         }
     }
     Ok(())
@@ -92,18 +115,21 @@ enum Cells {
     Texts(Vec<Option<ByteArray>>),
 }
 
-/// All columns of a group of rows.
+/// The columns of a group of rows.
 struct Columns {
     cells: HashMap<String, Cells>,
     rows: usize,
 }
 
 impl Columns {
-    fn read(group: &dyn RowGroupReader) -> io::Result<Self> {
+    fn read(group: &dyn RowGroupReader, wanted: &dyn Fn(&str) -> bool) -> io::Result<Self> {
         let rows = usize::try_from(group.metadata().num_rows()).map_err(io::Error::other)?;
         let mut cells = HashMap::new();
         for (number, column) in group.metadata().columns().iter().enumerate() {
             let name = column.column_path().string();
+            if !wanted(&name) {
+                continue;
+            }
             let mut levels = Vec::with_capacity(rows);
             let read = match group.get_column_reader(number).map_err(io_error)? {
                 ColumnReader::Int64ColumnReader(mut reader) => {

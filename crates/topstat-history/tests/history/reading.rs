@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use topstat_history::{Entry, Grain, History, Table};
+use topstat_history::{Entry, Grain, History, Outlines, Peak, Table};
 use topstat_model::json;
 
 use crate::fixtures::{OPTIONS, Scratch, at, place, shape, snapshot};
@@ -141,4 +141,46 @@ fn any_minute_of_a_week_is_near() {
         assert_eq!(entry.time(), at(ms));
     }
     println!("{} ms for each look", begin.elapsed().as_millis() / 7);
+}
+
+/// The largest total of each minute, of all records one by one.
+fn peaks_of(history: &History) -> Vec<Peak> {
+    let mut peaks: Vec<Peak> = Vec::new();
+    let minute = |peak: &Peak| peak.time.duration_since(at(0)).unwrap().as_secs() / 60;
+    for entry in range(history, 0, 99 * HOUR_MS, Grain::Coarse) {
+        let Some(snapshot) = entry.snapshot() else { continue };
+        let peak = Peak { time: snapshot.time, total: snapshot.total };
+        match peaks.last_mut() {
+            Some(last) if minute(last) == minute(&peak) && last.total >= peak.total => {}
+            Some(last) if minute(last) == minute(&peak) => *last = peak,
+            _ => peaks.push(peak),
+        }
+    }
+    peaks
+}
+
+#[test]
+fn an_outline_has_the_peak_of_each_minute() {
+    let scratch = Scratch::new("outline");
+    let mut table = open(&scratch);
+    let mut outlines = Outlines::default();
+    let history = History::open(&scratch.0).unwrap();
+    assert_eq!(outlines.of(&history, &place(), &shape).unwrap(), [], "nothing was recorded");
+    record(&mut table, (50 * MINUTE_MS, 55 * MINUTE_MS), false);
+    table.missed("the table was off");
+    table.coarse(snapshot(at(58 * MINUTE_MS), 0)).unwrap();
+    record(&mut table, (HOUR_MS, HOUR_MS + 3 * MINUTE_MS), true);
+    for sealed in [false, true, true] {
+        if sealed {
+            seal(&table, at(HOUR_MS + 3 * MINUTE_MS));
+        }
+        let peaks = outlines.of(&history, &place(), &shape).unwrap();
+        assert_eq!(peaks, peaks_of(&history), "sealed: {sealed}");
+        // A minute without records has no peak, and one of a snapshot without rows has.
+        assert_eq!(peaks.len(), 5 + 1 + 3);
+    }
+    // What is too old is forgotten.
+    let date = place().dir(&scratch.0).join("date=2026-11-21");
+    std::fs::remove_file(date.join("08.parquet")).unwrap();
+    assert_eq!(outlines.of(&history, &place(), &shape).unwrap().len(), 3);
 }

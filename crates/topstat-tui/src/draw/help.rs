@@ -28,7 +28,7 @@ pub fn draw(pen: &mut Pen<'_>, area: Rect) {
         "  port:443 comm:nginx value>1M",
         "  cgroup:/system.slice !netns:1",
         "Mouse",
-        "  click rows, titles, the chart; wheel",
+        "  click rows, titles, charts; wheel",
     ];
     lines.extend(notes.map(|note| (note.to_owned(), if note.starts_with(' ') { PLAIN } else { BOLD })));
     let height = usize::from(area.height).max(1);

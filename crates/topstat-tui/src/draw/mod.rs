@@ -7,6 +7,7 @@ mod object;
 mod overview;
 mod pen;
 mod table;
+mod timebar;
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -47,6 +48,7 @@ fn split(area: Rect, lines: u16) -> (Rect, Rect) {
 /// The first line: live, frozen or past at a glance; and what the host does.
 fn bar(app: &App, pen: &mut Pen<'_>, area: Rect) {
     let (badge, style) = match app.when {
+        When::Live if app.origin.recorded => (" LAST ", pen::PAST),
         When::Live => (" LIVE ", pen::LIVE),
         When::Frozen(_) => (" FROZEN ", pen::PAST),
         When::Past(_) => (" PAST ", pen::PAST),
@@ -72,6 +74,10 @@ fn bar(app: &App, pen: &mut Pen<'_>, area: Rect) {
     let width = pen.width(&host);
     if x + width + 2 < area.right() {
         pen.put(area.right() - width - 1, area.y, width, &host, pen::PLAIN);
+    }
+    if !matches!(app.when, When::Live) || app.origin.recorded {
+        // The whole line, so that nobody takes it for what is there now.
+        pen.mark(area.x, area.y, area.width, pen::PAST);
     }
 }
 

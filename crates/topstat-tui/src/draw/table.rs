@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One table.
 
+use std::time::Duration;
+
 use ratatui::layout::Rect;
-use topstat_model::{Align, ColumnKind, Field, Snapshot, human_ms};
+use topstat_model::{Align, ColumnKind, Field, Snapshot, human_ms, rfc3339};
 
 use super::pen::{BOLD, DIM, Ink, PLAIN, Pen, SELECTED, WRONG, fit};
-use super::{Look, bars, split, value};
+use super::{Look, bars, split, timebar, value};
 use crate::rows::{Ended, Shown, SortBy};
-use crate::state::{App, Hit};
+use crate::state::{App, Hit, When};
 
 /// The least cells of a column that may be shortened.
 const LEAST: usize = 8;
 /// The cells of the number of columns that are left out.
 const LEFT_OUT: usize = 4;
+/// More than lies between two readings each second.
+const A_WHILE: Duration = Duration::from_secs(2);
 /// From how many lines on the chart has four of them.
 const TALL: u16 = 30;
 
@@ -21,6 +25,12 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
     let path = data.meta.path();
     let (head, rest) = split(area, 2);
     let x = pen.put(head.x, head.y, head.width, &path, BOLD);
+    let lines = if area.height >= TALL { 4 } else { 1 };
+    let (chart, rest) = split(rest, lines);
+    let (bar, rest) = split(rest, timebar::lines(app));
+    if bar.height > 0 {
+        timebar::draw(app, pen, bar);
+    }
     let snapshot = match app.shown(app.table) {
         Ok(snapshot) => snapshot,
         Err(why) => {
@@ -29,11 +39,9 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
         }
     };
     pen.put(x, head.y, head.right() - x, &sums(app, &snapshot, pen.look()), PLAIN);
-    let (text, ink) = trust(&snapshot);
+    let (text, ink) = trust(app, &snapshot);
     let x = pen.put(head.x, head.y + 1, head.width, &filtered(app, &snapshot), SELECTED);
     pen.put(x, head.y + 1, head.right() - x, &text, ink);
-    let lines = if area.height >= TALL { 4 } else { 1 };
-    let (chart, rest) = split(rest, lines);
     let values: Vec<_> = app.sums(app.table).iter().map(|sums| (sums.rows, sums.other)).collect();
     bars::stacked(pen, chart, &values);
     app.hits.push((chart, Hit::Chart));
@@ -103,7 +111,7 @@ fn filtered(app: &App, snapshot: &Snapshot) -> String {
 }
 
 /// What to know before the rows are trusted.
-fn trust(snapshot: &Snapshot) -> (String, Ink) {
+fn trust(app: &App, snapshot: &Snapshot) -> (String, Ink) {
     let rows = snapshot.rows.len();
     let proven = match snapshot.proven as usize {
         proven if proven >= rows => format!("all {rows} rows proven"),
@@ -111,13 +119,23 @@ fn trust(snapshot: &Snapshot) -> (String, Ink) {
     };
     let lost: Vec<_> = snapshot.lost_now.nonzero().map(|(name, count)| format!("{name} {count}")).collect();
     let stale: Vec<_> = snapshot.stale_cpus().map(|cpu| cpu.to_string()).collect();
-    let mut text = format!("{proven} · ");
+    let mut text = format!("{}{proven} · ", recorded(app, snapshot));
     text += &if lost.is_empty() { "nothing lost".to_owned() } else { format!("lost now: {}", lost.join(", ")) };
     if !stale.is_empty() {
         text += &format!(" · cpus {} did not answer", stale.join(","));
     }
     text += &format!(" · period {} · delay {}", human_ms(snapshot.period_ms), human_ms(snapshot.delay_ms));
     (text, if lost.is_empty() && stale.is_empty() { DIM } else { WRONG })
+}
+
+/// When a record was made, where that was a while before the instant that is shown.
+fn recorded(app: &App, snapshot: &Snapshot) -> String {
+    match app.when {
+        When::Past(time) if time.duration_since(snapshot.time).is_ok_and(|before| before >= A_WHILE) => {
+            format!("recorded at {} · ", rfc3339(snapshot.time))
+        }
+        _ => String::new(),
+    }
 }
 
 /// Why a table has no rows.

@@ -81,7 +81,10 @@ impl App {
         let wrong = match prompt.what {
             Asked::Filter => prompt.wrong.clone()?,
             Asked::Time => match (self.instant)(&prompt.text, self.now) {
-                Ok(time) => return self.to(time),
+                Ok(time) => {
+                    self.to(time);
+                    return None;
+                }
                 Err(wrong) => wrong,
             },
             Asked::Setting(setting) => match value(setting, &prompt.text) {

@@ -76,12 +76,6 @@ pub struct HistoryDir {
     dir: PathBuf,
 }
 
-impl Default for HistoryDir {
-    fn default() -> Self {
-        Self { dir: DEFAULT_HISTORY.into() }
-    }
-}
-
 impl HistoryDir {
     /// The directory.
     pub fn dir(&self) -> &Path {

@@ -11,7 +11,7 @@ use crate::program::demo;
 fn start(rows: u16, columns: u16) -> Terminal {
     let nowhere = "/nonexistent";
     let mut view = Command::new(demo());
-    view.args(["view", "0.1", "--mount", nowhere, "--pins", nowhere, "--history", nowhere]);
+    view.args(["view", "0.1", "--mount", nowhere, "--pins", nowhere]);
     Terminal::start(view, (rows, columns))
 }
 

@@ -8,6 +8,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
+use topstat_history::log;
+
+use crate::emulated::Terminal;
 
 const TOPSTAT: &str = env!("CARGO_BIN_EXE_topstat");
 /// Whatever is waited for takes far less.
@@ -209,4 +212,70 @@ fn what_makes_no_sense_is_refused() {
         let said = String::from_utf8(output.stderr.clone()).unwrap();
         assert!(output.status.code() == Some(code) && said.contains(expected), "{arguments:?} {output:?} {said}");
     }
+}
+
+/// Whether a record of the kind that is kept for days has this in it.
+fn is_kept(scratch: &Scratch, text: &str) -> bool {
+    let mut kept = false;
+    for path in logs(&scratch.history()).iter().filter(|path| !path.to_string_lossy().contains(".fine.")) {
+        let mut look = |line: &[u8]| {
+            kept |= String::from_utf8_lossy(line).contains(text);
+            !kept
+        };
+        if path.to_string_lossy().ends_with(".zst") {
+            log::lines(path, &mut look).unwrap();
+        }
+    }
+    kept
+}
+
+#[test]
+fn a_history_alone_is_viewed() {
+    let scratch = Scratch::new("viewed");
+    scratch.show("tcp_v4/conns_pps", 4711);
+    scratch.show("tasks/cpu", 5);
+    let recorder = scratch.record(&[]);
+    scratch.wait_for("tcp_v4/conns_pps", 4711);
+    let begin = Instant::now();
+    while !is_kept(&scratch, "\"value\":4711,") {
+        assert!(begin.elapsed() < PATIENCE, "it is not recorded");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    scratch.show("tcp_v4/conns_pps", 815);
+    scratch.wait_for("tcp_v4/conns_pps", 815);
+    recorder.end(Signal::TERM);
+    let view = |history: &Path| {
+        let mut view = Command::new(TOPSTAT);
+        view.args(["view", "0.1", "--mount", "/nonexistent", "--pins", "/nonexistent", "--history"]).arg(history);
+        Terminal::start(view, (24, 200))
+    };
+    let mut terminal = view(&scratch.history());
+    // The last record, which nobody takes for what is there now.
+    terminal.wait_for(" LAST ");
+    terminal.wait_for("topstat · history");
+    terminal.press("\tx\r");
+    terminal.wait_for("tcp_v4/conns_pps  total 822  other 7");
+    terminal.wait_for("all 1 rows proven");
+    terminal.wait_for("kept since ");
+    // The bar begins with the largest record: a click goes there.
+    let text = terminal.text();
+    let (y, bar) = text.lines().enumerate().find(|(_, line)| line.starts_with("kept since ")).unwrap();
+    let x = bar.find("Z ").unwrap() + 2;
+    terminal.press(&format!("\x1b[<0;{};{}M", x + 1, y + 1));
+    terminal.wait_for(" PAST ");
+    terminal.wait_for("tcp_v4/conns_pps  total 4718  other 7");
+    terminal.press("(");
+    terminal.wait_for("there are no records as old as");
+    terminal.press("l");
+    terminal.wait_for("total 822");
+    terminal.press("y");
+    terminal.wait_for(&format!("--history '{}'", scratch.history().display()));
+    terminal.press("p5s\r");
+    terminal.wait_for("these are records: nothing can be set");
+    terminal.press("q");
+    assert_eq!(terminal.end(), Some(0));
+    terminal.assert_given_back();
+    let mut terminal = view(&scratch.0.join("nothing"));
+    terminal.wait_for("topstat record makes records; and ");
+    assert_eq!(terminal.end(), Some(1));
 }

@@ -3,20 +3,17 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use topstat_history::{Entry, History, Place};
 use topstat_kernel::{Family, Options, Source, TableInfo, family_of};
 use topstat_model::{Snapshot, TableType, document, json, rfc3339};
-use topstat_tui::feed::{Origin, Recorded, Setting};
+use topstat_tui::feed::{Origin, Peak, Recorded, Setting};
 use topstat_tui::{Feed, Look, TableMeta};
 
 use crate::args::ColorWhen;
 use crate::args::view::ViewArgs;
 use crate::backend::Backend;
-use crate::commands::record;
 use crate::console::Console;
 use crate::daemon::client::{Client, catalogue};
 use crate::daemon::tree::value::Setting as TreeSetting;
@@ -24,6 +21,9 @@ use crate::daemon::tree::{Entry as TreeEntry, File, Tree};
 use crate::error::{Error, Exit};
 use crate::style::colors;
 use crate::{instant, resolve};
+
+mod records;
+use records::{RecordedFeed, Records};
 
 pub fn run(
     args: &ViewArgs,
@@ -37,13 +37,30 @@ pub fn run(
             "the view wants a terminal for its input and its output: use topstat top for pipes".to_owned(),
         ));
     }
-    let mut feed = LiveFeed::find(args, backend);
-    let table = feed.begin()?;
+    let (mut feed, table) = find(args, backend)?;
     let look = Look { color: colors(color, facts), utf8: is_utf8() };
     let interval = args.interval.unwrap_or(INTERVAL);
     let options = topstat_tui::Options { table, interval, look, instant: instant::parse };
-    topstat_tui::run(&mut feed, options).map_err(|source| Error::System { what: "use the terminal", source })?;
+    topstat_tui::run(&mut *feed, options).map_err(|source| Error::System { what: "use the terminal", source })?;
     Ok(Exit::Done)
+}
+
+/// What is shown, and the table to begin with. A history that is named stands for a daemon that does not run; and that of a
+/// host that is named for all that happens on this one.
+fn find<'a>(args: &ViewArgs, backend: &'a mut dyn Backend) -> Result<(Box<dyn Feed + 'a>, Option<String>), Error> {
+    let records = Records::new(args.history(), args.recorded_on.as_deref());
+    if args.recorded_on.is_some() {
+        return Ok((Box::new(RecordedFeed::open(records)?), None));
+    }
+    let client = Client::reach(&args.mount.dir(), &args.pins.dir(), backend);
+    if let (Err(no_daemon), Some(_)) = (&client, &args.history) {
+        let feed = RecordedFeed::open(records);
+        let feed = feed.map_err(|why| Error::Daemon(format!("{why}; and {no_daemon}")))?;
+        return Ok((Box::new(feed), None));
+    }
+    let mut feed = LiveFeed { backend, client, catalogue: catalogue(), loaded: HashMap::new(), records };
+    let table = feed.begin()?;
+    Ok((Box::new(feed), table))
 }
 
 /// From one reading to the next.
@@ -64,7 +81,7 @@ struct LiveFeed<'a> {
     catalogue: Tree,
     /// Families that were loaded here, and why some could not be.
     loaded: HashMap<String, Result<Loaded, String>>,
-    history: PathBuf,
+    records: Records,
 }
 
 /// A family that was loaded for this view alone.
@@ -74,12 +91,6 @@ struct Loaded {
 }
 
 impl<'a> LiveFeed<'a> {
-    fn find(args: &ViewArgs, backend: &'a mut dyn Backend) -> Self {
-        let client = Client::reach(&args.mount.dir(), &args.pins.dir(), backend);
-        let history = args.history.dir().to_owned();
-        Self { backend, client, catalogue: catalogue(), loaded: HashMap::new(), history }
-    }
-
     /// Without a daemon one table is loaded to begin with, and where that fails there is nothing to show.
     fn begin(&mut self) -> Result<Option<String>, Error> {
         let Err(no_daemon) = &self.client else { return Ok(None) };
@@ -131,13 +142,6 @@ impl<'a> LiveFeed<'a> {
         }
         loaded.source.snapshot(&info).map_err(|error| error.to_string())
     }
-
-    fn place(&self, history: &History, table: &TableMeta) -> Option<Place> {
-        let of_table = |place: &&Place| place.sample == table.sample && place.table == table.table;
-        let own = record::host();
-        let mut places = history.places().iter().filter(of_table);
-        places.clone().find(|place| place.host == own).or_else(|| places.next()).cloned()
-    }
 }
 
 impl Feed for LiveFeed<'_> {
@@ -150,19 +154,9 @@ impl Feed for LiveFeed<'_> {
             }
             Err(_) => true,
         };
-        let meta = |table: Arc<TableInfo>| TableMeta {
-            sample: table.sample.clone(),
-            table: table.name.clone(),
-            about: table.about.clone(),
-            kind: table.kind,
-            unit: table.unit,
-            columns: resolve::shape(&table.sample, &table.name)
-                .map(|shape| shape.columns.iter().map(|column| column.name.to_string()).collect())
-                .unwrap_or_default(),
-        };
-        let mut all: Vec<_> = topstat_kernel::families().iter().flat_map(tables).map(meta).filter(there).collect();
-        // What happens now comes before what has added up.
-        all.sort_by_key(|table| table.kind == TableType::Static);
+        let mut all: Vec<_> =
+            topstat_kernel::families().iter().flat_map(tables).map(|info| meta(&info)).filter(there).collect();
+        sort(&mut all);
         all
     }
 
@@ -172,7 +166,8 @@ impl Feed for LiveFeed<'_> {
             Ok(Client::Pinned(_)) => "pinned",
             Err(_) => "alone",
         };
-        Origin { name, options: String::new(), loads: self.client.is_err() }
+        let history = self.records.options();
+        Origin { name, options: String::new(), history, loads: self.client.is_err(), recorded: false }
     }
 
     fn read(&mut self, table: &TableMeta) -> Result<Snapshot, String> {
@@ -183,20 +178,11 @@ impl Feed for LiveFeed<'_> {
     }
 
     fn at(&mut self, table: &TableMeta, time: SystemTime) -> Result<Recorded, String> {
-        let history = History::open(&self.history);
-        let history = history.map_err(|error| format!("{error}: {}; topstat record makes records", error.source))?;
-        let none = || format!("there are no records of {} in {}", table.path(), self.history.display());
-        let place = self.place(&history, table).ok_or_else(none)?;
-        Ok(match history.at(&place, time, &resolve::shape).map_err(|error| error.to_string())? {
-            Some(Entry::Snapshot(snapshot)) => Recorded::Snapshot(snapshot),
-            Some(Entry::Gap(gap)) => Recorded::Nothing(format!(
-                "nothing was recorded from {} to {}: {}",
-                rfc3339(gap.from),
-                rfc3339(gap.time),
-                gap.reason
-            )),
-            None => Recorded::Nothing(format!("there are no records as old as {}", rfc3339(time))),
-        })
+        self.records.at(table, time)
+    }
+
+    fn outline(&mut self, table: &TableMeta) -> Result<Vec<Peak>, String> {
+        self.records.outline(table)
     }
 
     fn set(&mut self, table: &TableMeta, setting: Setting, value: u32) -> Result<(), String> {
@@ -213,13 +199,37 @@ impl Feed for LiveFeed<'_> {
     }
 
     fn save(&mut self, snapshot: &Snapshot) -> Result<String, String> {
-        let time = rfc3339(snapshot.time).replace(':', "");
-        let path = format!("topstat-{}-{}-{time}.json", snapshot.sample, snapshot.table);
-        let mut document = Vec::new();
-        json::write(snapshot, &mut document).map_err(|error| error.to_string())?;
-        // What is there is not written over.
-        let file = fs::File::options().write(true).create_new(true).open(&path);
-        let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, &document));
-        written.map(|()| path.clone()).map_err(|error| format!("cannot save {path}: {error}"))
+        save(snapshot)
     }
+}
+
+/// What the view knows of a table beforehand.
+fn meta(table: &TableInfo) -> TableMeta {
+    TableMeta {
+        sample: table.sample.clone(),
+        table: table.name.clone(),
+        about: table.about.clone(),
+        kind: table.kind,
+        unit: table.unit,
+        columns: resolve::shape(&table.sample, &table.name)
+            .map(|shape| shape.columns.iter().map(|column| column.name.to_string()).collect())
+            .unwrap_or_default(),
+    }
+}
+
+/// What happens now comes before what has added up.
+fn sort(tables: &mut [TableMeta]) {
+    tables.sort_by_key(|table| table.kind == TableType::Static);
+}
+
+/// Saves a snapshot where the view was started, and says under which name.
+fn save(snapshot: &Snapshot) -> Result<String, String> {
+    let time = rfc3339(snapshot.time).replace(':', "");
+    let path = format!("topstat-{}-{}-{time}.json", snapshot.sample, snapshot.table);
+    let mut document = Vec::new();
+    json::write(snapshot, &mut document).map_err(|error| error.to_string())?;
+    // What is there is not written over.
+    let file = fs::File::options().write(true).create_new(true).open(&path);
+    let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, &document));
+    written.map(|()| path.clone()).map_err(|error| format!("cannot save {path}: {error}"))
 }

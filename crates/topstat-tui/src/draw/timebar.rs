@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! All that is kept, in one line: where it begins, the largest total of each cell, and where in it the view is.
+
+use ratatui::layout::Rect;
+use topstat_model::rfc3339;
+
+use super::bars;
+use super::pen::{CHART, DIM, Pen, SELECTED, WRONG};
+use crate::state::{App, Cell, Hit};
+
+/// From how many cells on the line says when it begins.
+const LABELLED: u16 = 60;
+
+/// The lines that it takes.
+pub fn lines(app: &App) -> u16 {
+    match app.current().map(|data| &data.outline.peaks) {
+        None => 0,
+        Some(Ok(peaks)) => u16::from(!peaks.is_empty()),
+        Some(Err(_)) => 1,
+    }
+}
+
+pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
+    if let Some(Err(why)) = app.current().map(|data| &data.outline.peaks) {
+        pen.put(area.x, area.y, area.width, why, WRONG);
+        return;
+    }
+    let Some((from, _)) = app.bar_span() else { return };
+    let mut x = area.x;
+    if area.width >= LABELLED {
+        // To the minute.
+        let label = format!("kept since {}Z ", &rfc3339(from)[..16]);
+        x = pen.put(x, area.y, area.width, &label, DIM);
+    }
+    let bar = Rect { x, width: area.right() - x, ..area };
+    let cells = app.bar(bar.width.into());
+    let total = |cell: &Cell| if let Cell::Peak(peak) = cell { peak.total } else { 0 };
+    let largest = bars::to_f64(cells.iter().map(total).max().unwrap_or(0).max(1));
+    for (x, cell) in (bar.x..bar.right()).zip(&cells) {
+        match cell {
+            Cell::Peak(peak) => {
+                let level = bars::levels(&[bars::to_f64(peak.total) / largest], 1, pen.look());
+                pen.put(x, bar.y, 1, &level, CHART)
+            }
+            Cell::Empty(_) => pen.put(x, bar.y, 1, "·", DIM),
+        };
+    }
+    let mark = app.bar_mark(bar.width.into()).and_then(|mark| u16::try_from(mark).ok());
+    if let Some(mark) = mark {
+        pen.mark(bar.x + mark, bar.y, 1, SELECTED);
+    }
+    app.hits.push((bar, Hit::Bar));
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Through time: live, frozen, and as far back as memory and records reach.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::{App, Screen, When};
+use crate::feed::{Peak, Recorded};
+use crate::past::Past;
+
+/// How often the bar of all that is kept is made anew: it has a cell for many minutes.
+const OUTLINE_EVERY: Duration = Duration::from_secs(60);
+
+/// What all records of a table come to.
+#[derive(Clone, Debug)]
+pub struct Outline {
+    /// Peaks, the oldest first; or why there are none.
+    pub peaks: Result<Vec<Peak>, String>,
+    /// When they were asked for.
+    asked: Option<Instant>,
+}
+
+impl Default for Outline {
+    fn default() -> Self {
+        Self { peaks: Ok(vec![]), asked: None }
+    }
+}
+
+/// A cell of the bar of all that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// Its largest record.
+    Peak(Peak),
+    /// It has no record; and where it begins.
+    Empty(SystemTime),
+}
+
+impl Cell {
+    /// The instant that it stands for.
+    pub fn time(self) -> SystemTime {
+        match self {
+            Self::Peak(peak) => peak.time,
+            Self::Empty(time) => time,
+        }
+    }
+}
+
+impl App {
+    /// What is to be looked up among the records: a table in sight, the one that is looked at first, and the instant. There
+    /// is one at a time: who goes on meanwhile does not wait for all that was on the way.
+    pub fn lookup(&mut self) -> Option<(usize, SystemTime)> {
+        let (When::Past(time) | When::Frozen(time)) = self.when else { return None };
+        let missing = |table: &usize| {
+            let data = &self.data[*table];
+            let known = data.recalled.as_ref().is_some_and(|(of, _)| *of == time);
+            !known && !data.past.reaches(time)
+        };
+        if self.looking {
+            return None;
+        }
+        let missing: Vec<_> = self.in_sight().into_iter().filter(missing).collect();
+        let table = missing.iter().find(|table| **table == self.table).or(missing.first())?;
+        self.looking = true;
+        Some((*table, time))
+    }
+
+    /// What was recorded at an instant was found.
+    pub fn recalled(&mut self, table: usize, time: SystemTime, found: Result<Recorded, String>) {
+        self.looking = false;
+        let Some(data) = self.data.get_mut(table) else { return };
+        let found = match found {
+            Ok(Recorded::Snapshot(snapshot)) => Ok(Arc::new(*snapshot)),
+            Ok(Recorded::Nothing(why)) | Err(why) => Err(why),
+        };
+        data.recalled = Some((time, found));
+        self.dirty = true;
+    }
+
+    /// The table whose bar is to be made now, if there is one.
+    pub fn outline_wanted(&mut self, now: Instant) -> Option<usize> {
+        if *self.screen() != Screen::Table || matches!(self.when, When::Frozen(_)) {
+            return None;
+        }
+        let outline = &mut self.data.get_mut(self.table)?.outline;
+        if outline.asked.is_some_and(|asked| now.saturating_duration_since(asked) < OUTLINE_EVERY) {
+            return None;
+        }
+        outline.asked = Some(now);
+        Some(self.table)
+    }
+
+    /// All records of a table were looked through.
+    pub fn outlined(&mut self, table: usize, peaks: Result<Vec<Peak>, String>) {
+        let Some(data) = self.data.get_mut(table) else { return };
+        self.dirty |= data.outline.peaks != peaks && !matches!(self.when, When::Frozen(_));
+        data.outline.peaks = peaks;
+    }
+
+    /// From when to when the bar is: from the first record to the last reading.
+    pub fn bar_span(&self) -> Option<(SystemTime, SystemTime)> {
+        let data = self.current()?;
+        let peaks = data.outline.peaks.as_ref().ok()?;
+        let (first, last) = (peaks.first()?.time, peaks.last()?.time);
+        Some((first, data.past.last().map_or(last, |reading| reading.time).max(last)))
+    }
+
+    /// The bar of all that is kept of the table, in so many cells; nothing where nothing was recorded.
+    pub fn bar(&self, cells: usize) -> Vec<Cell> {
+        let Some((from, to)) = self.bar_span() else { return vec![] };
+        let width = cell_width(from, to, cells);
+        let mut bar: Vec<_> = (0..).map(|cell| Cell::Empty(from + width * cell)).take(cells).collect();
+        let peaks = self.current().and_then(|data| data.outline.peaks.as_ref().ok());
+        for peak in peaks.into_iter().flatten() {
+            let Some(cell) = bar.get_mut(place(peak.time, from, width, cells)) else { continue };
+            if !matches!(cell, Cell::Peak(other) if other.total >= peak.total) {
+                *cell = Cell::Peak(*peak);
+            }
+        }
+        bar
+    }
+
+    /// Which of so many cells of the bar has the instant that is shown.
+    pub fn bar_mark(&self, cells: usize) -> Option<usize> {
+        let (from, to) = self.bar_span()?;
+        let width = cell_width(from, to, cells);
+        match self.when {
+            When::Live => cells.checked_sub(1),
+            When::Past(time) | When::Frozen(time) => Some(place(time, from, width, cells)),
+        }
+    }
+
+    /// Stops at what is shown now. It is kept until the view goes on, for longer than memory reaches.
+    pub(super) fn freeze(&mut self) {
+        let time = self.shown(self.table).map_or(self.now, |shown| shown.time);
+        for data in &mut self.data {
+            if let Some(reading) = data.past.at(time) {
+                data.recalled = Some((time, Ok(Arc::new(reading))));
+            }
+        }
+        self.when = When::Frozen(time);
+    }
+
+    /// Back to what is there now.
+    pub(super) fn live(&mut self) {
+        self.when = When::Live;
+        if self.origin.recorded {
+            // A recorder may have added to it.
+            self.data.iter_mut().for_each(|data| (data.past, data.wrong) = (Past::default(), None));
+        }
+    }
+
+    pub(super) fn travel(&mut self, seconds: i64) {
+        let from = match self.when {
+            When::Live => self.shown(self.table).map_or(self.now, |shown| shown.time),
+            When::Frozen(time) | When::Past(time) => time,
+        };
+        let by = Duration::from_secs(seconds.unsigned_abs());
+        let to = if seconds < 0 { from.checked_sub(by) } else { from.checked_add(by) };
+        if let Some(to) = to {
+            self.to(to);
+        }
+    }
+
+    /// Goes to an instant.
+    pub(super) fn to(&mut self, time: SystemTime) {
+        let last = self.current().and_then(|data| data.past.last()).map_or(self.now, |last| last.time);
+        if time >= last { self.live() } else { self.when = When::Past(time) }
+    }
+}
+
+/// The time of a cell, of so many.
+fn cell_width(from: SystemTime, to: SystemTime, cells: usize) -> Duration {
+    let cells = u32::try_from(cells.max(1)).unwrap_or(u32::MAX);
+    (to.duration_since(from).unwrap_or_default() / cells).max(Duration::from_millis(1))
+}
+
+/// The cell of an instant: the first and the last have what is before and after all.
+fn place(time: SystemTime, from: SystemTime, width: Duration, cells: usize) -> usize {
+    let since = time.duration_since(from).unwrap_or_default();
+    usize::try_from(since.as_nanos() / width.as_nanos()).unwrap_or(usize::MAX).min(cells.saturating_sub(1))
+}

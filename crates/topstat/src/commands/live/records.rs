@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the live view shows of the past: the records of `topstat record`, beside what is read now, or alone.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use topstat_history::{Entry, History, Outlines, Place};
+use topstat_model::{Snapshot, rfc3339};
+use topstat_tui::feed::{Origin, Peak, Recorded, Setting};
+use topstat_tui::{Feed, TableMeta};
+
+use super::{meta, save};
+use crate::args::record::DEFAULT_HISTORY;
+use crate::commands::record;
+use crate::error::Error;
+use crate::resolve;
+
+/// The records of a host.
+pub struct Records {
+    dir: PathBuf,
+    /// The host that was asked for; else it is this one, or the only one.
+    host: Option<String>,
+    outlines: Outlines,
+}
+
+impl Records {
+    pub fn new(dir: &Path, host: Option<&str>) -> Self {
+        Self { dir: dir.to_owned(), host: host.map(str::to_owned), outlines: Outlines::default() }
+    }
+
+    /// Options of `topstat top` with which it finds the same records.
+    pub fn options(&self) -> String {
+        let mut options = String::new();
+        if self.dir != Path::new(DEFAULT_HISTORY) {
+            options += &format!(" --history '{}'", self.dir.display().to_string().replace('\'', "'\\''"));
+        }
+        if let Some(host) = &self.host {
+            options += &format!(" --recorded-on {host}");
+        }
+        options
+    }
+
+    fn open(&self) -> Result<History, String> {
+        let history = History::open(&self.dir);
+        history.map_err(|error| format!("{error}: {}; topstat record makes records", error.source))
+    }
+
+    /// The tables of the host; the names of all hosts where it can't be told which is meant.
+    fn places(&self, history: &History) -> Result<Vec<Place>, Vec<String>> {
+        let mut hosts: Vec<_> = history.places().iter().map(|place| place.host.clone()).collect();
+        hosts.dedup();
+        let own = record::host();
+        let host = match (&self.host, &hosts[..]) {
+            (Some(host), _) if hosts.contains(host) => host,
+            (None, _) if hosts.contains(&own) => &own,
+            (None, [only]) => only,
+            _ => return Err(hosts),
+        };
+        Ok(history.places().iter().filter(|place| place.host == *host).cloned().collect())
+    }
+
+    fn place(&self, history: &History, table: &TableMeta) -> Option<Place> {
+        let of_table = |place: &Place| place.sample == table.sample && place.table == table.table;
+        self.places(history).ok()?.into_iter().find(of_table)
+    }
+
+    /// What was recorded of a table at an instant.
+    pub fn at(&self, table: &TableMeta, time: SystemTime) -> Result<Recorded, String> {
+        let history = self.open()?;
+        let none = || format!("there are no records of {} in {}", table.path(), self.dir.display());
+        let place = self.place(&history, table).ok_or_else(none)?;
+        Ok(match history.at(&place, time, &resolve::shape).map_err(|error| error.to_string())? {
+            Some(Entry::Snapshot(snapshot)) => Recorded::Snapshot(snapshot),
+            Some(Entry::Gap(gap)) => Recorded::Nothing(format!(
+                "nothing was recorded from {} to {}: {}",
+                rfc3339(gap.from),
+                rfc3339(gap.time),
+                gap.reason
+            )),
+            None => Recorded::Nothing(format!("there are no records as old as {}", rfc3339(time))),
+        })
+    }
+
+    /// Peaks of all records of a table; none where there are no records.
+    pub fn outline(&mut self, table: &TableMeta) -> Result<Vec<Peak>, String> {
+        let history = match History::open(&self.dir) {
+            // Nobody records here.
+            Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => return Ok(vec![]),
+            opened => opened.map_err(|error| format!("{error}: {}", error.source))?,
+        };
+        let Some(place) = self.place(&history, table) else { return Ok(vec![]) };
+        let peaks = self.outlines.of(&history, &place, &resolve::shape);
+        let peaks = peaks.map_err(|error| format!("{error}: {}", error.source))?;
+        Ok(peaks.into_iter().map(|peak| Peak { time: peak.time, total: peak.total }).collect())
+    }
+}
+
+/// Records alone: nothing is loaded, and no daemon is asked.
+pub struct RecordedFeed {
+    records: Records,
+    tables: Vec<TableMeta>,
+}
+
+impl RecordedFeed {
+    /// What there is of the host.
+    pub fn open(records: Records) -> Result<Self, Error> {
+        let history = records.open().map_err(Error::Usage)?;
+        let places = records.places(&history).map_err(|hosts| {
+            let dir = records.dir.display();
+            Error::Usage(match &hosts[..] {
+                [] => format!("there are no records in {dir}: topstat record makes records"),
+                _ => format!("name a host with --recorded-on: there are records of {} in {dir}", hosts.join(", ")),
+            })
+        })?;
+        let known = |place: &Place| match topstat_kernel::find(&place.sample, &place.table) {
+            Some(info) => Some(meta(&info)),
+            None => unknown(&history, place),
+        };
+        let mut tables: Vec<_> = places.iter().filter_map(known).collect();
+        super::sort(&mut tables);
+        Ok(Self { records, tables })
+    }
+}
+
+/// A table that this version does not know, by its last record.
+fn unknown(history: &History, place: &Place) -> Option<TableMeta> {
+    let (_, until) = history.span(place).ok()??;
+    let last: Snapshot = history.at(place, until, &resolve::shape).ok()??.snapshot()?;
+    Some(TableMeta {
+        sample: place.sample.clone(),
+        table: place.table.clone(),
+        about: String::new(),
+        kind: last.kind,
+        unit: last.unit,
+        columns: last.columns.iter().map(|column| column.name.to_string()).collect(),
+    })
+}
+
+impl Feed for RecordedFeed {
+    fn tables(&self) -> Vec<TableMeta> {
+        self.tables.clone()
+    }
+
+    fn origin(&self) -> Origin {
+        let history = self.records.options();
+        Origin { name: "history", options: history.clone(), history, loads: false, recorded: true }
+    }
+
+    fn read(&mut self, table: &TableMeta) -> Result<Snapshot, String> {
+        match self.records.at(table, SystemTime::now())? {
+            Recorded::Snapshot(snapshot) => Ok(*snapshot),
+            Recorded::Nothing(why) => Err(why),
+        }
+    }
+
+    fn at(&mut self, table: &TableMeta, time: SystemTime) -> Result<Recorded, String> {
+        self.records.at(table, time)
+    }
+
+    fn outline(&mut self, table: &TableMeta) -> Result<Vec<Peak>, String> {
+        self.records.outline(table)
+    }
+
+    fn set(&mut self, _: &TableMeta, _: Setting, _: u32) -> Result<(), String> {
+        Err("these are records: nothing can be set".to_owned())
+    }
+
+    fn save(&mut self, snapshot: &Snapshot) -> Result<String, String> {
+        save(snapshot)
+    }
+}
