@@ -14,8 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-/// Far more than anything here takes, also on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Far more than anything here takes, also on a busy machine and in an emulated guest.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn cells(count: u16) -> NonZero<u16> {
     NonZero::new(count).expect("a screen has cells")
