@@ -83,12 +83,15 @@ pub fn compare(ways: &[Way], turns: &[Vec<Turn>]) {
 
 pub fn print_real_time(way: &Way, turn: &Turn) {
     println!(
-        "\n{}, a ring buffer of {} MiB, a real-time consumer: {} of {} events were dropped, {:.0} events/s, consumer CPU {:.2}%",
+        "\n{}, a ring buffer of {} MiB, a real-time consumer: {} of {} events were dropped, {:.0} events/s, consumer CPU {:.2}%; \
+         it was woken up at most {:.2} ms late",
         way.name(),
         way.ring_bytes >> 20,
         turn.account.dropped,
         turn.account.produced,
         turn.account.produced as f64 / turn.seconds,
-        turn.consumer_cpu * 100.0 / turn.seconds
+        turn.consumer_cpu * 100.0 / turn.seconds,
+        // What no priority prevents: a virtual CPU that its host does not run.
+        turn.late_ns.iter().copied().max().unwrap_or(0) as f64 / 1e6
     );
 }
