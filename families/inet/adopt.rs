@@ -62,7 +62,9 @@ fn adopt(process: std::os::fd::BorrowedFd<'_>, found: &inet_found, objects: &Map
     if rustix::fs::fstat(&socket).ok()?.st_ino != found.inode {
         return None;
     }
-    let object = inet_object { owner: found.owner, sure: 1, resent: resent_before(&socket), ..Default::default() };
+    let mut object = inet_object { owner: found.owner, sure: 1, ..Default::default() };
+    // The name that its union has, as C gives it none.
+    object.__bindgen_anon_2.resent = resent_before(&socket);
     let key = socket.as_raw_fd().to_ne_bytes();
     objects.update(&key, bpf::as_bytes(&object), MapFlags::NO_EXIST).ok()
 }

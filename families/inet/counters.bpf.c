@@ -84,6 +84,7 @@ static __noinline int inet_look(struct sock *sk, struct tcp_sock *tp, struct ine
 	u32 left = 0;
 	u64 looked;
 
+	ts_write(o->looking, o->looking | 1);
 	inet_difference(&d, sk, tp, o, 1);
 	if (ts_unlikely(!o->object.id))
 		inet_begin(sk, o);
@@ -95,6 +96,8 @@ static __noinline int inet_look(struct sock *sk, struct tcp_sock *tp, struct ine
 		ts_write(o->looked, inet_look_word(looked, INET_LISTED, inet_left(looked) | left));
 	else if (!inet_list(sk, tp, o, left) && left)
 		inet_order(o, left);
+	ts_wmb();
+	ts_write(o->looking, (o->looking | 1) + 1);
 	return 0;
 }
 

@@ -66,11 +66,14 @@ struct inet_object {
 		u64 looked; /* where TCP's counters are read: see look.bpf.h */
 	};
 	struct ts_count bytes;
-	u32 resent; /* of the connection's count of segments sent again, what was pushed; where packets are counted */
+	union {
+		u32 resent; /* where packets are counted: of the connection's count of segments sent again, what was pushed */
+		u32 readers; /* where TCP's counters are read: how many readers have taken a difference, and not pushed it yet */
+	};
 	u8 sample; /* enum inet_sample */
 	u8 dead; /* closed: packets that still come make no new object of it */
 	u8 sure; /* of the owner; 0: inherited from the listener, until its user sends */
-	u8 pad;
+	u8 looking; /* where TCP's counters are read: odd while a hook has taken a difference, and not pushed it yet */
 	struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
 	u64 sock; /* address of the socket */
 	struct process_who owner; /* its user; set in process context, see inet_owner() */

@@ -27,12 +27,19 @@ TS_INLINE u32 obs_type(u32 sample, u32 table)
 
 #include "observe/obs.h"
 
+/* Segments that were sent again before the object was known. Where TCP's counters are read, inet_seen has them. */
+TS_INLINE void inet_resent_from(struct inet_object *o, u32 resent)
+{
+	if (constants.build == INET_BY_PACKETS)
+		o->resent = resent;
+}
+
 /* Nothing was pushed yet. For an object that is in no table, and has no id. */
 TS_INLINE void inet_object_reset(struct inet_object *o)
 {
 	o->dead = 0;
 	o->quiet = 0;
-	o->resent = 0;
+	inet_resent_from(o, 0);
 	o->seen = (struct inet_seen){};
 	__builtin_memset(&o->window, 0, sizeof(o->window));
 	__builtin_memset(&o->bytes, 0, sizeof(o->bytes));
@@ -53,9 +60,12 @@ TS_INLINE int inet_object_init(struct inet_object *o, u64 sock, const struct ine
 	if (self) { /* the listener's numbers, and its user until the new one is known */
 		o->object.id = 0;
 		o->sure = 0;
+		o->looking = 0;
+		if (constants.build == INET_BY_COUNTERS)
+			o->readers = 0;
 		inet_object_reset(o);
 	} else if (!o->owner.pid) {
-		o->resent = now->resent;
+		inet_resent_from(o, now->resent);
 		o->seen = *now;
 	}
 	o->sock = sock;
@@ -202,6 +212,9 @@ TS_NOINLINE int inet_push_resent(struct inet_object *o, u32 segments)
 /*
  * Where TCP's own counters are read: what they have counted since the last look is a difference. Hooks look, and readers
  * before a snapshot, without a lock between them. All that a connection has exchanged is in its differences, once.
+ *
+ * Between taking a difference and having pushed it, what it has is in no table. Who looks says so before, in `looking` or
+ * `readers`, and a reader waits for all others who have said so (inet_settle()).
  */
 struct inet_difference {
 	u32 segments[2]; /* received, sent: enum inet_part */

@@ -10,6 +10,43 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
+/* How often it is looked whether another has pushed what it has taken, which takes it less than a microsecond. For longer
+ * than this takes, its CPU does not run: it is a virtual one. */
+#define INET_AWAIT 2000
+
+/* Until the hook that is at work on the connection, if there is one, has pushed what it has taken. */
+static __noinline int inet_await_hook(struct inet_object *o)
+{
+	u8 looking;
+	u32 i;
+
+	if (!o)
+		return 0;
+	ts_rmb(); /* what was taken before `looking` */
+	looking = ts_read(o->looking);
+	if (!(looking & 1))
+		return 1;
+	for (i = 0; i < INET_AWAIT; i++) {
+		if (ts_read(o->looking) != looking)
+			return 1;
+	}
+	return 0;
+}
+
+/* The same for other readers. */
+static __noinline int inet_await_readers(struct inet_object *o)
+{
+	u32 i;
+
+	if (!o)
+		return 0;
+	for (i = 0; i < INET_AWAIT; i++) {
+		if (!ts_read(o->readers))
+			return 1;
+	}
+	return 0;
+}
+
 /* It has been silent for a while, and is due when it speaks again, which in other states than this one no hook sees. */
 static __always_inline int inet_is_silent(struct sock *sk, struct tcp_sock *tp)
 {
@@ -17,7 +54,8 @@ static __always_inline int inet_is_silent(struct sock *sk, struct tcp_sock *tp)
 	       (s32)((u32)host_jiffies() - tcp_last_active(tp)) > (s32)(INET_SILENT * inet_look_jiffies());
 }
 
-/* Take it off the list, in two steps. A hook that looks meanwhile puts it there again, and then it has to be there. */
+/* Take it off the list, in two steps. A hook that looks meanwhile puts it there again, and then it has to be there. One that
+ * is at work since before the first step may have seen it listed. */
 static __always_inline void inet_unlist(struct sock *sk, struct inet_object *o)
 {
 	u64 looked = ts_read(o->looked);
@@ -27,7 +65,7 @@ static __always_inline void inet_unlist(struct sock *sk, struct inet_object *o)
 		ts_cas(&o->looked, looked, inet_look_word(looked, INET_LEAVING, inet_left(looked)));
 		return;
 	}
-	if (now - (u32)looked < inet_look_jiffies() || inet_left(looked) ||
+	if (now - (u32)looked < inet_look_jiffies() || inet_left(looked) || ts_read(o->looking) & 1 ||
 	    !ts_cas(&o->looked, looked, inet_look_word(looked, 0, 0)))
 		return;
 	bpf_sk_storage_delete(&active, sk);
@@ -56,6 +94,7 @@ static __noinline int inet_difference_since(struct inet_difference *d, struct so
 	return !inet_is_none(d);
 }
 
+/* Writes a byte for each connection of which another has taken what it has not pushed yet, and does not go on. */
 SEC("iter/bpf_sk_storage_map")
 int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
@@ -63,7 +102,8 @@ int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 	struct inet_object *o;
 	struct sock *sk = ctx->sk;
 	struct tcp_sock *tp;
-	u32 left, pushed;
+	u32 left, pushed, settled;
+	u8 waits = 1;
 	u64 looked;
 
 	if (!sk || !ctx->value)
@@ -74,9 +114,11 @@ int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 	o = host_of(objects, sk, sk);
 	if (!o || !inet_object_is_own(o) || o->dead)
 		return 0;
+	ts_add(&o->readers, 1);
+	pushed = inet_difference_since(&d, sk, tp, o);
+	settled = inet_await_hook(o);
 	looked = ts_read(o->looked);
 	left = inet_left(looked);
-	pushed = inet_difference_since(&d, sk, tp, o);
 	if (pushed) {
 		if (!o->object.id)
 			inet_begin(sk, o);
@@ -88,5 +130,8 @@ int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 		inet_settled(sk, tp, o, looked, left);
 	else if (!left && inet_is_silent(sk, tp))
 		inet_unlist(sk, o);
+	ts_add(&o->readers, -1U);
+	if (ts_unlikely(!inet_await_readers(o) || !settled))
+		bpf_seq_write(ctx->meta->seq, &waits, sizeof(waits));
 	return 0;
 }

@@ -39,7 +39,8 @@ pub enum Probe {
 pub struct Settle {
     /// The compiled programs.
     pub object: &'static [u8],
-    /// The one of them that goes over a map.
+    /// The one of them that goes over a map. It writes something for each object of which it could not push all, as another
+    /// CPU is at it: then it is run again.
     pub program: &'static str,
     /// The map, one of [`Build::maps`].
     pub over: &'static str,

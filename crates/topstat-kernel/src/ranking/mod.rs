@@ -40,7 +40,7 @@ use crate::skipped::Skipped;
 use crate::{Error, Program, SampleInfo, Setter, Source, State, TableInfo, TableSettings};
 use banks::Banks;
 use settings::{Locked, SharedSettings};
-use settler::Settler;
+use settler::{Settled, Settler};
 
 /// What snapshots have told to be lost, by sample and number of the table.
 struct Told {
@@ -157,7 +157,7 @@ impl Ranking {
     }
 
     /// See [`Settler::run`].
-    pub fn settle(&self) -> Result<bool, Error> {
+    pub fn settle(&self) -> Result<Settled, Error> {
         self.settler.run(&self.maps)
     }
 

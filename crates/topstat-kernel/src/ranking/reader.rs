@@ -12,6 +12,7 @@ use topstat_engine::abi::{TS_SLIDES, ts_refill, ts_section};
 use super::Ranking;
 use super::assemble::{Read, Section, Table, assemble, header, scale, sum};
 use super::rows::{Row, Rows};
+use super::settler::Settled;
 use crate::bpf::{self, Shared};
 use crate::cgroup::Paths;
 use crate::family::{Ranked, describe};
@@ -32,8 +33,8 @@ pub struct Reader {
     object: Object,
     section: Shared,
     refill: Shared,
-    /// Whether all that was used has been pushed, for the snapshots that are being taken.
-    settled: bool,
+    /// For the snapshots that are being taken together, what is outstanding of what was used.
+    settled: Option<Settled>,
     paths: Paths,
     /// Whether snapshots list the rows of every CPU, too.
     cpu_rows: bool,
@@ -64,7 +65,7 @@ impl Reader {
             object,
             section,
             refill,
-            settled: false,
+            settled: None,
             paths: Paths::new(),
             cpu_rows,
             disturbed: false,
@@ -147,7 +148,10 @@ impl Reader {
     fn try_peek(&mut self, table: &Table<'_>) -> Result<Option<Snapshot>, Error> {
         let time = SystemTime::now();
         let refills = self.refills();
-        let settled = self.settled || self.state.settle()?;
+        let settled = match self.settled {
+            Some(settled) => settled,
+            None => self.state.settle()?,
+        };
         let sections = self.sections(table, !table.settings.sync)?;
         self.disturbed = refills % 2 == 1 || refills != self.refills();
         self.turned_away = sections.iter().any(|s| s.head.missed > 0);
@@ -166,7 +170,10 @@ impl Reader {
                 None => return Ok(None),
             }
         }
-        let mut snapshot = self.assemble((table, settled), time, &sections, totals, refused)?;
+        let mut snapshot = self.assemble((table, settled == Settled::All), time, &sections, totals, refused)?;
+        if settled == Settled::NotAll {
+            snapshot.proven = 0;
+        }
         if self.disturbed {
             snapshot.proven = 0;
             self.unordered = !snapshot.rows.is_empty();
@@ -259,9 +266,9 @@ impl Reader {
 
 impl Source for Reader {
     fn snapshots(&mut self, tables: &[Arc<TableInfo>]) -> Result<Vec<Snapshot>, Error> {
-        self.settled = self.state.settle()?;
+        self.settled = Some(self.state.settle()?);
         let snapshots = tables.iter().map(|table| self.snapshot(table)).collect();
-        self.settled = false;
+        self.settled = None;
         snapshots
     }
 

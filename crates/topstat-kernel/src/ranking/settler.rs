@@ -2,12 +2,28 @@
 //! Pushes what objects have used and was not pushed yet, where a family's programs leave such a rest.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use libbpf_rs::{Link, Object};
 
 use crate::family::{Refill, Settle};
 use crate::maps::Maps;
 use crate::{Error, bpf};
+
+/// How often it is tried again where another CPU holds what it has taken and does not go on, since it is a virtual one
+/// that its host does not run: after 1 ms, then after twice as long each time, 127 ms in all.
+const TRIES_AGAIN: u32 = 7;
+
+/// What is outstanding after it was run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// The family's programs leave no rest.
+    NoRest,
+    /// Nothing: all that was pushed is ordered, whatever the delay.
+    All,
+    /// What a CPU holds that does not run.
+    NotAll,
+}
 
 /// The program that does so, loaded when it is needed first.
 pub struct Settler {
@@ -27,10 +43,9 @@ impl Settler {
         Self { how, loaded: Mutex::default() }
     }
 
-    /// Pushes it, and orders the objects whose it is. Returns whether all that was pushed is ordered now, whatever the
-    /// delay.
-    pub fn run(&self, maps: &Maps) -> Result<bool, Error> {
-        let Some(how) = &self.how else { return Ok(false) };
+    /// Pushes it, and orders the objects whose it is.
+    pub fn run(&self, maps: &Maps) -> Result<Settled, Error> {
+        let Some(how) = &self.how else { return Ok(Settled::NoRest) };
         // One at a time: who waits here would go through the same objects.
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = match loaded.take() {
@@ -38,8 +53,15 @@ impl Settler {
             None => loaded.insert(load(how, maps)?),
         };
         let failed = |e: std::io::Error| Error::Kernel { what: format!("run {}", how.program), why: e.to_string() };
-        bpf::read_out(&loaded.link).map_err(failed)?;
-        Ok(true)
+        for again in 0..=TRIES_AGAIN {
+            if bpf::read_out(&loaded.link).map_err(failed)?.is_empty() {
+                return Ok(Settled::All);
+            }
+            if again < TRIES_AGAIN {
+                std::thread::sleep(Duration::from_millis(1 << again));
+            }
+        }
+        Ok(Settled::NotAll)
     }
 }
 
