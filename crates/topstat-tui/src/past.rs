@@ -103,13 +103,27 @@ impl Past {
         })
     }
 
-    /// When each reading was taken, and the value of an object in it: 0 where it had no row.
-    pub fn values(&self, object: &[Field]) -> impl DoubleEndedIterator<Item = (SystemTime, u64)> {
+    /// What each reading says of an object, the oldest first; none where it had no row.
+    pub fn of(&self, object: &[Field]) -> impl Iterator<Item = (SystemTime, Option<Of<'_>>)> {
+        let mut known = None;
         self.readings.iter().map(move |reading| {
-            let row = reading.rows.iter().find(|row| row.object[..] == *object);
-            (reading.head.time, row.map_or(0, |row| row.value))
+            let of = reading.place(object, &mut known).map(|place| {
+                let each = reading.head.parts.len();
+                let parts = reading.parts.get(place * each..(place + 1) * each).unwrap_or_default();
+                Of { value: reading.rows[place].value, parts }
+            });
+            (reading.head.time, of)
         })
     }
+}
+
+/// What a reading says of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Of<'a> {
+    /// Its value.
+    pub value: u64,
+    /// The parts of it, as many as the table has.
+    pub parts: &'a [u64],
 }
 
 impl Reading {
@@ -143,6 +157,17 @@ impl Reading {
             ..*snapshot
         };
         Self { head, rows, parts, cpus }
+    }
+
+    /// The place of an object's row. Where it is `known` in memory, which it is from reading to reading while it stays at the
+    /// top, it is told by that: to compare all that describes objects, in hundreds of readings, takes as long as a frame.
+    fn place(&self, object: &[Field], known: &mut Option<Arc<Vec<Field>>>) -> Option<usize> {
+        let same = known.as_ref().and_then(|known| self.rows.iter().position(|row| Arc::ptr_eq(&row.object, known)));
+        same.or_else(|| {
+            let place = self.rows.iter().position(|row| row.object[..] == *object)?;
+            *known = Some(Arc::clone(&self.rows[place].object));
+            Some(place)
+        })
     }
 
     fn unpack(&self) -> Snapshot {

@@ -76,6 +76,15 @@ pub struct Data {
     pub outline: Outline,
 }
 
+/// What readings say of an object, one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Values {
+    /// Its values.
+    pub value: Vec<u64>,
+    /// The same of each part.
+    pub parts: Vec<Vec<u64>>,
+}
+
 /// Something that can be clicked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hit {
@@ -290,10 +299,19 @@ impl App {
         data.past.sums().filter(|sums| self.is_reached(sums.time)).collect()
     }
 
-    /// The values of an object of the table, over time.
-    pub fn values(&self, object: &[Field]) -> Vec<u64> {
-        let Some(data) = self.current() else { return vec![] };
-        data.past.values(object).filter(|(time, _)| self.is_reached(*time)).map(|(_, value)| value).collect()
+    /// The values of an object of the table, over time: 0 where it had no row.
+    pub fn values(&self, object: &[Field]) -> Values {
+        let mut values = Values::default();
+        let Some(data) = self.current() else { return values };
+        let parts = data.past.last().map_or(0, |last| last.parts.len());
+        values.parts = vec![vec![]; parts];
+        for (_, of) in data.past.of(object).filter(|(time, _)| self.is_reached(*time)) {
+            values.value.push(of.map_or(0, |of| of.value));
+            for (place, part) in values.parts.iter_mut().enumerate() {
+                part.push(of.and_then(|of| of.parts.get(place).copied()).unwrap_or(0));
+            }
+        }
+        values
     }
 
     /// Whether a chart has what was at this instant.

@@ -425,3 +425,21 @@ fn a_history_alone_is_read_once_and_is_not_live() {
     press(&mut app, "l");
     assert_eq!(app.wanted(), [0]);
 }
+
+#[test]
+fn an_object_is_followed_through_all_readings() {
+    let mut app = app();
+    press(&mut app, "\n");
+    let object = app.rows()[0].row.object.clone();
+    // It is not at the top for two readings, and comes back, at another rank.
+    for (second, ports) in [(5, &[50_001][..]), (6, &[50_001]), (7, &[50_001, 50_000]), (8, &[50_001, 50_000])] {
+        app.read(0, Ok(connections(second, ports)));
+    }
+    let values = app.values(&object);
+    let first = |second: u64| 1_000_000 + second * 10_000;
+    let expected = [first(0), first(1), first(2), first(3), first(4), 0, 0, 500_000, 500_000];
+    assert_eq!(values.value, expected);
+    assert_eq!(values.parts, [expected.map(|value| value / 4), expected.map(|value| value - value / 4)]);
+    press(&mut app, "G\n");
+    assert_snapshot!("object-parts", frame(&mut app, (100, 32), PLAIN));
+}

@@ -35,8 +35,18 @@ pub fn levels(shares: &[f64], most: usize, look: Look) -> String {
 
 /// The last values, one for each cell of a line.
 pub fn sparkline(values: &[u64], cells: usize, look: Look) -> String {
+    sparkline_of(values, largest(values, cells), cells, look)
+}
+
+/// The largest of the last values.
+pub fn largest(values: &[u64], cells: usize) -> u64 {
+    values[values.len().saturating_sub(cells)..].iter().copied().max().unwrap_or(0)
+}
+
+/// The last values, as levels of a largest one that others have, too.
+pub fn sparkline_of(values: &[u64], largest: u64, cells: usize, look: Look) -> String {
     let last = &values[values.len().saturating_sub(cells)..];
-    let largest = to_f64(last.iter().copied().max().unwrap_or(0));
+    let largest = to_f64(largest);
     let missing = std::iter::repeat_n(' ', cells - last.len());
     missing.chain(last.iter().map(|value| block(level(to_f64(*value), largest, 8), look))).collect()
 }
@@ -79,6 +89,8 @@ mod tests {
         assert_eq!(sparkline(&[0, 1, 50, 100], 6, UTF8), "   ▁▄█");
         assert_eq!(sparkline(&[0, 1, 50, 100], 3, PLAIN), ".:#");
         assert_eq!(sparkline(&[], 2, UTF8), "  ");
+        assert_eq!(sparkline_of(&[9, 0, 50], 100, 2, UTF8), " ▄");
+        assert_eq!(largest(&[9, 0, 5], 2), 5);
         assert_eq!(sparkline(&[0, 0], 2, UTF8), "  ");
         assert_eq!(levels(&[0.0, 0.5, 1.0, 1.0], 3, UTF8), " ▄█");
     }

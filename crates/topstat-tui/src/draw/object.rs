@@ -12,6 +12,8 @@ use crate::state::{App, When};
 
 /// The most rows of each other table.
 const RELATED: usize = 5;
+/// From how many lines on there is a line for each part over time.
+const TALL: u16 = 30;
 /// The cells of names.
 const NAMES: usize = 12;
 
@@ -34,10 +36,18 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, object: &[Field]) {
         None => lines.pair(&snapshot.value_name, "not at the top now"),
     }
     let cells = usize::from(area.width).saturating_sub(NAMES + 2);
-    let most = values.iter().copied().max().unwrap_or(0);
-    let line = bars::sparkline(&values, cells, lines.pen.look());
+    let most = values.value.iter().copied().max().unwrap_or(0);
+    let line = bars::sparkline(&values.value, cells, lines.pen.look());
     lines.named("over time", &line, CHART);
-    lines.pair("", &format!("most {}, in {} readings", value(app, &snapshot, most), values.len()));
+    if area.height >= TALL {
+        // In the same measure: what they add up to is the line above.
+        let largest = bars::largest(&values.value, cells);
+        for (name, part) in snapshot.parts.iter().zip(&values.parts) {
+            let line = bars::sparkline_of(part, largest, cells, lines.pen.look());
+            lines.named(name, &line, CHART);
+        }
+    }
+    lines.pair("", &format!("most {}, in {} readings", value(app, &snapshot, most), values.value.len()));
     for (column, field) in snapshot.columns.iter().zip(object).filter(|(_, field)| !field.is_none()) {
         lines.pair(&column.name, &field.to_string());
     }
