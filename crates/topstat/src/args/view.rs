@@ -19,6 +19,10 @@ pub struct ViewArgs {
     #[arg(value_name = "INTERVAL", value_parser = time::interval)]
     pub interval: Option<Duration>,
 
+    /// Begin with the screen of this table
+    #[arg(long, value_name = "SAMPLE/TABLE")]
+    pub table: Option<String>,
+
     /// Where 'topstat record' has records; where no daemon runs they are shown alone [default: /var/lib/topstat/history]
     #[arg(long, value_name = "DIR")]
     pub history: Option<PathBuf>,
@@ -38,7 +42,7 @@ impl ViewArgs {
     /// What is shown without a command on a terminal.
     pub fn default_view() -> Self {
         let (mount, pins) = (Mount { dir: None }, Pins { dir: None });
-        Self { interval: None, history: None, recorded_on: None, mount, pins }
+        Self { interval: None, table: None, history: None, recorded_on: None, mount, pins }
     }
 
     /// Where records are.

@@ -46,6 +46,24 @@ fn keys_go_in_and_the_screen_shows_what_they_do() {
 }
 
 #[test]
+fn it_begins_with_the_table_that_is_named() {
+    let view = |table| {
+        let nowhere = "/nonexistent";
+        let mut view = Command::new(demo());
+        view.args(["view", "0.1", "--mount", nowhere, "--pins", nowhere, "--table", table]);
+        Terminal::start(view, (24, 80))
+    };
+    let mut terminal = view("tcp/conns_bps");
+    terminal.wait_for("tcp_v4/conns_bps");
+    terminal.wait_for("rows proven");
+    terminal.press("q");
+    assert_eq!(terminal.end(), Some(0));
+    let mut terminal = view("tcp/conns_bbs");
+    terminal.wait_for("did you mean conns_bps");
+    assert_eq!(terminal.end(), Some(2));
+}
+
+#[test]
 fn another_size_is_used_at_once() {
     let mut terminal = start(24, 80);
     terminal.wait_for("? keys");

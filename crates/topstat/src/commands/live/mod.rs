@@ -37,7 +37,12 @@ pub fn run(
             "the view wants a terminal for its input and its output: use topstat top for pipes".to_owned(),
         ));
     }
-    let (mut feed, table) = find(args, backend)?;
+    let asked = args.table.as_deref().map(first_of).transpose()?;
+    let (mut feed, loaded) = find(args, asked.as_deref(), backend)?;
+    if let Some(path) = asked.as_ref().filter(|path| feed.tables().iter().all(|table| table.path() != **path)) {
+        return Err(Error::Usage(format!("there is no {path} in what is shown ({})", feed.origin().name)));
+    }
+    let table = asked.or(loaded);
     let look = Look { color: colors(color, facts), utf8: is_utf8() };
     let interval = args.interval.unwrap_or(INTERVAL);
     let options = topstat_tui::Options { table, interval, look, instant: instant::parse };
@@ -45,9 +50,19 @@ pub fn run(
     Ok(Exit::Done)
 }
 
-/// What is shown, and the table to begin with. A history that is named stands for a daemon that does not run; and that of a
+/// The path of the first table of this name: `tcp/conns_pps` is `tcp_v4/conns_pps`.
+fn first_of(name: &str) -> Result<String, Error> {
+    let tables = resolve::tables(&topstat_kernel::samples(), name, None)?;
+    Ok(tables.first().map_or_else(|| name.to_owned(), |table| format!("{}/{}", table.sample, table.name)))
+}
+
+/// What is shown, and the table to begin with where only that is loaded. A history that is named stands for a daemon that does not run; and that of a
 /// host that is named for all that happens on this one.
-fn find<'a>(args: &ViewArgs, backend: &'a mut dyn Backend) -> Result<(Box<dyn Feed + 'a>, Option<String>), Error> {
+fn find<'a>(
+    args: &ViewArgs,
+    table: Option<&str>,
+    backend: &'a mut dyn Backend,
+) -> Result<(Box<dyn Feed + 'a>, Option<String>), Error> {
     let records = Records::new(args.history(), args.recorded_on.as_deref());
     if args.recorded_on.is_some() {
         return Ok((Box::new(RecordedFeed::open(records)?), None));
@@ -59,7 +74,7 @@ fn find<'a>(args: &ViewArgs, backend: &'a mut dyn Backend) -> Result<(Box<dyn Fe
         return Ok((Box::new(feed), None));
     }
     let mut feed = LiveFeed { backend, client, catalogue: catalogue(), loaded: HashMap::new(), records };
-    let table = feed.begin()?;
+    let table = feed.begin(table.unwrap_or(resolve::DEFAULT_TABLE))?;
     Ok((Box::new(feed), table))
 }
 
@@ -92,14 +107,14 @@ struct Loaded {
 
 impl<'a> LiveFeed<'a> {
     /// Without a daemon one table is loaded to begin with, and where that fails there is nothing to show.
-    fn begin(&mut self) -> Result<Option<String>, Error> {
+    fn begin(&mut self, table: &str) -> Result<Option<String>, Error> {
         let Err(no_daemon) = &self.client else { return Ok(None) };
         let no_daemon = no_daemon.to_string();
-        let family = resolve::tables(&topstat_kernel::samples(), resolve::DEFAULT_TABLE, None)?;
+        let family = resolve::tables(&topstat_kernel::samples(), table, None)?;
         let family = family.first().and_then(|table| family_of(&table.sample));
         let Some(family) = family else { return Ok(None) };
         match self.load(&family) {
-            Ok(_) => Ok(Some(resolve::DEFAULT_TABLE.to_owned())),
+            Ok(_) => Ok(Some(table.to_owned())),
             Err(why) => Err(Error::Daemon(format!("{why}; and {no_daemon}"))),
         }
     }
