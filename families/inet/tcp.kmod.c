@@ -4,12 +4,13 @@
  *
  * TCP counts its segments and bytes itself. A connection is looked at when it has received a segment (tcp_probe, before TCP
  * takes note of it), when it begins, closes or sends again; what its counters have counted since the last look is pushed, both
- * ways at once. With a delay it is looked at only once in each delay: its own stamps of the last reception tell, so
- * that nothing else is read until then. A snapshot looks at all connections before it is taken, so rows are what TCP_INFO
- * says at that moment, also of connections that are half closed, which tcp_probe does not see.
+ * ways at once (logic.h). It is looked at only once in a delay, or in a jiffy: its own stamps of the last reception tell, so
+ * that nothing else is read until then. A snapshot looks at all connections before it is taken, and orders those for which
+ * hooks have found a table full. So rows are what TCP_INFO says at that moment, also of connections that are half closed,
+ * which tcp_probe does not see.
  *
- *   C1  Who looks has claimed the object. A look that finds it claimed is left out: the counters go on, and the next look
- *       finds the difference. Only the last one waits.
+ *   C1  Who looks has claimed the object, with preemption off. A hook that finds it claimed leaves its look out: the counters
+ *       go on, and the next look finds the difference. Only a connection's last look waits, and a snapshot's.
  *   C2  What a connection has counted when it is seen first is not pushed, unless it is known from its beginning.
  *   C3  What has no object, since there was no memory or no room, is pushed to the total when it closes, and refused (T6).
  */
@@ -46,9 +47,14 @@ struct tcp_counts {
 
 struct tcp_object {
 	struct inet_object o; /* as logic.h has it */
-	u64 claim; /* C1 */
+	u64 claim; /* C1; what follows belongs to who has it */
 	struct tcp_counts seen; /* what was pushed */
+	u32 looked; /* when it was looked at last, in jiffies */
+	u32 left; /* the tables, by bit, in which it is not ordered since it was pushed to */
 };
+
+/* What a connection takes in all, with its place in the storage: docs/kmod.md says so. */
+static_assert(sizeof(struct host_stored) + sizeof(struct tcp_object) <= 1024);
 
 /* Objects whose owner is not known yet: while there are none, receiving calls need not be looked at. */
 static atomic_t unsure = ATOMIC_INIT(0);
@@ -77,65 +83,99 @@ static bool is_tcp(const struct sock *sk)
 	       sk->sk_protocol == IPPROTO_TCP;
 }
 
-static void tcp_count(const struct sock *sk, struct tcp_counts *c)
+/* When it was last active, in jiffies; at tcp_probe: before the segment that has just come. */
+static u32 tcp_last_active(const struct sock *sk)
+{
+	u32 last = READ_ONCE(tcp_sk(sk)->rcv_tstamp), data = READ_ONCE(inet_csk(sk)->icsk_ack.lrcvtime);
+	u32 sent = READ_ONCE(tcp_sk(sk)->lsndtime);
+
+	if ((s32)(data - last) > 0)
+		last = data;
+	return (s32)(sent - last) > 0 ? sent : last;
+}
+
+/*
+ * TCP counts a FIN as a byte, and says a moment later, under the same lock of the socket, that there was one. Who reads without
+ * the lock reads the count first, then whether the lock is held, and then what was said: if it is held and nothing was said,
+ * the last byte may be a FIN, and is left to the next look.
+ */
+static u64 tcp_payload(const struct sock *sk, bool has_lock)
+{
+	u64 bytes = READ_ONCE(tcp_sk(sk)->bytes_received);
+	bool locked = !has_lock && (READ_ONCE(sk->sk_lock.owned) || spin_is_locked((spinlock_t *)&sk->sk_lock.slock));
+
+	smp_rmb();
+	return bytes - (bytes && (locked || sock_flag(sk, SOCK_DONE)));
+}
+
+/* `has_lock`: of the socket. */
+static void tcp_count(const struct sock *sk, struct tcp_counts *c, bool has_lock)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
 	c->packets[INET_RX] = READ_ONCE(tp->segs_in);
 	c->packets[INET_TX] = READ_ONCE(tp->segs_out);
-	/* A FIN counts as a byte that was received. */
-	c->bytes[INET_RX] = READ_ONCE(tp->bytes_received) - sock_flag(sk, SOCK_DONE);
+	c->bytes[INET_RX] = tcp_payload(sk, has_lock);
 	c->bytes[INET_TX] = READ_ONCE(tp->bytes_sent);
 	c->resent = READ_ONCE(tp->total_retrans);
 }
 
-/* Both parts of a table at once, ordered once. */
-static void tcp_add(struct obs *x, u32 table, u64 rx, u64 tx)
+/* What is more, which is taken. A count that has gone back was read before somebody else has read it. */
+static u32 take(u32 *seen, u32 now)
 {
-	void *w = (char *)x->object + obs_at(x->number, table);
+	u32 more = inet_more(*seen, now);
 
-	if (!x->config[table].enabled || !(rx | tx))
-		return;
-	if (rx && obs_type(x->number, table) == TS_STATIC)
-		ts_push_static_quiet(obs_table(x->bank, table), w, INET_RX, rx);
-	else if (rx)
-		ts_push_quiet(obs_table(x->bank, table), &x->bank->tick[table], w, INET_RX, rx);
-	obs_push_object(x, table, INET_TX, tx);
+	*seen += more;
+	return more;
 }
 
-static void push_counted(struct tcp_object *t, const struct tcp_counts *now)
+/* The same of bytes. What does not fit a difference is left to the next look. */
+static u32 take_bytes(u64 *seen, u64 now)
 {
-	const struct tcp_counts *seen = &t->seen;
-	struct obs x;
+	u64 more = now > *seen ? min_t(u64, now - *seen, U32_MAX) : 0;
 
-	if (!memcmp(now, seen, sizeof(*now)) || !obs_begin(&x, t->o.sample, &t->o.object))
-		return;
-	tcp_add(&x, INET_PPS, now->packets[INET_RX] - seen->packets[INET_RX], now->packets[INET_TX] - seen->packets[INET_TX]);
-	tcp_add(&x, INET_BPS, now->bytes[INET_RX] - seen->bytes[INET_RX], now->bytes[INET_TX] - seen->bytes[INET_TX]);
-	tcp_add(&x, INET_BYTES, now->bytes[INET_RX] - seen->bytes[INET_RX], now->bytes[INET_TX] - seen->bytes[INET_TX]);
-	tcp_add(&x, INET_RETRANS, 0, now->resent - seen->resent);
-	obs_end(&x);
-	t->seen = *now;
+	*seen += more;
+	return more;
 }
 
-/* Push what is new, under the claim and with preemption off. */
-static void look_claimed(const struct sock *sk, struct tcp_object *t)
+/* Push what is new, under the claim and with preemption off. `newest`: so many of the segments received are of now. */
+static void look_claimed(const struct sock *sk, struct tcp_object *t, u32 newest, bool has_lock)
 {
-	struct tcp_counts now = {};
+	struct inet_difference d = { .since = t->looked };
+	struct tcp_counts now;
+	u32 part;
 
 	if (!ts_read(t->o.object.id))
 		return;
-	tcp_count(sk, &now);
-	/* A snapshot may have read the FIN's byte before it was known to be one. */
-	now.bytes[INET_RX] = max(now.bytes[INET_RX], t->seen.bytes[INET_RX]);
-	push_counted(t, &now);
+	tcp_count(sk, &now, has_lock);
+	d.last = tcp_last_active(sk);
+	for (part = 0; part < TS_PARTS; part++) {
+		d.segments[part] = take(&t->seen.packets[part], now.packets[part]);
+		d.bytes[part] = take_bytes(&t->seen.bytes[part], now.bytes[part]);
+	}
+	d.resent = take(&t->seen.resent, now.resent);
+	if (!inet_is_none(&d))
+		t->left |= inet_push_difference(&t->o, &d, newest);
+	t->looked = (u32)jiffies;
 }
 
-static void tcp_look(const struct sock *sk, struct tcp_object *t)
+/* By a hook, with the socket's lock. */
+static void tcp_look(const struct sock *sk, struct tcp_object *t, u32 newest)
 {
 	if (!ts_claim(&t->claim))
 		return;
-	look_claimed(sk, t);
+	look_claimed(sk, t, newest, true);
+	ts_release(&t->claim);
+}
+
+/* By a snapshot, without it. Whoever has the claim runs, on another CPU, and gives it back after one look. */
+static void tcp_settle(const struct sock *sk, struct tcp_object *t)
+{
+	while (!ts_claim(&t->claim))
+		cpu_relax();
+	look_claimed(sk, t, 0, false);
+	if (t->left && ts_read(t->o.object.id) && inet_order(&t->o, t->left))
+		t->left = 0;
 	ts_release(&t->claim);
 }
 
@@ -175,7 +215,8 @@ static struct tcp_object *tcp_make(struct sock *sk, bool new)
 		return NULL;
 	atomic_inc(&unsure);
 	if (!new)
-		tcp_count(sk, &t->seen);
+		tcp_count(sk, &t->seen, true); /* or a FIN's byte more, which is then not counted */
+	t->looked = (u32)jiffies;
 	inet_object_begin(&t->o, sample, atomic64_inc_return(&ids));
 	return t;
 }
@@ -189,7 +230,7 @@ static void tcp_end(struct sock *sk)
 	if (!t) {
 		if (!READ_ONCE(refused)) /* before this was loaded */
 			return;
-		tcp_count(sk, &now);
+		tcp_count(sk, &now, true);
 		inet_count_total(sample, INET_RX, now.packets[INET_RX], now.bytes[INET_RX], 1);
 		inet_count_total(sample, INET_TX, now.packets[INET_TX], now.bytes[INET_TX], 1);
 		return;
@@ -200,7 +241,7 @@ static void tcp_end(struct sock *sk)
 	 */
 	while (!ts_claim(&t->claim))
 		cpu_relax();
-	look_claimed(sk, t);
+	look_claimed(sk, t, 0, true);
 	inet_object_end(&t->o);
 	ts_release(&t->claim);
 	if (!t->o.sure)
@@ -208,46 +249,50 @@ static void tcp_end(struct sock *sk)
 	host_storage_free(&objects.storage, sk);
 }
 
-/* When the delay that is now began, for each sample: all of its tables that are on are ordered at most once in it. */
-struct cell {
-	u32 generation;
-	u32 length; /* jiffies; 0: there is no delay */
-	u32 start;
-};
+/*
+ * The cell that is now, in jiffies: until then, and since when << 32; in one word, so that all CPUs see both. All connections
+ * that receive something are looked at once in it.
+ */
+static u64 cell;
 
-static struct cell cells[INET_SAMPLES];
+/* Further away than any time of a connection, so that all of them are before it. */
+#define ALWAYS_DUE 0x40000000
 
-static u32 cell_length(const struct ts_config *c)
+/* Where a clock is precise, every segment is looked at. Several CPUs may find that another cell has begun, and write the same. */
+static noinline u64 cell_begin(u32 now)
 {
-	u32 least = U32_MAX, i;
+	u32 length = msecs_to_jiffies(INET_LOOK_MS), start = now + ALWAYS_DUE, until = now + length, sample, table;
+	u64 word;
 
-	for (i = 0; i < INET_TABLES; i++) {
-		if (!c[i].enabled)
-			continue;
-		if (c[i].precise || !c[i].delay)
-			return 0;
-		least = min(least, c[i].delay);
+	for (sample = INET_TCP_V4; sample <= INET_TCP_V6; sample++) {
+		for (table = 0; table < INET_TABLES; table++) {
+			const struct ts_config *c = &settings.config[sample][table];
+			/* Windows can't tell moments within a jiffy apart. */
+			u32 delay = READ_ONCE(c->precise) ? 0 : max(READ_ONCE(c->delay), 1U);
+
+			if (READ_ONCE(c->enabled))
+				length = min(length, delay);
+		}
 	}
-	return least == U32_MAX ? 0 : least;
+	if (length) {
+		start = now - now % length;
+		until = start + length;
+	}
+	word = (u64)start << 32 | until;
+	ts_write(cell, word);
+	return word;
 }
 
-/* Several CPUs may find that another cell has begun, and write the same. */
-static bool seen_in_cell(const struct sock *sk, u32 sample)
+/* Whether it has received nothing in this cell before. */
+static bool is_due(const struct sock *sk)
 {
-	struct cell *cell = &cells[sample];
-	u32 generation = READ_ONCE(settings.all.generation), now = (u32)jiffies, length;
+	u32 now = (u32)jiffies, start;
+	u64 word = ts_read(cell);
 
-	if (unlikely(READ_ONCE(cell->generation) != generation)) {
-		WRITE_ONCE(cell->length, cell_length(settings.config[sample]));
-		WRITE_ONCE(cell->generation, generation);
-	}
-	length = READ_ONCE(cell->length);
-	if (!length)
-		return false;
-	if (now - READ_ONCE(cell->start) >= length)
-		WRITE_ONCE(cell->start, now - now % length);
-	return (s32)(tcp_sk(sk)->rcv_tstamp - READ_ONCE(cell->start)) >= 0 ||
-	       (s32)(inet_csk(sk)->icsk_ack.lrcvtime - READ_ONCE(cell->start)) >= 0;
+	if (unlikely(!word || (s32)(now - (u32)word) >= 0))
+		word = cell_begin(now);
+	start = word >> 32;
+	return (s32)(tcp_sk(sk)->rcv_tstamp - start) < 0 && (s32)(inet_csk(sk)->icsk_ack.lrcvtime - start) < 0;
 }
 
 #ifdef HAVE_TCP_PROBE_CONST
@@ -262,12 +307,12 @@ static void tcp_received(void *data, struct sock *sk, PROBE_CONST struct sk_buff
 
 	/* Since 7.3 ("tracing: Have tracepoints use SRCU-fast"), functions at tracepoints may be preempted. */
 	preempt_disable_notrace();
-	if (!seen_in_cell(sk, tcp_sample(sk))) {
+	if (is_due(sk)) {
 		t = tcp_of(sk);
 		if (unlikely(!t))
 			t = tcp_make(sk, false);
 		if (t)
-			tcp_look(sk, t);
+			tcp_look(sk, t, 1);
 	}
 	preempt_enable_notrace();
 }
@@ -286,10 +331,12 @@ static void tcp_state(void *data, const struct sock *const_sk, const int from, c
 		t = tcp_make(sk, true);
 		if (t && in_task() && to == TCP_SYN_SENT)
 			set_owner(t, current);
+		if (t)
+			tcp_look(sk, t, 0);
 	} else if (from == TCP_ESTABLISHED) { /* it is not seen at tcp_probe any more */
 		t = tcp_of(sk);
 		if (t)
-			tcp_look(sk, t);
+			tcp_look(sk, t, 0);
 	}
 	preempt_enable_notrace();
 }
@@ -314,7 +361,7 @@ static void tcp_resent(void *data, const struct sock *sk, const struct sk_buff *
 	preempt_disable_notrace();
 	t = tcp_of(sk);
 	if (t)
-		tcp_look(sk, t);
+		tcp_look(sk, t, 0);
 	preempt_enable_notrace();
 }
 
@@ -372,7 +419,7 @@ static void adopt_all(void)
 	rcu_read_unlock();
 }
 
-/* Before a snapshot: everything that was not pushed yet. Half closed connections are only seen here. */
+/* Before a snapshot: everything that was not pushed yet, or not ordered. Half closed connections are only seen here. */
 static void settle_all(u32 sample)
 {
 	struct host_stored *item;
@@ -384,11 +431,13 @@ static void settle_all(u32 sample)
 			continue;
 		rcu_read_lock();
 		local_bh_disable();
+		preempt_disable(); /* C1, also where softirqs may be preempted */
 		hlist_for_each_entry_rcu(item, &objects.storage.items[bucket], head.node) {
 			t = (void *)item->stored;
 			if (t->o.sample == sample && ts_read(t->o.object.id))
-				tcp_look(item->head.owner, t);
+				tcp_settle(item->head.owner, t);
 		}
+		preempt_enable();
 		local_bh_enable();
 		rcu_read_unlock();
 		cond_resched();

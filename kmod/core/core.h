@@ -231,6 +231,7 @@ struct tt_snapshot {
 
 int tt_snapshot_take(struct tt_snapshot *s, struct topstat_table *t, bool only_read);
 void tt_snapshot_free(struct tt_snapshot *s);
+void tt_settle_all(const struct topstat_sample *s);
 
 /* The formats: they fail with no more than text->failed. */
 void tt_stat(struct tt_text *text, const struct tt_snapshot *s);

@@ -123,6 +123,8 @@ int tt_values_set(struct topstat_table *t, const struct tt_values *v)
 			  c.epoch && c.period_ms == v->period_ms ? c.epoch : next_epoch(c.epoch), HZ);
 	if (error)
 		return error;
+	/* What was used until now is counted as it was set until now. */
+	tt_settle_all(t->sample);
 	c.switches = (v->enabled ? TS_SWITCH_TABLE : 0) | (t->sample->enabled ? TS_SWITCH_SAMPLE : 0) |
 		     (tt_enabled ? TS_SWITCH_ROOT : 0) | (v->sync ? TS_SWITCH_SYNC : 0);
 	c.enabled = (c.switches & TS_SWITCH_ALL) == TS_SWITCH_ALL;

@@ -132,12 +132,12 @@ static int take_on_cpu(struct take *take)
 	return 0;
 }
 
-/* Whether anything was ever counted on the CPU: idle ones cost nothing. */
+/* Whether anything was ever counted, or ordered for a snapshot, on the CPU: idle ones cost nothing. */
 static bool is_used(const struct topstat_table *t, u32 cpu)
 {
 	const struct ts_table *on = tt_table_on(t, cpu);
 
-	return READ_ONCE(on->total.sum[0]) || READ_ONCE(on->total.sum[1]);
+	return READ_ONCE(on->total.sum[0]) || READ_ONCE(on->total.sum[1]) || READ_ONCE(on->n);
 }
 
 static int add_section(struct tt_snapshot *s, u32 cpu, bool only_read)
@@ -395,6 +395,13 @@ static void count_lost(struct tt_snapshot *s)
 	mutex_unlock(&t->told_lock);
 }
 
+/* In process context: see struct topstat_observed. */
+void tt_settle_all(const struct topstat_sample *s)
+{
+	if (s->observed && s->observed->settle_all)
+		s->observed->settle_all(s->observed->bank);
+}
+
 static int try_take(struct tt_snapshot *s, bool only_read)
 {
 	const struct ts_census *census = tt_census(s->table);
@@ -405,8 +412,7 @@ static int try_take(struct tt_snapshot *s, bool only_read)
 	if (!s->sections)
 		return -ENOMEM;
 	s->config = *s->table->config;
-	if (!only_read && s->table->sample->observed && s->table->sample->observed->settle_all)
-		s->table->sample->observed->settle_all(s->table->sample->observed->bank);
+	tt_settle_all(s->table->sample);
 	ktime_get_real_ts64(&s->time);
 	error = take_sections(s, only_read);
 	if (error)

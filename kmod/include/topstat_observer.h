@@ -41,8 +41,8 @@ struct topstat_engine {
  * @census: how many objects have been
  * @describe: as that of @info, but of an object by its address; the memory may be freed any time, the row is shown only if
  *	the object is still there afterwards
- * @settle_all: pushes, in process context and before any CPU is read, what objects have used and was not pushed yet; NULL:
- *	nothing ever is
+ * @settle_all: pushes, in process context and before any CPU is read or a setting is changed, what objects have used and was
+ *	not pushed yet, and orders objects that were not ordered when they were pushed to; NULL: nothing ever is
  * @settle: pushes what has been used and not pushed yet, on this CPU, with interrupts off; NULL: nothing ever is. False: this
  *	has interrupted somebody who does the same
  * @unranked: the value of a row that no table ranks, such as idle time, and what describes it; NULL: there is none. Returns
