@@ -124,8 +124,9 @@ impl History {
     }
 }
 
+/// Whether an instant is in a gap. When it begins there is a record, the last one before it.
 fn in_gap(entry: &Entry, time: SystemTime) -> bool {
-    matches!(entry, Entry::Gap(gap) if gap.from <= time && time < gap.time)
+    matches!(entry, Entry::Gap(gap) if gap.from < time && time < gap.time)
 }
 
 /// The files of a span of time: a sealed hour and its log may both be there, while it is sealed or where the clock was

@@ -99,6 +99,11 @@ fn what_is_missing_is_a_gap() {
         };
         let first = (at(20_000), at(3 * MINUTE_MS), "cannot read the table: gone".to_owned());
         assert_eq!(gap(MINUTE_MS), first);
+        // A gap begins with the record before it, which is found.
+        for ms in [20_000, 3 * MINUTE_MS + 10_000] {
+            let found = history.at(&place(), at(ms), &shape).unwrap().and_then(Entry::snapshot);
+            assert_eq!(found.map(|snapshot| snapshot.time), Some(at(ms)));
+        }
         let second = (at(3 * MINUTE_MS + 10_000), at(5 * HOUR_MS), "the recorder did not run".to_owned());
         assert_eq!(gap(2 * HOUR_MS), second);
         let all = range(&history, 0, 9 * HOUR_MS, Grain::Coarse);
