@@ -18,6 +18,7 @@ mod stats;
 mod switch;
 mod tree;
 mod verified;
+mod view;
 
 use clap::{Parser, Subcommand};
 
@@ -75,6 +76,8 @@ enum What {
     Sleep(refresh::Sleep),
     /// What the daemon's file tree takes: to set and get, to read a snapshot, to serve many; and to do nothing.
     Tree(tree::Options),
+    /// What the live view and the recorder take beside a daemon: CPU, time from key to screen, time to the first rows.
+    View(view::Options),
     /// Is the program itself, for another one's measurement.
     #[command(hide = true)]
     Topstat(tree::Topstat),
@@ -92,6 +95,7 @@ fn main() -> anyhow::Result<()> {
         What::Snmp(options) => snmp::run(&options),
         What::Containers(options) => containers::run(&options),
         What::Tree(options) => tree::run(&options),
+        What::View(options) => view::run(&options),
         What::Topstat(topstat) => tree::topstat(topstat),
         What::Events(options) => events::run(&options),
         What::Accuracy(options) => accuracy::run(&options),

@@ -53,7 +53,7 @@ struct Tool {
 
 /// How a refresh is told from the one before.
 #[derive(Clone, Copy)]
-enum Output {
+pub enum Output {
     /// A line that begins so.
     Begins(&'static str),
     /// A line that has this in it.
@@ -114,7 +114,8 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn installed(name: &str) -> bool {
+/// Whether there is a program of this name.
+pub fn installed(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
 }
@@ -123,8 +124,14 @@ fn installed(name: &str) -> bool {
 fn turn(tool: &Tool, topstat: &Path, seconds: u32) -> Result<f64> {
     let program = if tool.name == "topstat" { topstat.to_owned() } else { tool.name.into() };
     let mut command = Command::new(program);
-    command.args(tool.arguments).env("TERM", "xterm").env("COLUMNS", "120").env("LINES", "40").env("LC_ALL", "C");
-    let mut terminal = match tool.output {
+    command.args(tool.arguments);
+    measured(command, tool.name, tool.output, seconds)
+}
+
+/// The same of any command.
+pub fn measured(mut command: Command, name: &str, output: Output, seconds: u32) -> Result<f64> {
+    command.env("TERM", "xterm").env("COLUMNS", "120").env("LINES", "40").env("LC_ALL", "C");
+    let mut terminal = match output {
         Output::Terminal => Some(Terminal::new()?),
         _ => None,
     };
@@ -132,19 +139,19 @@ fn turn(tool: &Tool, topstat: &Path, seconds: u32) -> Result<f64> {
         Some(terminal) => command.stdin(terminal.end()?).stdout(terminal.end()?),
         None => command.stdin(Stdio::null()).stdout(Stdio::piped()),
     };
-    let child = command.stderr(Stdio::null()).spawn().with_context(|| format!("cannot run {}", tool.name))?;
+    let child = command.stderr(Stdio::null()).spawn().with_context(|| format!("cannot run {name}"))?;
     let mut running = Running(child);
     let pid = running.0.id();
     // What it had used when it began each refresh.
     let (begun, refreshes) = mpsc::channel();
     match (terminal.as_mut(), running.0.stdout.take()) {
         (Some(terminal), _) => terminal.watch(pid, begun),
-        (None, Some(output)) => watch_lines(output, tool.output, pid, begun),
-        (None, None) => bail!("{} has no output", tool.name),
+        (None, Some(from)) => watch_lines(from, output, pid, begun),
+        (None, None) => bail!("{name} has no output"),
     }
     let next = || {
         let at = refreshes.recv_timeout(PATIENCE);
-        at.with_context(|| format!("{} has ended, or shows nothing for {PATIENCE:?}", tool.name))
+        at.with_context(|| format!("{name} has ended, or shows nothing for {PATIENCE:?}"))
     };
     for _ in 0..WARM_UP {
         next()?;
@@ -160,7 +167,7 @@ fn turn(tool: &Tool, topstat: &Path, seconds: u32) -> Result<f64> {
 }
 
 /// What all threads of a process have used so far; by the scheduler, not by ticks. 0: it has ended.
-fn cpu_ns(pid: u32) -> u64 {
+pub fn cpu_ns(pid: u32) -> u64 {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let texts = threads.filter_map(|thread| fs::read_to_string(thread.path().join("schedstat")).ok());
     texts.filter_map(|text| text.split(' ').next()?.parse::<u64>().ok()).sum()
@@ -188,7 +195,7 @@ fn watch_lines(output: ChildStdout, how: Output, pid: u32, begun: Sender<u64>) {
 }
 
 /// A program that is ended with this.
-struct Running(Child);
+pub struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -198,13 +205,14 @@ impl Drop for Running {
 }
 
 /// A terminal that shows nothing.
-struct Terminal {
+pub struct Terminal {
     end: OwnedFd,
-    controller: fs::File,
+    /// Where keys go in, and what is drawn comes out.
+    pub controller: fs::File,
 }
 
 impl Terminal {
-    fn new() -> Result<Self> {
+    pub fn new() -> Result<Self> {
         use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
         let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
         grantpt(&controller)?;
@@ -232,7 +240,8 @@ impl Terminal {
         });
     }
 
-    fn end(&self) -> Result<OwnedFd> {
+    /// The end that the program has.
+    pub fn end(&self) -> Result<OwnedFd> {
         Ok(self.end.try_clone()?)
     }
 }

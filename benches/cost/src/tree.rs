@@ -61,14 +61,14 @@ const PPS: &str = "tcp_v4/conns_pps";
 const BYTES: &str = "tcp_v4/conns_bytes";
 
 /// A daemon with a place of its own.
-struct Daemon {
+pub struct Daemon {
     child: Child,
-    mount: PathBuf,
-    pins: PathBuf,
+    pub mount: PathBuf,
+    pub pins: PathBuf,
 }
 
 impl Daemon {
-    fn start() -> Result<Self> {
+    pub fn start() -> Result<Self> {
         let name = format!("topstat-bench-{}", std::process::id());
         let (mount, pins) = (std::env::temp_dir().join(&name), Path::new("/sys/fs/bpf").join(&name));
         let child = Command::new(std::env::current_exe()?)

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the live view takes, beside other programs that fill a terminal; and the recorder.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use topstat_load::{Config, Limits, Load, Plan};
+
+use crate::refresh::{Output, Running, Terminal, cpu_ns, installed, measured};
+use crate::stats::spread;
+use crate::tree::Daemon;
+
+#[derive(Args)]
+pub struct Options {
+    /// Rounds, in each of which everything has its turn.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Seconds to a turn.
+    #[arg(long, default_value_t = 6)]
+    seconds: u32,
+    /// Keys that are timed in a round.
+    #[arg(long, default_value_t = 30)]
+    keys: usize,
+    /// The topstat to measure [default: the one beside this program]
+    #[arg(long)]
+    topstat: Option<PathBuf>,
+}
+
+/// Connections of the load: more than the 128 rows of a table.
+const CONNECTIONS: usize = 200;
+/// Transactions that they carry in a second: all rows differ from reading to reading.
+const RATE: f64 = 5000.0;
+const TABLE: &str = "tcp_v4/conns_pps";
+/// On the screen of a table once there are rows.
+const ROWS_ARE_THERE: &str = "rows proven";
+/// What is recorded.
+const RECORDED: usize = 16;
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// From key to key: what one key has drawn is drawn by then.
+const KEYS_EVERY: Duration = Duration::from_millis(200);
+
+/// Others that show what a host does on a terminal, each told to refresh once a second.
+const OTHERS: [(&str, &[&str]); 3] =
+    [("htop", &["-d", "10"]), ("btm", &["--rate", "1000"]), ("below", &["live", "--interval-sec", "1"])];
+
+pub fn run(options: &Options) -> Result<()> {
+    let topstat = match &options.topstat {
+        Some(path) => path.clone(),
+        None => std::env::current_exe()?.with_file_name("topstat"),
+    };
+    ensure!(topstat.exists(), "{} is missing: build it first (make build)", topstat.display());
+    let daemon = Daemon::start()?;
+    let program = Program { topstat, daemon: &daemon };
+    let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() })?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let limits = Limits { rate: Some(RATE), stop: Some(Arc::clone(&stop)), ..Limits::default() };
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| load.run(&Plan::endless(CONNECTIONS), &limits));
+        let measured = program.all(options);
+        stop.store(true, Ordering::Relaxed);
+        let carried = running.join().expect("the load has panicked");
+        measured.and(carried.map(drop).map_err(Into::into))
+    })
+}
+
+/// The program, and the daemon that it is beside.
+struct Program<'a> {
+    topstat: PathBuf,
+    daemon: &'a Daemon,
+}
+
+impl Program<'_> {
+    fn all(&self, options: &Options) -> Result<()> {
+        println!(
+            "## view: the live view on 120×40, {CONNECTIONS} connections that carry {RATE} transactions a second\n"
+        );
+        println!("({} rounds, interleaved; median, least and most)\n", options.rounds);
+        println!("| CPU milliseconds of a refresh | |\n|---|---:|");
+        let others: Vec<_> = OTHERS.iter().filter(|(name, _)| installed(name)).collect();
+        let mut rounds = vec![Vec::new(); 2 + others.len()];
+        let mut frozen = Vec::new();
+        for _ in 0..options.rounds {
+            rounds[0].push(measured(self.view("1", Some(TABLE)), "topstat", Output::Terminal, options.seconds)?);
+            rounds[1].push(measured(self.view("1", None), "topstat", Output::Terminal, options.seconds)?);
+            for ((name, arguments), rounds) in others.iter().zip(&mut rounds[2..]) {
+                let mut command = Command::new(name);
+                command.args(*arguments);
+                rounds.push(measured(command, name, Output::Terminal, options.seconds)?);
+            }
+            frozen.push(self.frozen(options.seconds)?);
+        }
+        let names = ["topstat view, a table of 128 rows", "topstat view, overview"].into_iter();
+        for (name, rounds) in names.chain(others.iter().map(|(name, _)| *name)).zip(&rounds) {
+            println!("| {name} | {} |", quoted(rounds, 2));
+        }
+        println!("| topstat view, frozen: a second | {} |", quoted(&frozen, 2));
+        for (name, _) in OTHERS.iter().filter(|(name, _)| !installed(name)) {
+            println!("| {name} | not installed |");
+        }
+        println!("\n| milliseconds | |\n|---|---:|");
+        let (mut keys, mut with, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..options.rounds {
+            keys.extend(self.keys(options.keys)?);
+            with.push(self.first_rows(self.view("1", Some(TABLE)))?);
+            let nowhere = Path::new("/nonexistent");
+            alone.push(self.first_rows(command(&self.topstat, "1", Some(TABLE), nowhere, nowhere))?);
+        }
+        println!("| from a key to the screen, all CPUs busy | {} |", quoted(&keys, 1));
+        println!("| from the start to the first rows, beside a daemon | {} |", quoted(&with, 0));
+        println!("| from the start to the first rows, alone | {} |", quoted(&alone, 0));
+        self.recorder(options)
+    }
+
+    fn view(&self, interval: &str, table: Option<&str>) -> Command {
+        command(&self.topstat, interval, table, &self.daemon.mount, &self.daemon.pins)
+    }
+
+    /// CPU milliseconds of a second in which nothing is drawn.
+    fn frozen(&self, seconds: u32) -> Result<f64> {
+        let mut screen = Screen::start(self.view("1", Some(TABLE)))?;
+        screen.wait_for(ROWS_ARE_THERE)?;
+        screen.press(" ")?;
+        screen.wait_for("FROZEN")?;
+        let before = cpu_ns(screen.running.0.id());
+        std::thread::sleep(Duration::from_secs(seconds.into()));
+        Ok((cpu_ns(screen.running.0.id()) - before) as f64 / f64::from(seconds) / 1e6)
+    }
+
+    /// Milliseconds from a key to the first byte that it draws, while every CPU has something else to do.
+    fn keys(&self, count: usize) -> Result<Vec<f64>> {
+        // Nothing else is drawn.
+        let mut screen = Screen::start(self.view("3600", Some(TABLE)))?;
+        screen.wait_for(ROWS_ARE_THERE)?;
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+                scope.spawn(|| {
+                    while !stop.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            }
+            let mut times = Vec::new();
+            let timed = (0..count).try_for_each(|_| {
+                let begun = Instant::now();
+                screen.press("r")?;
+                screen.read(PATIENCE)?;
+                times.push(begun.elapsed().as_secs_f64() * 1e3);
+                // The rest of the frame.
+                let rest = Instant::now();
+                while let Some(left) = KEYS_EVERY.checked_sub(rest.elapsed()) {
+                    screen.take(left)?;
+                }
+                Ok(())
+            });
+            stop.store(true, Ordering::Relaxed);
+            timed.map(|()| times)
+        })
+    }
+
+    fn first_rows(&self, command: Command) -> Result<f64> {
+        let begun = Instant::now();
+        let mut screen = Screen::start(command)?;
+        screen.wait_for(ROWS_ARE_THERE)?;
+        Ok(begun.elapsed().as_secs_f64() * 1e3)
+    }
+
+    /// What recording takes, by default.
+    fn recorder(&self, options: &Options) -> Result<()> {
+        let tables = tables(&self.daemon.mount)?;
+        let history = std::env::temp_dir().join(format!("topstat-bench-history-{}", std::process::id()));
+        let mut command = Command::new(&self.topstat);
+        command.arg("record").args(&tables).arg("--history").arg(&history).arg("--mount").arg(&self.daemon.mount);
+        let running = Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn()?);
+        let pid = running.0.id();
+        // Several of its intervals, so that what happens every ten seconds is in it as often as it should be.
+        std::thread::sleep(Duration::from_secs(5));
+        let (before, begun) = (cpu_ns(pid), Instant::now());
+        std::thread::sleep(Duration::from_secs(10) * u32::try_from(options.rounds)?);
+        let cpu = (cpu_ns(pid) - before) as f64 / 1e7 / begun.elapsed().as_secs_f64();
+        let memory = status_kb(pid, "VmHWM:");
+        drop(running);
+        let _ = fs::remove_dir_all(&history);
+        println!("\n| topstat record, {} tables by default | |\n|---|---:|", tables.len());
+        println!("| CPU, of one | {cpu:.2}% |");
+        println!("| memory, at most | {:.1} MB |", memory? as f64 / 1000.0);
+        Ok(())
+    }
+}
+
+fn command(topstat: &Path, interval: &str, table: Option<&str>, mount: &Path, pins: &Path) -> Command {
+    let mut command = Command::new(topstat);
+    command.args(["view", interval, "--mount"]).arg(mount).arg("--pins").arg(pins);
+    command.args(table.iter().flat_map(|table| ["--table", table]));
+    command
+}
+
+fn quoted(values: &[f64], digits: usize) -> String {
+    let s = spread(values);
+    format!("{:.digits$} ({:.digits$}–{:.digits$})", s.median, s.low, s.high)
+}
+
+/// The first tables of the daemon, by name, that are on.
+fn tables(mount: &Path) -> Result<Vec<String>> {
+    let mut tables = Vec::new();
+    for sample in fs::read_dir(mount)?.flatten().filter(|entry| entry.path().is_dir()) {
+        for table in fs::read_dir(sample.path())?.flatten().filter(|entry| entry.path().join("json").exists()) {
+            let on = fs::read_to_string(table.path().join("enabled")).is_ok_and(|on| on.starts_with('1'));
+            if on {
+                tables.push(format!("{}/{}", sample.file_name().display(), table.file_name().display()));
+            }
+        }
+    }
+    // Those that have rows come first.
+    tables.sort_by_key(|table| (!table.starts_with("tcp_v4/"), !table.starts_with("tasks/"), table.clone()));
+    tables.truncate(RECORDED);
+    ensure!(!tables.is_empty(), "the daemon has no tables");
+    Ok(tables)
+}
+
+fn status_kb(pid: u32, name: &str) -> Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).context("the recorder has ended")?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
+    Ok(line.trim().trim_end_matches(" kB").parse()?)
+}
+
+/// A program on a terminal that is read.
+struct Screen {
+    running: Running,
+    terminal: Terminal,
+    parser: vt100::Parser,
+}
+
+impl Screen {
+    fn start(mut command: Command) -> Result<Self> {
+        let terminal = Terminal::new()?;
+        command.env("TERM", "xterm").env("LC_ALL", "C").stdin(terminal.end()?).stdout(terminal.end()?);
+        let running = Running(command.stderr(Stdio::null()).spawn()?);
+        let cells = |count| std::num::NonZero::new(count).expect("a screen has cells");
+        Ok(Self { running, terminal, parser: vt100::Parser::new(cells(40), cells(120), 0) })
+    }
+
+    fn press(&mut self, keys: &str) -> Result<()> {
+        Ok(self.terminal.controller.write_all(keys.as_bytes())?)
+    }
+
+    /// Takes what is drawn within that time; says whether anything was.
+    fn take(&mut self, within: Duration) -> Result<bool> {
+        let within = Timespec { tv_sec: within.as_secs().cast_signed(), tv_nsec: within.subsec_nanos().into() };
+        if poll(&mut [PollFd::new(&self.terminal.controller, PollFlags::IN)], Some(&within))? == 0 {
+            return Ok(false);
+        }
+        let mut buffer = [0; 65536];
+        let read = self.terminal.controller.read(&mut buffer)?;
+        self.parser.process(&buffer[..read]);
+        Ok(read > 0)
+    }
+
+    fn read(&mut self, patience: Duration) -> Result<()> {
+        ensure!(self.take(patience)?, "nothing is drawn:\n{}", self.parser.screen().contents());
+        Ok(())
+    }
+
+    fn wait_for(&mut self, text: &str) -> Result<()> {
+        let begun = Instant::now();
+        while !self.parser.screen().contents().contains(text) {
+            ensure!(begun.elapsed() < PATIENCE, "no {text:?} in\n{}", self.parser.screen().contents());
+            self.take(Duration::from_millis(500))?;
+        }
+        Ok(())
+    }
+}
