@@ -240,21 +240,25 @@ TS_INLINE void obs_order_next(struct obs *x, u32 table)
 }
 
 /*
- * Both parts at once, whatever the delay, and ordered where that is little work. False: the object is not ordered, and
- * obs_order() is to be called before the table is read. There is an object.
+ * Both parts at once, whatever the delay, and ordered where that is little work, unless the object is to be ordered anyway
+ * (`left`, a bit for each table). Returns the table's bit where it is not ordered: obs_order() is to be called before the table
+ * is read. There is an object.
  */
-TS_INLINE int obs_add_known(struct obs *x, u32 table, u64 part0, u64 part1)
+TS_INLINE u32 obs_add_known(struct obs *x, u32 table, u32 left, u64 part0, u64 part1)
 {
 	void *w = (char *)x->object + obs_at(x->number, table);
 	struct ts_table *t = obs_table(x->bank, table);
 	struct ts_tick *tick = &x->bank->tick[table];
 	ts_view view = obs_view(x->number, table);
+	int claimed = x->claimed && !(left & 1U << table), ordered;
 
 	if (!x->config[table].enabled)
-		return 1;
+		return 0;
 	if (obs_type(x->number, table) == TS_STATIC)
-		return ts_push_static_known(t, tick, view, x->claimed, x->object->self, x->object->id, w, part0, part1);
-	return ts_push_known(t, tick, view, x->claimed, x->object->self, x->object->id, w, part0, part1);
+		ordered = ts_push_static_known(t, tick, view, claimed, x->object->self, x->object->id, w, part0, part1);
+	else
+		ordered = ts_push_known(t, tick, view, claimed, x->object->self, x->object->id, w, part0, part1);
+	return ordered ? 0 : 1U << table;
 }
 
 /* Order the object by what was pushed to it before, whatever the delay. */

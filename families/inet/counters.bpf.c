@@ -89,7 +89,7 @@ static __noinline int inet_look(struct sock *sk, struct tcp_sock *tp, struct ine
 	if (ts_unlikely(!o->object.id))
 		inet_begin(sk, o);
 	if (!inet_is_none(&d))
-		left = inet_push_difference(o, &d, newest);
+		left = inet_push_difference(o, &d, newest, inet_left(ts_read(o->looked)));
 	/* After the push: a reader who finds tables left, or none, finds what was pushed to them. */
 	looked = ts_read(o->looked);
 	if (ts_likely(looked & INET_LISTED))

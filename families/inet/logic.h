@@ -261,6 +261,8 @@ TS_INLINE int inet_take_all(struct inet_seen *seen, const struct inet_seen *was,
 	int all = inet_take(&seen->segments, was->segments, now->segments, d->segments);
 
 	all &= inet_take(&seen->bytes, was->bytes, now->bytes, d->bytes);
+	if (ts_likely(was->resent == now->resent))
+		return all;
 	all &= inet_take(&seen->resent, was->resent, now->resent, resent);
 	d->resent += resent[0];
 	return all;
@@ -273,12 +275,12 @@ TS_INLINE int inet_is_none(const struct inet_difference *d)
 
 /*
  * Push a difference. Returns the tables, by bit, in which the object is not ordered yet: inet_order() has to do so before
- * they are read. What was used before the slide that was last is of the look before: a connection that has fallen silent
+ * they are read. In those that are `left` it is to be ordered anyway, so pushes only sum. What was used before the slide that was last is of the look before: a connection that has fallen silent
  * is not looked at until it speaks again. `newest`: so many of the segments received are of now.
  */
-TS_APART int inet_push_difference(struct inet_object *o, struct inet_difference *d, u32 newest)
+TS_APART int inet_push_difference(struct inet_object *o, struct inet_difference *d, u32 newest, u32 left)
 {
-	u32 in, out, rx, tx, sample, left = 0;
+	u32 in, out, rx, tx, sample, now_left = 0;
 	struct obs x;
 
 	if (!o || !d)
@@ -301,20 +303,20 @@ TS_APART int inet_push_difference(struct inet_object *o, struct inet_difference 
 		if (o->window[INET_BPS].slide) {
 			obs_add_late(&x, INET_BPS, INET_RX, rx, since);
 			obs_add_late(&x, INET_BPS, INET_TX, tx, since);
-			left |= !obs_add_known(&x, INET_BYTES, rx, tx) << INET_BYTES;
-			left |= 1U << INET_BPS;
+			now_left |= obs_add_known(&x, INET_BYTES, left, rx, tx);
+			now_left |= 1U << INET_BPS;
 			rx = tx = 0;
 		}
 	}
-	left |= !obs_add_known(&x, INET_PPS, in, out) << INET_PPS;
+	now_left |= obs_add_known(&x, INET_PPS, left, in, out);
 	if (rx | tx) {
-		left |= !obs_add_known(&x, INET_BPS, rx, tx) << INET_BPS;
-		left |= !obs_add_known(&x, INET_BYTES, rx, tx) << INET_BYTES;
+		now_left |= obs_add_known(&x, INET_BPS, left, rx, tx);
+		now_left |= obs_add_known(&x, INET_BYTES, left, rx, tx);
 	}
 	if (d->resent)
-		left |= !obs_add_known(&x, INET_RETRANS, 0, d->resent) << INET_RETRANS;
+		now_left |= obs_add_known(&x, INET_RETRANS, left, 0, d->resent);
 	obs_end(&x);
-	return left;
+	return now_left;
 }
 
 /* Order the object in these tables, a bit for each. False: its CPU was ordering something else, so it may not be. */

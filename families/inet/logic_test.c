@@ -185,7 +185,7 @@ static void test_crowd(void)
 		d.bytes[test_random(2)] = test_once_in(3) ? 0 : test_random(3000);
 		d.resent = test_once_in(9);
 		d.since = d.last = host_jiffies() - test_random(3);
-		left[i] |= inet_push_difference(&crowd[i], &d, 1);
+		left[i] |= inet_push_difference(&crowd[i], &d, 1, test_once_in(4) ? ~0U : left[i]);
 		if (!test_once_in(8))
 			continue;
 		for (i = 0; i < CROWD; i++) {

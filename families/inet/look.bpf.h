@@ -11,9 +11,9 @@
  * silent for a while: in two steps (INET_LEAVING), INET_LOOK_MS apart, so that no hook is still at work then that has
  * seen it listed.
  *
- * Since readers see all that are listed before they read any table, a hook leaves ordering to them wherever an entry of a
- * full table would have to make way: among thousands of connections that are about as busy, each push would have one
- * make way, of which the next snapshot would show nothing.
+ * Since readers see all that are listed before they read any table, a hook leaves ordering to them wherever an entry would
+ * have to move, or of a full table to make way: among connections that are about as busy each push would move some, of which
+ * the next snapshot would show nothing. What is left once is not ordered by a hook again until a reader has done so.
  */
 #ifndef TOPSTAT_INET_LOOK_H
 #define TOPSTAT_INET_LOOK_H

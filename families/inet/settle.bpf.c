@@ -122,7 +122,7 @@ int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 	if (pushed) {
 		if (!o->object.id)
 			inet_begin(sk, o);
-		left |= inet_push_difference(o, &d, 0);
+		left |= inet_push_difference(o, &d, 0, INET_LEFT_ALL);
 	}
 	if (left && inet_order(o, left))
 		left = 0;

@@ -155,7 +155,7 @@ static void look_claimed(const struct sock *sk, struct tcp_object *t, u32 newest
 	}
 	d.resent = take(&t->seen.resent, now.resent);
 	if (!inet_is_none(&d))
-		t->left |= inet_push_difference(&t->o, &d, newest);
+		t->left |= inet_push_difference(&t->o, &d, newest, t->left);
 	t->looked = (u32)jiffies;
 }
 

@@ -228,8 +228,9 @@ TS_INLINE u64 ts_push_static(struct ts_table *t, const struct ts_tick *tick, con
 }
 
 /*
- * Push both parts to a dynamic table, whatever the delay, and order the object where that is little work. Returns 0 where it
- * is not ordered, also for want of the claim: whoever pushes so has objects ordered before tables are read.
+ * Push both parts to a dynamic table, whatever the delay, and order the object where that is little work. `claimed`: the
+ * caller has the claim, and the object is not left already. Returns 0 where it is not ordered: whoever pushes so has objects
+ * ordered before tables are read.
  */
 TS_INLINE int ts_push_known(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj, u64 id,
 			    struct ts_window *w, u64 amount0, u64 amount1)

@@ -28,7 +28,7 @@
  *       or re-evaluated, which happens to every entry at most once a slide. It may
  *       be too large for a slide, when the object fades, but never too small.
  *       (Who pushes by ts_push_known() sees to it that T4 and T5 hold when the table is
- *       read: until then an object that it has left need not be in the table.)
+ *       read: until then an object that it has left need not be in the table, and its key may be too small.)
  *   T5  missed[] bounds the value of every object that is not in the table and was
  *       pushed on this CPU: no such object was larger, when last pushed, than the
  *       greatest missed[] of the last period. Hence the proof: rows that are at
@@ -346,8 +346,11 @@ TS_INLINE void ts_order_again(struct ts_table *t, const struct ts_tick *tick, u6
 	}
 }
 
-/* Order the object in this slot, which was pushed just now. The caller has the bank's claim. */
-TS_INLINE void ts_reorder(struct ts_table *t, const struct ts_tick *tick, u32 slot, u64 id, u64 value, u32 mask)
+/*
+ * The object in this slot was pushed just now: give it its new key where that leaves its node where it is. Else it returns 0,
+ * and the node is to be settled. The caller has the bank's claim.
+ */
+TS_INLINE int ts_rekey_in_place(struct ts_table *t, const struct ts_tick *tick, u32 slot, u64 id, u64 value, u32 mask)
 {
 	struct ts_entry *e = ts_entry(t, slot, mask), *node;
 	u64 least = ~0ULL;
@@ -366,20 +369,17 @@ TS_INLINE void ts_reorder(struct ts_table *t, const struct ts_tick *tick, u32 sl
 			least = ts_entry(t, 2 * pos + 1, mask)->key;
 		if (2 * pos + 2 < t->n && ts_entry(t, 2 * pos + 2, mask)->key < least)
 			least = ts_entry(t, 2 * pos + 2, mask)->key;
-		if (value <= least) {
-			node->key = value;
-			return;
-		}
-	} else if (!pos || ts_entry(t, (pos - 1) >> 1, mask)->key <= value) {
-		node->key = value;
-		return;
-	} else if (e->seen_in == tick->stamp) {
+		if (value > least)
+			return 0;
+	} else if (pos && ts_entry(t, (pos - 1) >> 1, mask)->key > value) {
 		/* It has faded since this slide began: once a slide is enough (T4). */
-		return;
-	} else {
+		if (e->seen_in == tick->stamp)
+			return 1;
 		e->seen_in = tick->stamp;
+		return 0;
 	}
-	TS_COLD(ts_settle, t, pos, value, node->order, mask);
+	node->key = value;
+	return 1;
 }
 
 /* Order the object by its value; `at`: see ts_find_again(). The caller has the bank's claim. */
@@ -391,7 +391,8 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 
 	slot = ts_find_pushed(t, obj, at, mask);
 	if (slot > 0) {
-		ts_reorder(t, tick, slot - 1, id, value, mask);
+		if (!ts_rekey_in_place(t, tick, slot - 1, id, value, mask))
+			TS_COLD(ts_settle, t, ts_entry(t, slot - 1, mask)->pos, value, slot - 1, mask);
 		return;
 	}
 	if (!slot && t->n > mask && value <= t->entry[0].key && t->settled == tick->slide) {
@@ -406,8 +407,8 @@ TS_INLINE void ts_order(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 }
 
 /*
- * The same where it is little work: the object is in the table already, or there is room, so none has to make way. Else it
- * returns 0, and the object is to be ordered (ts_order()) before the table is read.
+ * The same where it is little work: the object is in the table already, and its node stays where it is, or there is room, so
+ * none has to make way. Else it returns 0, and the object is to be ordered (ts_order()) before the table is read.
  */
 TS_INLINE int ts_order_known(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value, ts_view view,
 			     u8 *at)
@@ -416,11 +417,10 @@ TS_INLINE int ts_order_known(struct ts_table *t, const struct ts_tick *tick, u64
 	int slot = ts_find_pushed(t, obj, at, mask);
 
 	if (slot > 0)
-		ts_reorder(t, tick, slot - 1, id, value, mask);
-	else if (!slot && t->n <= mask)
-		TS_COLD(ts_admit, t, tick, obj, id, value, view);
-	else
+		return ts_rekey_in_place(t, tick, slot - 1, id, value, mask);
+	if (slot || t->n > mask)
 		return 0;
+	TS_COLD(ts_admit, t, tick, obj, id, value, view);
 	return 1;
 }
 
