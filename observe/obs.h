@@ -261,7 +261,8 @@ TS_INLINE u32 obs_add_known(struct obs *x, u32 table, u32 left, u64 part0, u64 p
 	return ordered ? 0 : 1U << table;
 }
 
-/* Order the object by what was pushed to it before, whatever the delay. */
+/* Order the object by what was pushed to it before, whatever the delay, also where the table was switched off since: it
+ * may be switched on again. */
 TS_INLINE void obs_order(struct obs *x, u32 table)
 {
 	void *w = (char *)x->object + obs_at(x->number, table);
@@ -269,8 +270,6 @@ TS_INLINE void obs_order(struct obs *x, u32 table)
 	struct ts_tick *tick = &x->bank->tick[table];
 	ts_view view = obs_view(x->number, table);
 
-	if (!x->config[table].enabled)
-		return;
 	if (obs_type(x->number, table) == TS_STATIC)
 		ts_order_static_pushed(t, tick, view, x->claimed, x->object->self, x->object->id, w);
 	else

@@ -275,8 +275,9 @@ TS_INLINE int inet_is_none(const struct inet_difference *d)
 
 /*
  * Push a difference. Returns the tables, by bit, in which the object is not ordered yet: inet_order() has to do so before
- * they are read. In those that are `left` it is to be ordered anyway, so pushes only sum. What was used before the slide that was last is of the look before: a connection that has fallen silent
- * is not looked at until it speaks again. `newest`: so many of the segments received are of now.
+ * they are read. In those that are `left` it is to be ordered anyway, so pushes only sum. What was used before the slide
+ * that was last is of the look before: a connection that has fallen silent is not looked at until it speaks again.
+ * `newest`: so many of the segments received are of now.
  */
 TS_APART int inet_push_difference(struct inet_object *o, struct inet_difference *d, u32 newest, u32 left)
 {

@@ -73,15 +73,26 @@ static __always_inline void inet_unlist(struct sock *sk, struct inet_object *o)
 		host_make(active, sk, sk);
 }
 
-/* It was looked at, `looked` was what was known of it before, and these tables are left. A hook that has looked meanwhile
- * knows better. */
+/*
+ * It was looked at, `looked` was what was known of it before, and these tables are left. What somebody who has looked
+ * meanwhile has left stays so, and these with it.
+ */
 static __always_inline void inet_settled(struct sock *sk, struct tcp_sock *tp, struct inet_object *o, u64 looked,
 					 u32 left)
 {
-	if (looked & INET_ON_LIST)
-		ts_cas(&o->looked, looked, inet_look_word(looked, INET_LISTED, left));
-	else
+	u32 i;
+
+	if (!(looked & INET_ON_LIST)) {
 		inet_list(sk, tp, o, left);
+		return;
+	}
+	if (ts_cas(&o->looked, looked, inet_look_word(looked, INET_LISTED, left)))
+		return;
+	for (i = 0; left && i < INET_LOOK_TRIES; i++) {
+		looked = ts_read(o->looked);
+		if (ts_cas(&o->looked, looked, inet_look_word(looked, looked & INET_ON_LIST, inet_left(looked) | left)))
+			return;
+	}
 }
 
 /* Apart, for the stack: who pushes needs nearly all of it. */

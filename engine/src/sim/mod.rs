@@ -8,6 +8,7 @@
 
 mod check;
 mod interleave;
+mod known;
 mod memory;
 mod snapshot;
 

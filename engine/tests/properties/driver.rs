@@ -30,6 +30,10 @@ pub struct Driver {
     setup: Setup,
     /// Where and by which push an object was last ordered, and whether it was nested.
     last: BTreeMap<(usize, u64), (usize, bool)>,
+    /// The tables, a bit for each, in which pushes have left an object.
+    left: Vec<u32>,
+    /// The CPU of the reader who is next.
+    reader: usize,
 }
 
 impl Driver {
@@ -44,9 +48,10 @@ impl Driver {
         for (table, settings) in setup.tables.iter().enumerate() {
             let Some((table_type, period, delay)) = *settings else { continue };
             engine.set_config(table, config(period, delay, table_type, true, EPOCH_MAX, setup.hz).unwrap());
-            facts[table].delayed = delay != 0;
+            facts[table].delayed = delay != 0 && !setup.known;
         }
-        Self { engine, model: Model::default(), facts, setup: setup.clone(), last: BTreeMap::new() }
+        let (last, left) = (BTreeMap::new(), vec![0; setup.objects]);
+        Self { engine, model: Model::default(), facts, setup: setup.clone(), last, left, reader: 0 }
     }
 
     pub fn run(setup: &Setup, ops: &[Op]) -> Self {
@@ -103,6 +108,10 @@ impl Driver {
         }
         match object {
             Some(_) if push.refused => self.engine.push_refused(cpu, push.part & 1, &push.amounts),
+            Some(object) if self.setup.known => {
+                let left = &mut self.left[object];
+                *left = self.engine.push_known(cpu, object, push.part & 1, &push.amounts, *left);
+            }
             Some(object) => {
                 let values = self.engine.push(cpu, object, push.part & 1, &push.amounts);
                 assert!(values.iter().zip(&push.amounts).all(|(value, amount)| *value == 0 || value >= amount));
@@ -123,7 +132,7 @@ impl Driver {
             if facts.delayed {
                 facts.put_off = Some(now);
             }
-            facts.nested += u64::from(nested);
+            facts.nested += u64::from(nested && !self.setup.known);
             self.last.insert((table, id), (cpu, nested));
         }
     }
@@ -148,7 +157,25 @@ impl Driver {
     fn kill(&mut self, cpu: usize, object: usize) {
         if self.engine.object(object).id != 0 {
             self.engine.kill(cpu, object);
+            self.left[object] = 0;
         }
+    }
+
+    /// What pushes have left a reader orders, each on the next CPU.
+    fn settle(&mut self) {
+        self.reader = (self.reader + 1) % self.setup.cpus;
+        for object in 0..self.setup.objects {
+            let left = std::mem::take(&mut self.left[object]);
+            if left == 0 {
+                continue;
+            }
+            self.engine.order_left(self.reader, object, left);
+            let id = self.engine.object(object).id;
+            for table in (0..TABLES).filter(|table| left & 1 << table != 0) {
+                self.last.insert((table, id), (self.reader, false));
+            }
+        }
+        self.check_tables(self.reader);
     }
 
     fn set(&mut self, table: usize, period_ms: u32, delay_ms: u32, enabled: bool) {
@@ -163,7 +190,7 @@ impl Driver {
         }
         let new = config(period_ms, delay_ms, table_type, enabled, epoch, self.setup.hz).unwrap();
         self.engine.set_config(table, new);
-        self.facts[table].delayed = delay_ms != 0;
+        self.facts[table].delayed = delay_ms != 0 && !self.setup.known;
     }
 
     fn check_tables(&self, cpu: usize) {
@@ -242,6 +269,7 @@ impl Driver {
         if self.engine.config(table).epoch == 0 {
             return Snapshot::default();
         }
+        self.settle();
         let (truth, all_ordered) = (self.truth(table), self.all_ordered(table));
         let unknown = self.unknown(table);
         if all_ordered {
@@ -263,7 +291,8 @@ impl Driver {
         }
         let facts = &self.facts[table];
         assert!(snapshot.contended <= facts.nested);
-        if self.setup.tables[table].is_some_and(|(_, _, delay)| delay == 0) && facts.put_off.is_none() {
+        let undelayed = self.setup.tables[table].is_some_and(|(_, _, delay)| delay == 0);
+        if undelayed && facts.put_off.is_none() && !self.setup.known {
             assert_eq!(snapshot.contended, facts.nested, "nested pushes are counted");
         }
         snapshot

@@ -55,8 +55,9 @@ fn op(settings: bool) -> impl Strategy<Value = Op> {
 }
 
 fn setup(tables: impl Strategy<Value = Tables>) -> impl Strategy<Value = Setup> {
-    (1usize..=4, 1u32..=6, 1usize..=64, prop::sample::select(HZ.to_vec()), tables, any::<bool>())
-        .prop_map(|(cpus, top, objects, hz, tables, quiet)| Setup { cpus, top, objects, hz, tables, quiet })
+    (1usize..=4, 1u32..=6, 1usize..=64, prop::sample::select(HZ.to_vec()), tables, any::<bool>()).prop_map(
+        |(cpus, top, objects, hz, tables, quiet)| Setup { cpus, top, objects, hz, tables, quiet, known: false },
+    )
 }
 
 /// Two dynamic tables and a static one, ordered on every push.
@@ -87,10 +88,16 @@ proptest! {
         Driver::run(&setup, &ops);
     }
 
+    /// The same where pushes leave objects to readers, who order them on any CPU before they read.
+    #[test]
+    fn exact_when_left(setup in setup(undelayed()), ops in prop::collection::vec(op(false), 1..250)) {
+        Driver::run(&Setup { known: true, ..setup }, &ops);
+    }
+
     /// Additive and alive, whatever is set meanwhile.
     #[test]
-    fn additive(setup in setup(delayed()), ops in prop::collection::vec(op(true), 1..250)) {
-        Driver::run(&setup, &ops);
+    fn additive(setup in setup(delayed()), known in any::<bool>(), ops in prop::collection::vec(op(true), 1..250)) {
+        Driver::run(&Setup { known, ..setup }, &ops);
     }
 
     /// The quiet path counts what the other counts, to the same slides, and orders alike.
@@ -124,7 +131,7 @@ proptest! {
         pushes in prop::collection::vec((0usize..4, 0usize..100, 1u64..50, 0u64..4_000_000), 1..600),
     ) {
         let setup = Setup {
-            cpus, top, objects: 100, hz, quiet: false,
+            cpus, top, objects: 100, hz, quiet: false, known: false,
             tables: [Some((TS_DYNAMIC, 10_000, 0)), Some((TS_STATIC, 1000, 0)), None, None],
         };
         let mut driver = Driver::new(&setup);

@@ -15,6 +15,8 @@ pub struct Setup {
     /// Type, period and delay of each table; `None`: no such table.
     pub tables: [Option<(u32, u32, u32)>; TABLES],
     pub quiet: bool,
+    /// Pushes order only where that is little work, whatever the delay, and leave the rest to readers.
+    pub known: bool,
 }
 
 /// A push to an object, or to the totals alone where there is none.
@@ -95,8 +97,14 @@ pub fn decode(bytes: &[u8]) -> (Setup, Vec<Op>) {
         objects: 1 + b.below(64),
         hz: HZ[b.below(HZ.len())],
         tables: [None; TABLES],
-        quiet: b.below(2) == 1,
+        quiet: false,
+        known: false,
     };
+    match b.below(4) {
+        1 | 3 => setup.quiet = true,
+        2 => setup.known = true,
+        _ => {}
+    }
     for table in &mut setup.tables {
         let table_type = match b.below(8) {
             0 => continue,

@@ -269,7 +269,7 @@ impl Shared {
     }
 
     /// The same in memory of this process's own, filled with these bytes again and again.
-    #[cfg(feature = "fuzz")]
+    #[cfg(any(test, feature = "fuzz"))]
     pub fn of_bytes(stride: usize, entries: usize, bytes: &[u8]) -> Self {
         let stride = stride.next_multiple_of(8);
         let mut memory = memmap2::MmapMut::map_anon(stride * entries).expect("memory");

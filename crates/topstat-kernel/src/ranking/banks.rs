@@ -40,7 +40,7 @@ impl Banks {
     }
 
     /// Those in this memory.
-    #[cfg(feature = "fuzz")]
+    #[cfg(any(test, feature = "fuzz"))]
     pub fn of(memory: Shared, per_cpu: u32, entries: u32) -> Self {
         Self { memory, per_cpu, entries }
     }
@@ -74,11 +74,19 @@ impl Banks {
         (cpu * self.per_cpu + sample) as usize
     }
 
-    /// Whether anything was ever counted on the CPU, so that idle CPUs cost nothing.
+    /// Whether anything was ever counted on the CPU, or is in its table: so that idle CPUs cost nothing. A reader orders on
+    /// its own CPU what was counted on others, and where it could not, what it has missed counts against rows (T5).
     pub fn used(&self, cpu: u32, sample: u32, table: u32) -> bool {
-        let sum = table_offset(self.entries, table) + offset_of!(ts_table, total) + offset_of!(ts_window, sum);
-        let bank = self.bank(cpu, sample);
-        self.memory.read::<u64>(bank, sum) != 0 || self.memory.read::<u64>(bank, sum + size_of::<u64>()) != 0
+        let (table, bank) = (table_offset(self.entries, table), self.bank(cpu, sample));
+        let some = |at: usize| self.memory.read::<u64>(bank, table + at) != 0;
+        let window = |at: usize| {
+            let sum = at + offset_of!(ts_window, sum);
+            some(sum) || some(sum + size_of::<u64>())
+        };
+        window(offset_of!(ts_table, total))
+            || window(offset_of!(ts_table, refused))
+            || some(offset_of!(ts_table, contended))
+            || self.memory.read::<u32>(bank, table + offset_of!(ts_table, n)) != 0
     }
 
     /// All that was ever pushed, on all CPUs, both parts.
@@ -160,4 +168,29 @@ pub fn window(
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A CPU's section is read wherever it may have a row, or a bound of what has none: also where readers have ordered
+    /// objects that were pushed to on other CPUs, and nothing was ever counted.
+    #[test]
+    fn a_cpu_is_used_where_anything_was_counted_or_ordered() {
+        const ENTRIES: u32 = 4;
+        const TABLE: u32 = 2;
+        let sum = offset_of!(ts_window, sum);
+        let total = offset_of!(ts_table, total) + sum;
+        let refused = offset_of!(ts_table, refused) + sum;
+        let fields = [total, total + 8, refused, offset_of!(ts_table, contended), offset_of!(ts_table, n)];
+        for field in fields {
+            let banks = Banks::of(Shared::of_bytes(bank_size(ENTRIES), 6, &[0]), 2, ENTRIES);
+            let all = || (0..3).flat_map(|cpu| (0..2).map(move |sample| (cpu, sample)));
+            let used = |table| all().filter(|(cpu, sample)| banks.used(*cpu, *sample, table)).collect::<Vec<_>>();
+            assert_eq!(used(TABLE), []);
+            banks.memory.write::<u32>(banks.bank(1, 1), table_offset(ENTRIES, TABLE) + field, 1);
+            assert_eq!((used(TABLE), used(TABLE - 1)), (vec![(1, 1)], vec![]));
+        }
+    }
 }
