@@ -33,6 +33,7 @@ fn try_load(family: &Arc<Family>) -> Result<(), Error> {
         Kind::Account(account) => (account.load)(&AccountOptions::default(), &[]).map(drop),
         Kind::Counters(counting) => (counting.try_load)(),
         Kind::Events(streaming) => streaming.try_load(),
+        Kind::Stacks(sampling) => (sampling.try_load)(),
     }
 }
 
@@ -71,7 +72,7 @@ pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
     let of = |family: &Family| match &family.kind {
         Kind::Ranked(_) | Kind::Counters(_) => family.samples.iter().any(|own| named(&own.name)),
         Kind::Account(account) => named(account.beside),
-        Kind::Events(_) => false,
+        Kind::Events(_) | Kind::Stacks(_) => false,
     };
     let wanted = |family: &Family| samples.is_empty() || of(family);
     for family in catalogue::families().iter().filter(|family| wanted(family)) {

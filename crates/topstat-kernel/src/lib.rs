@@ -36,12 +36,12 @@ pub use catalogue::{add, families, family_of, find, samples};
 pub use cgroup::remembered as remembered_paths;
 pub use check::{check, verify};
 pub use error::Error;
-pub use families::{account, capture, snmp};
+pub use families::{account, capture, netstack, snmp};
 #[cfg(feature = "bench")]
 pub use families::{inet::bench, tasks};
 pub use family::{
     Account, AccountOptions, AccountReader, Counting, EventKind, Family, Filter, FilterBy, Kind, Objects, RowColumn,
-    SampleInfo, Streaming, TableInfo, Variant,
+    SampleInfo, Sampling, Streaming, TableInfo, Variant,
 };
 pub use options::{DEFAULT_TOP, MAX_GROUPS, MAX_TOP, Options};
 pub use path_cache::{MOST_BYTES as MOST_PATH_BYTES, Remembered};
@@ -97,7 +97,7 @@ pub fn load_state(family: &Arc<Family>, tables: &[Arc<TableInfo>], options: &Opt
 pub fn load_account(options: &AccountOptions, exact: &[u32]) -> Result<Box<dyn AccountReader>, Error> {
     let of = |family: &Arc<Family>| match &family.kind {
         Kind::Account(account) => Some(account.load),
-        Kind::Ranked(_) | Kind::Counters(_) | Kind::Events(_) => None,
+        Kind::Ranked(_) | Kind::Counters(_) | Kind::Events(_) | Kind::Stacks(_) => None,
     };
     let load = families().iter().find_map(of).ok_or_else(|| Error::NotLoaded("account".to_owned()))?;
     load(options, exact)

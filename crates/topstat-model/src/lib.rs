@@ -13,8 +13,8 @@
 //! | [`dump::write`] | its `dump` file, for debugging | control characters are escaped |
 //! | [`text::write`] | eyes, on a terminal or in a pipe | no: numbers may be rounded, texts shortened |
 //!
-//! An [`interval::Interval`] is what all tasks used of the CPUs between two instants, a [`counters::Counters`] what
-//! counters of the kernel stood at; see there.
+//! A [`stacks::Profile`] is what samples of the kernel's stacks found. An [`interval::Interval`] is what all tasks used of
+//! the CPUs between two instants, a [`counters::Counters`] what counters of the kernel stood at; see there.
 //!
 //! [`events`] are what has happened, one by one. A [`filter`] chooses among whatever has columns.
 //!
@@ -43,6 +43,7 @@ pub mod interval;
 pub mod json;
 mod sink;
 mod snapshot;
+pub mod stacks;
 pub mod stat;
 pub mod text;
 mod time;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
+use topstat_kernel::netstack::{self, Classifier, Sampler};
 use topstat_kernel::pinned::{self, Adopted, Attached, Pins};
 use topstat_kernel::snmp::{Reader, Select, Wish};
 use topstat_kernel::{
@@ -17,6 +18,7 @@ use topstat_kernel::{
 use topstat_model::counters::Counters;
 use topstat_model::events::Event;
 use topstat_model::interval::{Each, Interval, Task};
+use topstat_model::stacks::Profile;
 
 /// Makes sources of snapshots.
 pub trait Backend {
@@ -88,6 +90,22 @@ pub trait Backend {
         options: &events::Options,
     ) -> Result<Box<dyn Stream>, Error>;
 
+    /// Has stacks of the kernel sampled, for as long as what is returned lives.
+    ///
+    /// # Errors
+    ///
+    /// See [`Sampler::open`].
+    fn stacks(&mut self, options: &netstack::Options) -> Result<Box<dyn Profiling>, Error>;
+
+    /// What tells the categories of the kernel's functions, with rules of a file before topstat's own.
+    ///
+    /// # Errors
+    ///
+    /// See [`Classifier::open`].
+    fn classifier(&mut self, rules: Option<&Path>) -> Result<Classifier, Error> {
+        Classifier::open(rules)
+    }
+
     /// Looks at everything that these samples need; all samples, if there are none.
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check>;
 }
@@ -150,6 +168,40 @@ impl Stream for events::Events {
 impl Counting for Reader {
     fn read(&mut self) -> Result<Counters, Error> {
         Self::read(self)
+    }
+}
+
+/// Stacks of the kernel, sampled.
+pub trait Profiling {
+    /// What was sampled since the last call.
+    ///
+    /// # Errors
+    ///
+    /// See [`Sampler::read`].
+    fn read(&mut self) -> Result<Profile, Error>;
+
+    /// To be called every second or so where intervals are long: see [`Sampler::poll`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    fn poll(&mut self) -> Result<(), Error>;
+
+    /// The user's rules that match no function of this kernel: the line of each, and its pattern.
+    fn unmatched_rules(&self) -> Vec<(usize, String)>;
+}
+
+impl Profiling for Sampler {
+    fn read(&mut self) -> Result<Profile, Error> {
+        Self::read(self)
+    }
+
+    fn poll(&mut self) -> Result<(), Error> {
+        Self::poll(self)
+    }
+
+    fn unmatched_rules(&self) -> Vec<(usize, String)> {
+        self.classifier().unmatched()
     }
 }
 
@@ -226,6 +278,10 @@ impl Backend for Kernel {
         options: &events::Options,
     ) -> Result<Box<dyn Stream>, Error> {
         Ok(Box::new(events::Events::open(wanted, tops, options)?))
+    }
+
+    fn stacks(&mut self, options: &netstack::Options) -> Result<Box<dyn Profiling>, Error> {
+        Ok(Box::new(Sampler::open(options)?))
     }
 
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {

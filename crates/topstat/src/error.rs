@@ -53,6 +53,14 @@ pub enum Error {
     /// The output did not take what was written.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
+    /// A file that was asked for can't be written.
+    #[error("cannot write {}: {why}", path.display())]
+    File {
+        /// Which.
+        path: std::path::PathBuf,
+        /// The system's answer.
+        why: String,
+    },
     /// The system refused something.
     #[error("cannot {what}")]
     System {
@@ -78,9 +86,12 @@ impl Error {
                 io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted => Exit::Done,
                 _ => Exit::Failed,
             },
-            Self::Sample(_) | Self::Daemon(_) | Self::Recording(_) | Self::History(_) | Self::System { .. } => {
-                Exit::Failed
-            }
+            Self::Sample(_)
+            | Self::Daemon(_)
+            | Self::Recording(_)
+            | Self::History(_)
+            | Self::File { .. }
+            | Self::System { .. } => Exit::Failed,
         }
     }
 

@@ -43,7 +43,7 @@ pub mod fuzz {
 use std::ffi::OsString;
 
 pub use args::Args;
-pub use backend::{Account, Backend, Counting, Kernel, Stream};
+pub use backend::{Account, Backend, Counting, Kernel, Profiling, Stream};
 pub use console::{Console, Facts, Size, Wake};
 pub use error::{Error, Exit};
 pub use system::SystemConsole;

@@ -347,7 +347,7 @@ impl Source for Reader {
 pub fn of(family: &Family) -> Option<&Counting> {
     match &family.kind {
         Kind::Counters(counting) => Some(counting),
-        Kind::Ranked(_) | Kind::Account(_) | Kind::Events(_) => None,
+        Kind::Ranked(_) | Kind::Account(_) | Kind::Events(_) | Kind::Stacks(_) => None,
     }
 }
 

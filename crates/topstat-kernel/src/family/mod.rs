@@ -95,7 +95,7 @@ impl Family {
                 hooks.into_iter().flat_map(|hook| [hook.enter(), hook.program]).collect()
             }
             Kind::Account(account) => (account.programs)(),
-            Kind::Counters(_) | Kind::Events(_) => Vec::new(),
+            Kind::Counters(_) | Kind::Events(_) | Kind::Stacks(_) => Vec::new(),
         }
     }
 
@@ -103,7 +103,7 @@ impl Family {
     pub fn less(&self) -> Option<String> {
         match &self.kind {
             Kind::Ranked(ranked) => (ranked.builds.build(ranked.builds.chosen()).less)(),
-            Kind::Account(_) | Kind::Counters(_) | Kind::Events(_) => None,
+            Kind::Account(_) | Kind::Counters(_) | Kind::Events(_) | Kind::Stacks(_) => None,
         }
     }
 
@@ -111,7 +111,7 @@ impl Family {
     pub fn there(&self) -> Vec<Arc<SampleInfo>> {
         match &self.kind {
             Kind::Counters(counting) => counting::there(self, counting),
-            Kind::Ranked(_) | Kind::Account(_) | Kind::Events(_) => self.samples.clone(),
+            Kind::Ranked(_) | Kind::Account(_) | Kind::Events(_) | Kind::Stacks(_) => self.samples.clone(),
         }
     }
 
@@ -120,7 +120,7 @@ impl Family {
         match &self.kind {
             Kind::Ranked(ranked) => ranked.parts.clone(),
             Kind::Counters(counting) => (counting.parts)(table).iter().map(|part| (*part).to_owned()).collect(),
-            Kind::Account(_) | Kind::Events(_) => Vec::new(),
+            Kind::Account(_) | Kind::Events(_) | Kind::Stacks(_) => Vec::new(),
         }
     }
 
@@ -141,6 +141,18 @@ pub enum Kind {
     Counters(Counting),
     /// Events, one by one.
     Events(Arc<Streaming>),
+    /// Stacks of the kernel, sampled for as long as somebody reads.
+    Stacks(Sampling),
+}
+
+/// What sampling stacks takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampling {
+    /// Loads the program that samples.
+    ///
+    /// # Errors
+    /// What of it this kernel or this user does not allow.
+    pub try_load: fn() -> Result<(), Error>,
 }
 
 /// What reading counters takes.

@@ -32,7 +32,7 @@ impl RankedFamily {
             Kind::Ranked(ranked) => {
                 Some(Self { family: Arc::clone(family), ranked: Arc::clone(ranked), made_by: None })
             }
-            Kind::Account(_) | Kind::Counters(_) | Kind::Events(_) => None,
+            Kind::Account(_) | Kind::Counters(_) | Kind::Events(_) | Kind::Stacks(_) => None,
         }
     }
 

@@ -3,6 +3,7 @@
 
 pub mod choice;
 pub mod events;
+pub mod netstack;
 pub mod record;
 pub mod replay;
 pub mod snmp;
@@ -25,6 +26,7 @@ use crate::error::Error;
 use crate::{resolve, time};
 use choice::Choice;
 use events::EventsArgs;
+use netstack::NetstackArgs;
 use record::{PastArgs, RecordArgs};
 use replay::ReplayArgs;
 use snmp::SnmpArgs;
@@ -61,6 +63,7 @@ EXAMPLES
   topstat tasks                                  CPU time of every process, to 100%
   topstat snmp                                   which SNMP counters change
   topstat events tcp --filter port:443           connections as they open and close, with their totals
+  topstat netstack                               where the network stack spends CPU time
   topstat daemon                                 statistics that outlive the tools that show them
   topstat set tcp_v4/conns_pps/period 5s         a setting of the daemon's tables
   topstat record                                 what 'topstat top TABLE --at 03:12' shows
@@ -80,6 +83,7 @@ pub enum Command {
     Snmp(SnmpArgs),
     Events(EventsArgs),
     Replay(ReplayArgs),
+    Netstack(NetstackArgs),
     Ls(LsArgs),
     Get(GetArgs),
     Set(SetArgs),

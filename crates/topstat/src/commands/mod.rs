@@ -9,6 +9,7 @@ mod get;
 mod live;
 mod ls;
 mod man;
+mod netstack;
 mod record;
 mod replay;
 mod set;
@@ -34,6 +35,7 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
         Some(Command::Snmp(snmp)) => snmp::run(snmp, args.color, backend, console),
         Some(Command::Events(events)) => events::run(events, backend, console),
         Some(Command::Replay(replay)) => replay::run(replay, console),
+        Some(Command::Netstack(netstack)) => netstack::run(netstack, args.color, backend, console),
         Some(Command::Ls(ls)) => ls::run(ls, args.color, backend, console),
         Some(Command::Get(get)) => get::run(get, backend, console),
         Some(Command::Set(set)) => set::run(set, backend),

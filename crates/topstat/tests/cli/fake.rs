@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 
-use topstat::{Account, Backend, Counting, Stream};
+use topstat::{Account, Backend, Counting, Profiling, Stream};
+use topstat_kernel::netstack;
 use topstat_kernel::pinned::{Adopted, Attached};
 use topstat_kernel::snmp::Wish;
 use topstat_kernel::{
@@ -21,11 +22,14 @@ use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Fie
 pub mod account;
 #[path = "counting.rs"]
 pub mod counting;
+#[path = "profiling.rs"]
+pub mod profiling;
 #[path = "streaming.rs"]
 pub mod streaming;
 
 use account::{Asked, FakeAccount};
 use counting::FakeCounters;
+use profiling::FakeStacks;
 use streaming::FakeStream;
 
 /// Objects in each table.
@@ -259,6 +263,13 @@ impl Backend for Fake {
         }
         self.loaded.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(FakeStream::new(wanted, tops, self.lossy, Arc::clone(&self.loaded))))
+    }
+
+    fn stacks(&mut self, _: &netstack::Options) -> Result<Box<dyn Profiling>, Error> {
+        if self.refuse {
+            return Err(Error::Kernel { what: "sample stacks of the kernel".into(), why: "not permitted".into() });
+        }
+        Ok(Box::new(FakeStacks { lossy: self.lossy, fail_at: self.fail_at, taken: 0 }))
     }
 
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {

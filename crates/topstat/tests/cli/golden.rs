@@ -117,6 +117,9 @@ fn wrong_usage() {
         "snmp 1 0",
         "snmp 1 1 1",
         "snmp -n 0",
+        "netstack symbol",
+        "netstack --hz 0",
+        "netstack 1 1 1",
         "completions tcsh",
     ];
     compare("usage.txt", &session(FakeConsole::pipe, Fake::default, &lines));
@@ -192,4 +195,26 @@ fn snmp() {
     let lossy = || Fake { lossy: true, ..Fake::default() };
     let lines = ["snmp --cpus -n 1", "snmp --cpus -n 1 -o csv", "snmp --cpus -n 1 -o json"];
     compare("snmp-lossy.txt", &session(FakeConsole::pipe, lossy, &lines));
+}
+
+#[test]
+fn netstack() {
+    let lines = [
+        "netstack",
+        "netstack --view leaf",
+        "netstack symbols 1 2 -n 2",
+        "netstack sides",
+        "netstack processes --color always",
+        "netstack stacks --side receive",
+        "netstack cgroups -o csv",
+        "netstack symbols -o csv --side receive",
+        "netstack -o json",
+        "netstack cpus -o json -n 1",
+    ];
+    compare("netstack.txt", &session(FakeConsole::pipe, Fake::default, &lines));
+    let lossy = || Fake { lossy: true, ..Fake::default() };
+    compare(
+        "netstack-lossy.txt",
+        &session(FakeConsole::pipe, lossy, &["netstack", "netstack -o json", "netstack -o csv"]),
+    );
 }

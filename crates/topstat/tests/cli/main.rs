@@ -10,6 +10,7 @@ mod fake;
 mod files;
 mod golden;
 mod live;
+mod netstack;
 mod pinned;
 mod program;
 mod record;

@@ -72,6 +72,7 @@ fn help_is_as_it_was() {
         ("snmp --help", "help-snmp.txt"),
         ("events --help", "help-events.txt"),
         ("replay --help", "help-replay.txt"),
+        ("netstack --help", "help-netstack.txt"),
     ] {
         let output = topstat(line).output().unwrap();
         crate::golden::compare(name, &text(&output.stdout));

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tables of samples: which are chosen, and by what they are counted.
+
+use std::collections::HashMap;
+
+use super::{Category, Found, Profile, Sample, Side, View};
+
+/// By what samples are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum By {
+    /// What the function is for.
+    #[default]
+    Categories,
+    /// The function.
+    Symbols,
+    /// The whole stack, folded: the process, and functions from the outermost to the innermost.
+    Stacks,
+    /// The CPU.
+    Cpus,
+    /// For whom.
+    Sides,
+    /// The process.
+    Processes,
+    /// Its control group.
+    Cgroups,
+}
+
+impl By {
+    /// The name of the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Categories => "categories",
+            Self::Symbols => "symbols",
+            Self::Stacks => "stacks",
+            Self::Cpus => "cpus",
+            Self::Sides => "sides",
+            Self::Processes => "processes",
+            Self::Cgroups => "cgroups",
+        }
+    }
+
+    /// The names of the columns that tell rows apart.
+    pub fn columns(self) -> &'static [&'static str] {
+        match self {
+            Self::Categories => &["category"],
+            Self::Symbols => &["symbol", "module", "category"],
+            Self::Stacks => &["stack"],
+            Self::Cpus => &["cpu"],
+            Self::Sides => &["side"],
+            Self::Processes => &["pid", "comm"],
+            Self::Cgroups => &["cgroup"],
+        }
+    }
+
+    /// Whether its rows are split into categories.
+    pub fn is_split(self) -> bool {
+        matches!(self, Self::Cpus | Self::Sides | Self::Processes | Self::Cgroups)
+    }
+
+    fn key(self, sample: &Sample, view: View) -> Vec<String> {
+        let category = || name_of(sample.found[view as usize]).to_owned();
+        match self {
+            Self::Categories => vec![category()],
+            Self::Symbols => {
+                let leaf = sample.stack.get(sample.leaf[view as usize]);
+                let name = leaf.map_or_else(|| UNKNOWN.to_owned(), |frame| frame.name.clone());
+                vec![name, leaf.and_then(|frame| frame.module.clone()).unwrap_or_default(), category()]
+            }
+            Self::Stacks => vec![sample.folded()],
+            Self::Cpus => vec![sample.cpu.to_string()],
+            Self::Sides => vec![sample.side.name().to_owned()],
+            Self::Processes => vec![sample.pid.to_string(), sample.comm.clone()],
+            Self::Cgroups => vec![sample.cgroup.clone().unwrap_or_else(|| UNKNOWN.to_owned())],
+        }
+    }
+}
+
+/// What has no name or no category.
+pub const UNKNOWN: &str = "-";
+
+/// The category as tables name it.
+pub fn name_of(found: Found) -> &'static str {
+    found.category().map_or("unclassified", Category::name)
+}
+
+impl Sample {
+    /// The stack as flame graphs take it: the process, then its functions from the outermost to the innermost.
+    pub fn folded(&self) -> String {
+        let mut folded = self.comm.replace([';', ' '], "_");
+        for frame in self.stack.iter().rev() {
+            folded.push(';');
+            folded += &frame.name;
+        }
+        folded
+    }
+}
+
+/// Which samples, and by what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choice {
+    /// By what they are counted.
+    pub by: By,
+    /// How they are given to functions.
+    pub view: View,
+    /// Only of these sides; of all if none is given. Of what follows likewise.
+    pub sides: Vec<Side>,
+    /// Only on these CPUs.
+    pub cpus: Vec<u32>,
+    /// Only of these processes.
+    pub pids: Vec<u32>,
+    /// Only of processes of these names.
+    pub comms: Vec<String>,
+    /// Only of these control groups, and those below them.
+    pub cgroups: Vec<String>,
+    /// How many rows at most.
+    pub rows: Option<usize>,
+}
+
+impl Choice {
+    /// Whether a sample is chosen.
+    pub fn has(&self, sample: &Sample) -> bool {
+        let below = |group: &String| {
+            let path = sample.cgroup.as_deref().and_then(|path| path.strip_prefix(group.trim_end_matches('/')));
+            path.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        one_of(&self.sides, &sample.side)
+            && one_of(&self.cpus, &sample.cpu)
+            && one_of(&self.pids, &sample.pid)
+            && one_of(&self.comms, &sample.comm)
+            && (self.cgroups.is_empty() || self.cgroups.iter().any(below))
+    }
+}
+
+fn one_of<T: PartialEq>(wanted: &[T], found: &T) -> bool {
+    wanted.is_empty() || wanted.contains(found)
+}
+
+/// Samples that have the same key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What tells it from others: [`By::columns`].
+    pub key: Vec<String>,
+    /// How many.
+    pub samples: u64,
+    /// Of each category, by [`Category::ALL`]. What is left is unclassified.
+    pub categories: [u64; Category::ALL.len()],
+}
+
+/// What was chosen of a profile, counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// The most first.
+    pub rows: Vec<Row>,
+    /// The samples of rows that are left out.
+    pub other: u64,
+    /// All samples that were chosen.
+    pub chosen: u64,
+    /// Those of them whose category was found by name.
+    pub by_name: u64,
+    /// And by a caller.
+    pub by_caller: u64,
+    /// Functions of those without a category, the most first.
+    pub unknown: Vec<(String, u64)>,
+}
+
+impl Table {
+    /// Counts.
+    pub fn of(profile: &Profile, choice: &Choice) -> Self {
+        let mut table = Self::default();
+        let mut rows: HashMap<Vec<String>, Row> = HashMap::new();
+        let mut unknown: HashMap<&str, u64> = HashMap::new();
+        for sample in profile.samples.iter().filter(|sample| choice.has(sample)) {
+            let found = sample.found[choice.view as usize];
+            let key = choice.by.key(sample, choice.view);
+            let row = rows.entry(key).or_insert_with_key(|key| Row {
+                key: key.clone(),
+                samples: 0,
+                categories: [0; Category::ALL.len()],
+            });
+            row.samples += sample.count;
+            table.chosen += sample.count;
+            match found {
+                Found::ByName(_) => table.by_name += sample.count,
+                Found::ByCaller(_) => table.by_caller += sample.count,
+                Found::Unknown => {
+                    let leaf = sample.stack.get(sample.leaf[choice.view as usize]);
+                    *unknown.entry(leaf.map_or(UNKNOWN, |frame| &frame.name)).or_default() += sample.count;
+                }
+            }
+            if let Some(category) = found.category() {
+                row.categories[category as usize] += sample.count;
+            }
+        }
+        table.rows = rows.into_values().collect();
+        table.rows.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.key.cmp(&b.key)));
+        let kept = choice.rows.unwrap_or(usize::MAX).min(table.rows.len());
+        table.other = table.rows.drain(kept..).map(|row| row.samples).sum();
+        table.unknown = unknown.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
+        table.unknown.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        table
+    }
+
+    /// Samples without a category.
+    pub fn unclassified(&self) -> u64 {
+        self.chosen - self.by_name - self.by_caller
+    }
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Samples of stacks that are made up: two CPUs, a process that sends and one that receives.
+
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use topstat::Profiling;
+use topstat_kernel::Error;
+use topstat_model::stacks::{Besides, Category, Event, Found, Frame, Profile, Sample, Side};
+
+/// Gives them.
+pub struct FakeStacks {
+    /// Some could not be kept.
+    pub lossy: bool,
+    /// The reading of this number fails.
+    pub fail_at: Option<u64>,
+    /// How many were taken.
+    pub taken: u64,
+}
+
+/// Of a process and its side: the stack, the innermost function first, and how many samples it has.
+const STACKS: [(u32, &str, Side, &[&str], u64); 5] = [
+    (80, "nginx", Side::Send, &["_copy_from_iter", "tcp_sendmsg_locked", "tcp_sendmsg", "do_syscall_64"], 30),
+    (80, "nginx", Side::SoftirqReceive, &["tcp_ack", "tcp_rcv_established", "net_rx_action", "tcp_sendmsg"], 20),
+    (54, "odd \x1b[31m;name", Side::Receive, &["_raw_spin_unlock_irqrestore", "skb_clone", "tcp_recvmsg"], 15),
+    (54, "odd \x1b[31m;name", Side::Receive, &["__x86_indirect_thunk_rax", "veth_poll"], 4),
+    (0, "swapper/1", Side::Other, &["0xffffffffc0000000"], 1),
+];
+
+fn found(name: &str) -> Found {
+    match name {
+        "_copy_from_iter" => Found::ByName(Category::DataCopy),
+        "tcp_ack" => Found::ByName(Category::TcpIp),
+        "_raw_spin_unlock_irqrestore" => Found::ByName(Category::Lock),
+        "skb_clone" => Found::ByName(Category::Skb),
+        "__x86_indirect_thunk_rax" => Found::ByCaller(Category::Netdev),
+        _ => Found::Unknown,
+    }
+}
+
+impl Profiling for FakeStacks {
+    fn read(&mut self) -> Result<Profile, Error> {
+        self.taken += 1;
+        if self.fail_at == Some(self.taken) {
+            let why = "a CPU does not come to an end with a sample".into();
+            return Err(Error::Kernel { what: "read stacks of the kernel".into(), why });
+        }
+        let sample = |(cpu, (pid, comm, side, stack, count)): (u32, &(u32, &str, Side, &[&str], u64))| {
+            let corrected = usize::from(stack[0].contains("unlock"));
+            let module = |name: &str| (name == "veth_poll").then(|| "veth".to_owned());
+            let frame = |name: &&str| Arc::new(Frame { name: (*name).to_owned(), module: module(name) });
+            Sample {
+                count: count * self.taken,
+                cpu: cpu % 2,
+                pid: *pid,
+                comm: (*comm).to_owned(),
+                cgroup: (*pid != 0).then(|| format!("/system.slice/{pid}.service")),
+                side: *side,
+                found: [found(stack[0]), found(stack[corrected])],
+                leaf: [0, corrected],
+                stack: stack.iter().map(frame).collect(),
+            }
+        };
+        let (lost, missed) = if self.lossy { (7, 3) } else { (0, 0) };
+        Ok(Profile {
+            // 2026-11-21T08:00:00.000Z, and a second for each.
+            time: UNIX_EPOCH + Duration::from_secs(1_795_248_000 + self.taken),
+            elapsed: Duration::from_secs(1),
+            event: Event::CpuClock,
+            hz: 99,
+            cpus: vec![0, 1],
+            samples: (0..).zip(&STACKS).map(sample).collect(),
+            besides: Besides { user: 28, idle: 100, lost, missed },
+        })
+    }
+
+    fn poll(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn unmatched_rules(&self) -> Vec<(usize, String)> {
+        if self.lossy { vec![(3, "gone_*".to_owned())] } else { vec![] }
+    }
+}

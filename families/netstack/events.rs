@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The perf events that take samples: one on each CPU.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, IntoRawFd as _, RawFd};
+
+use libbpf_rs::{Link, ProgramMut};
+use libbpf_sys::{PERF_COUNT_SW_CPU_CLOCK, perf_event_attr};
+use topstat_model::stacks::Event;
+
+use crate::Error;
+
+/// Of `linux/perf_event.h`.
+const PERF_TYPE_HARDWARE: u32 = 0;
+const PERF_TYPE_SOFTWARE: u32 = 1;
+const PERF_COUNT_HW_CPU_CYCLES: u64 = 0;
+const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+/// The bit `freq` of its flags: `sample_freq` is given, and not `sample_period`.
+const FREQ: usize = 10;
+/// The bit `disabled`: it counts nothing until it is attached to.
+const DISABLED: usize = 0;
+
+/// An event of a CPU.
+pub struct CpuEvent {
+    pub cpu: u32,
+    file: File,
+}
+
+impl CpuEvent {
+    /// Opens one that samples so many times a second.
+    ///
+    /// # Errors
+    /// What the kernel says; of cycles, that it can't count them.
+    pub fn open(event: Event, cpu: u32, hz: u32) -> io::Result<Self> {
+        let (kind, config) = match event {
+            Event::Cycles => (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES),
+            Event::CpuClock => (PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_CPU_CLOCK)),
+        };
+        let mut attr = perf_event_attr { type_: kind, config, ..Default::default() };
+        attr.size = u32::try_from(size_of::<perf_event_attr>()).expect("some hundred bytes");
+        attr.__bindgen_anon_1.sample_freq = hz.into();
+        attr._bitfield_1.set_bit(FREQ, true);
+        attr._bitfield_1.set_bit(DISABLED, true);
+        let cpu_number = libc::c_int::try_from(cpu).map_err(io::Error::other)?;
+        // SAFETY: the structure lives through the call, and says how long it is. All tasks (-1), no group (-1).
+        let fd = unsafe {
+            libc::syscall(libc::SYS_perf_event_open, &raw const attr, -1, cpu_number, -1, PERF_FLAG_FD_CLOEXEC)
+        };
+        let fd = RawFd::try_from(fd).ok().filter(|fd| *fd >= 0).ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: just opened, and nobody else's.
+        Ok(Self { cpu, file: unsafe { File::from_raw_fd(fd) } })
+    }
+
+    /// Has a program run with each sample. libbpf closes the descriptor that it is given, when the link goes.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn attach(&self, program: &ProgramMut) -> io::Result<Link> {
+        let given = self.file.try_clone()?;
+        let link = program.attach_perf_event(given.as_raw_fd()).map_err(|e| io::Error::other(format!("{e:#}")))?;
+        let _ = given.into_raw_fd();
+        Ok(link)
+    }
+
+    /// What it has counted: of the clock, the nanoseconds that it was on.
+    pub fn counted(&self) -> io::Result<u64> {
+        let mut number = [0; 8];
+        (&self.file).read_exact(&mut number)?;
+        Ok(u64::from_ne_bytes(number))
+    }
+}
+
+/// What samples can be taken by here: cycles where they are counted, else the clock.
+///
+/// # Errors
+/// When neither is allowed.
+pub fn chosen() -> Result<Event, Error> {
+    let cpu = online()?.first().copied().unwrap_or(0);
+    if CpuEvent::open(Event::Cycles, cpu, 1).is_ok() {
+        return Ok(Event::Cycles);
+    }
+    match CpuEvent::open(Event::CpuClock, cpu, 1) {
+        Ok(_) => Ok(Event::CpuClock),
+        Err(e) => Err(Error::Kernel { what: "sample stacks by a perf event".to_owned(), why: e.to_string() }),
+    }
+}
+
+/// The CPUs that are online.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn online() -> Result<Vec<u32>, Error> {
+    let path = "/sys/devices/system/cpu/online";
+    let failed = |why: String| Error::Kernel { what: format!("read {path}"), why };
+    let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
+    ranges(text.trim()).ok_or_else(|| failed(format!("{} is no list of CPUs", text.trim())))
+}
+
+/// The numbers of a list such as `0-3,8`.
+fn ranges(text: &str) -> Option<Vec<u32>> {
+    let mut all = Vec::new();
+    for range in text.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        // The kernel's limit on x86 and s390.
+        if last >= 8192 {
+            return None;
+        }
+        all.extend(first..=last);
+    }
+    Some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ranges;
+
+    #[test]
+    fn cpus_may_have_gaps() {
+        assert_eq!(ranges("0"), Some(vec![0]));
+        assert_eq!(ranges("0-2,8"), Some(vec![0, 1, 2, 8]));
+        assert_eq!(ranges("0-9999"), None);
+        assert_eq!(ranges("x"), None);
+    }
+}

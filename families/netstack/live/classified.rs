@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Samples on the running kernel: functions against the files that define them, loads of one kind against the category that
+//! they must come out as, and TCP against the share that is to be classified.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use topstat_kernel::netstack::{Classifier, Options, Sampler, Verdict};
+use topstat_live::{Case, Netns, case, note, two_cpus};
+use topstat_model::stacks::{By, Category, Choice, Profile, Side, Table, View, percent};
+
+pub fn cases() -> Vec<Case> {
+    vec![
+        case!(functions_have_the_category_of_their_file, Root; EveryKernel),
+        case!(samples_of_tcp_are_classified, Root, Netns; EveryKernel),
+        case!(copying_comes_out_as_data_copy, Root; EveryKernel),
+        case!(system_calls_come_out_as_etc, Root; EveryKernel),
+        case!(pages_come_out_as_mm, Root; EveryKernel),
+        case!(contention_comes_out_as_lock, Root, TwoCpus),
+        case!(no_sample_is_forgotten, Root),
+    ]
+}
+
+/// Functions, files and categories: see scripts/netstack-truth.
+const TRUTH: &str = include_str!("../truth.tsv");
+/// Often, so that a short time has many samples; not in step with the timer of 250 Hz.
+const HZ: u32 = 997;
+/// Samples that a share is taken of, at least.
+const ENOUGH: u64 = 300;
+/// How long to sample for them at most.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+fn functions_have_the_category_of_their_file() {
+    let classifier = Classifier::open(None).expect("the kernel's symbols");
+    let (mut there, mut right, mut wrong) = (0, 0, Vec::new());
+    for line in TRUTH.lines().filter(|line| !line.starts_with('#')) {
+        let words: Vec<&str> = line.split('\t').collect();
+        let [name, file, category] = words[..] else { panic!("{line}") };
+        if !classifier.has(name) {
+            continue;
+        }
+        there += 1;
+        let told = classifier.symbol(name, None);
+        if told
+            .as_ref()
+            .is_some_and(|(verdict, _)| Some(*verdict) == Category::of_name(category).map(Verdict::Category))
+        {
+            right += 1;
+        } else {
+            wrong.push(format!("{name} of {file}: {:?}", told.map(|(_, why)| why.text())));
+        }
+    }
+    note(format!("{right} of {there} functions have the category of their file"));
+    // Small kernels have less than what the set was made from.
+    assert!(there >= 200, "only {there} of the functions are in this kernel");
+    assert!(right * 100 >= there * 95, "{right} of {there}: {wrong:#?}");
+}
+
+/// Samples while a load runs on a thread of this process, until there are enough in the kernel of this process.
+fn sampled(threads: usize, load: impl Fn(usize, &AtomicBool) + Sync) -> Profile {
+    let stop = AtomicBool::new(false);
+    let own = Choice { pids: vec![std::process::id()], ..Choice::default() };
+    std::thread::scope(|scope| {
+        for number in 0..threads {
+            let (stop, load) = (&stop, &load);
+            scope.spawn(move || load(number, stop));
+        }
+        let mut sampler = Sampler::open(&Options { hz: HZ, ..Options::default() }).expect("a sampler");
+        let begun = Instant::now();
+        let mut profile: Option<Profile> = None;
+        loop {
+            std::thread::sleep(Duration::from_millis(500));
+            let next = sampler.read().expect("samples");
+            assert_eq!(next.besides.lost, 0, "samples were lost");
+            match &mut profile {
+                Some(profile) => profile.append(next),
+                None => profile = Some(next),
+            }
+            let profile = profile.as_ref().expect("just read");
+            if Table::of(profile, &own).chosen >= ENOUGH || begun.elapsed() > PATIENCE {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        profile.expect("samples")
+    })
+}
+
+/// Of the samples of this process, the share of each category in percent.
+fn shares(profile: &Profile) -> Vec<(String, f64)> {
+    let table = Table::of(profile, &Choice { pids: vec![std::process::id()], ..Choice::default() });
+    assert!(table.chosen >= ENOUGH / 4, "only {} samples of this process", table.chosen);
+    table.rows.iter().map(|row| (row.key[0].clone(), percent(row.samples, table.chosen))).collect()
+}
+
+/// Asserts that a load comes out as this category, before all others.
+fn comes_out_as(category: Category, profile: &Profile) {
+    let shares = shares(profile);
+    let text: Vec<String> = shares.iter().map(|(name, share)| format!("{name} {share:.0}%")).collect();
+    note(text.join(", "));
+    assert_eq!(shares[0].0, category.name(), "{text:?}");
+}
+
+fn running(stop: &AtomicBool) -> bool {
+    !stop.load(Ordering::Relaxed)
+}
+
+/// Of a file in memory that no cache holds: copying a page takes longer than finding it.
+fn copying_comes_out_as_data_copy() {
+    const BYTES: usize = 64 << 20;
+    let file: File = rustix::fs::memfd_create("copied", rustix::fs::MemfdFlags::CLOEXEC).expect("memory").into();
+    file.write_all_at(&vec![1; BYTES], 0).expect("write it");
+    let load = |_, stop: &AtomicBool| {
+        let mut buffer = vec![1; BYTES];
+        while running(stop) {
+            file.read_exact_at(&mut buffer, 0).expect("read it");
+        }
+    };
+    comes_out_as(Category::DataCopy, &sampled(1, load));
+}
+
+fn system_calls_come_out_as_etc() {
+    let load = |_, stop: &AtomicBool| {
+        while running(stop) {
+            for _ in 0..1000 {
+                // SAFETY: it takes nothing. The C library would answer by itself.
+                unsafe { libc::syscall(libc::SYS_getppid) };
+            }
+        }
+    };
+    comes_out_as(Category::Etc, &sampled(1, load));
+}
+
+fn pages_come_out_as_mm() {
+    const BYTES: usize = 4 << 20;
+    let load = |_, stop: &AtomicBool| {
+        while running(stop) {
+            let mut map = memmap2::MmapMut::map_anon(BYTES).expect("memory");
+            for page in map.chunks_mut(4096) {
+                page[0] = 1;
+            }
+        }
+    };
+    comes_out_as(Category::Mm, &sampled(1, load));
+}
+
+/// Two threads write to one file, which only one of them may at a time: waiting for it has a larger share than for one thread,
+/// which never waits. They go before all others on their CPUs, or they would rarely run at once.
+fn contention_comes_out_as_lock() {
+    let file: File = rustix::fs::memfd_create("contended", rustix::fs::MemfdFlags::CLOEXEC).expect("memory").into();
+    let (one, other) = two_cpus().expect("two CPUs");
+    let load = |number: usize, stop: &AtomicBool| {
+        run_before_others_on([one, other][number]);
+        while running(stop) {
+            file.write_all_at(&[1], 0).expect("write it");
+        }
+    };
+    let share = |threads| {
+        let shares = shares(&sampled(threads, load));
+        shares.into_iter().find(|(name, _)| name == Category::Lock.name()).map_or(0.0, |(_, share)| share)
+    };
+    let (alone, together) = (share(1), share(2));
+    note(format!("lock {alone:.0}% alone, {together:.0}% together"));
+    assert!(together > 2.0 * alone && together > 10.0, "{alone} alone, {together} together");
+}
+
+/// Has the calling thread run on this CPU alone, and before all that are not real-time.
+fn run_before_others_on(cpu: usize) {
+    let mut only = rustix::thread::CpuSet::new();
+    only.set(cpu);
+    rustix::thread::sched_setaffinity(None, &only).expect("a CPU of this process");
+    // SAFETY: it takes numbers, and concerns the calling thread alone.
+    assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) }, 0, "the highest priority");
+}
+
+/// A connection over loopback, in a namespace of its own.
+fn samples_of_tcp_are_classified() {
+    let ns = Netns::new("classified");
+    let profile = ns.inside(|| {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+        let address = listener.local_addr().expect("its address");
+        sampled(2, |number, stop| {
+            let mut buffer = vec![0; 1 << 16];
+            // They end each other: who sends stops, and who receives finds the end.
+            if number == 0 {
+                let mut to = TcpStream::connect(address).expect("connect");
+                while running(stop) && to.write_all(&buffer).is_ok() {}
+            } else {
+                let (mut from, _) = listener.accept().expect("accept");
+                while from.read(&mut buffer).is_ok_and(|read| read > 0) {}
+            }
+        })
+    });
+    let own = |view, by| Choice { pids: vec![std::process::id()], view, by, ..Choice::default() };
+    for view in View::ALL {
+        let table = Table::of(&profile, &own(view, By::Categories));
+        let (all, named) =
+            (percent(table.chosen - table.unclassified(), table.chosen), percent(table.by_name, table.chosen));
+        let shares: Vec<String> = table.rows.iter().map(|row| format!("{} {}", row.key[0], row.samples)).collect();
+        note(format!("{}: {all:.1}% classified, {named:.1}% by name: {}", view.name(), shares.join(", ")));
+        assert!(all >= 97.0 && named >= 90.0, "{:?}", table.unknown);
+    }
+    let sides = Table::of(&profile, &own(View::default(), By::Sides));
+    for side in [Side::Send, Side::Receive, Side::SoftirqReceive] {
+        assert!(sides.rows.iter().any(|row| row.key[0] == side.name()), "nothing of {}: {:?}", side.name(), sides.rows);
+    }
+    // All samples of the process are of its cgroup, and on CPUs that were sampled.
+    for sample in profile.samples.iter().filter(|sample| sample.pid == std::process::id()) {
+        assert!(profile.cpus.contains(&sample.cpu) && sample.cgroup.is_some(), "{sample:?}");
+    }
+}
+
+/// Taken and missed are what the timer was due to take, between the shortest time that it can have run and the longest.
+fn no_sample_is_forgotten() {
+    let before_open = Instant::now();
+    let mut sampler = Sampler::open(&Options { hz: HZ, ..Options::default() }).expect("a sampler");
+    let after_open = Instant::now();
+    let (mut taken, mut missed, mut cpus, mut shortest) = (0, 0, 0, Duration::ZERO);
+    for _ in 0..6 {
+        std::thread::sleep(Duration::from_millis(500));
+        shortest = after_open.elapsed();
+        let profile = sampler.read().expect("samples");
+        taken += profile.total();
+        missed += profile.besides.missed;
+        cpus = profile.cpus.len();
+    }
+    let longest = before_open.elapsed();
+    if sampler.event() != topstat_model::stacks::Event::CpuClock {
+        topstat_live::skip("how often a counter of cycles samples goes up and down");
+    }
+    let [least, most] = [shortest, longest].map(|time| f64::from(HZ) * cpus as f64 * time.as_secs_f64());
+    note(format!("{taken} taken and {missed} missed of {least:.0} to {most:.0}"));
+    // On each CPU one more or less, by when its timer began within a period; and what a clock may be wrong by.
+    let (sum, slack) = ((taken + missed) as f64, 2.0 * cpus as f64 + most * 0.001);
+    assert!(sum >= least - slack && sum <= most + slack, "{sum} of {least} to {most}");
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Stacks of the kernel, sampled: where the network stack spends its CPU time.
+//!
+//! See `README.md` in this folder for how samples are taken and classified.
+
+abi!("netstack");
+mod classify;
+mod events;
+mod names;
+mod rules;
+mod sampler;
+mod symbols;
+
+pub use classify::{Classifier, Sampled, Why};
+pub use rules::Verdict;
+pub use sampler::{DEFAULT_HZ, MOST_HZ, Options, Sampler};
+
+use topstat_model::stacks::Event;
+
+use crate::family::{Family, Kind, Sampling};
+use crate::report::{Check, Outcome};
+
+/// The family of sampled stacks. It has no samples in the daemon's tree: `topstat netstack` shows them.
+pub fn family() -> Family {
+    Family {
+        name: "netstack".to_owned(),
+        abi: 0, // nothing of it is ever pinned
+        samples: Vec::new(),
+        kind: Kind::Stacks(Sampling { try_load: sampler::try_load }),
+        since: (5, 10),
+        ready: || Ok(()),
+        check: || vec![check()],
+    }
+}
+
+/// By what stacks are sampled here.
+fn check() -> Check {
+    let name = "stacks of the kernel".to_owned();
+    let found = sampler::try_load().map(|()| events::chosen());
+    let (outcome, found, advice) = match found {
+        Ok(Ok(Event::Cycles)) => (Outcome::Ok, "sampled by cycles of the CPUs".to_owned(), String::new()),
+        Ok(Ok(Event::CpuClock)) => (
+            Outcome::Degraded,
+            "sampled by a timer: there is no counter of cycles, and what runs with interrupts masked is seen late"
+                .to_owned(),
+            "in a virtual machine, give it a performance monitoring unit".to_owned(),
+        ),
+        Ok(Err(e)) | Err(e) => {
+            let why = crate::report::explain(e, "netstack").to_string();
+            (Outcome::Missing, why, "the lines above say what is missing".to_owned())
+        }
+    };
+    Check { name, outcome, found, advice }
+}

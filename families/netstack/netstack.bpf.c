@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Samples stacks of the kernel: run by a perf event on each CPU.
+ */
+#include "observe/host.h"
+#include <linux/bpf_perf_event.h>
+#include "observe/process.bpf.h"
+#include "netstack.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+const volatile struct netstack_constants constants SEC(".rodata.netstack");
+
+/* Which bank is filled. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} filled SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct netstack_cpu);
+} cpus SEC(".maps");
+
+struct scratch {
+	struct netstack_stack stack;
+	struct process_who who;
+	struct netstack_key key;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+/* The reader sets how many of each there may be. They are made at once: an event may interrupt whoever allocates. */
+#define BANK(name, key_type, value_type)         \
+	struct {                                 \
+		__uint(type, BPF_MAP_TYPE_HASH); \
+		__uint(max_entries, 1);          \
+		__type(key, key_type);           \
+		__type(value, value_type);       \
+	} name SEC(".maps")
+
+BANK(stacks_0, u64, struct netstack_stack);
+BANK(stacks_1, u64, struct netstack_stack);
+BANK(samples_0, struct netstack_key, u64);
+BANK(samples_1, struct netstack_key, u64);
+
+#define ONLY(map) ({ u32 _zero = 0; bpf_map_lookup_elem(&(map), &_zero); })
+
+static __always_inline int in_user_space(struct bpf_perf_event_data *ctx)
+{
+#if defined(__TARGET_ARCH_x86)
+	return ctx->regs.cs & 3;
+#else
+	return (ctx->regs.psw.mask & 0x0001000000000000ULL) != 0; /* PSW_MASK_PSTATE */
+#endif
+}
+
+/* The frames of two stacks differ somewhere, and so do their keys, but once in many years of samples. */
+static __always_inline u64 key_of(struct netstack_stack *s, u32 frames)
+{
+	u64 key = frames;
+	u32 i;
+
+	for (i = 0; i < NETSTACK_FRAMES; i++) {
+		if (i >= frames)
+			break;
+		key = (key ^ s->address[i]) * 0x9e3779b97f4a7c15ULL;
+		key ^= key >> 29;
+	}
+	return key;
+}
+
+/* Enter a value, unless there is one; NULL: there is no room. */
+static __always_inline void *entered(void *map, const void *key, const void *value)
+{
+	void *found = bpf_map_lookup_elem(map, key);
+
+	if (found)
+		return found;
+	bpf_map_update_elem(map, key, value, BPF_NOEXIST);
+	return bpf_map_lookup_elem(map, key);
+}
+
+/* Keep the stack of a sample, and count it in a bank; 0 if there was room. */
+static __always_inline int keep(struct bpf_perf_event_data *ctx, struct scratch *s, void *stacks, void *samples)
+{
+	long bytes = bpf_get_stack(ctx, s->stack.address, sizeof(s->stack.address), 0);
+	struct task_struct *task = (void *)bpf_get_current_task();
+	u64 *count, none = 0;
+
+	if (bytes <= 0 || !task)
+		return 1;
+	s->stack.frames = bytes / sizeof(u64);
+	process_describe(&s->who, task, 0, constants.v1_controller);
+	s->key.stack = key_of(&s->stack, s->stack.frames);
+	s->key.cgroup = s->who.cgroup;
+	s->key.cgroup_v1 = s->who.cgroup_v1;
+	s->key.pid = s->who.pid;
+	s->key.cpu = bpf_get_smp_processor_id();
+	__builtin_memcpy(s->key.comm, s->who.comm, sizeof(s->key.comm));
+	if (!entered(stacks, &s->key.stack, &s->stack))
+		return 1;
+	count = entered(samples, &s->key, &none);
+	if (!count)
+		return 1;
+	ts_add(count, 1);
+	return 0;
+}
+
+/* One run, counted in a bank (G1). */
+static __always_inline void sample(struct bpf_perf_event_data *ctx, struct scratch *s, struct netstack_counts *counts,
+				   void *stacks, void *samples)
+{
+	if (in_user_space(ctx))
+		counts->user++;
+	else if (keep(ctx, s, stacks, samples))
+		counts->lost++;
+	else
+		counts->kept++;
+}
+
+SEC("perf_event")
+int netstack_sample(struct bpf_perf_event_data *ctx)
+{
+	struct netstack_cpu *c = ONLY(cpus);
+	struct scratch *s = ONLY(scratches);
+	u64 *which = ONLY(filled);
+
+	if (!c || !s || !which)
+		return 0;
+	ts_add(&c->entered, 1); /* G2 */
+	/* Two calls, each with maps of its own: old verifiers want to know which map an instruction is for. */
+	if (ts_read(*which) & 1)
+		sample(ctx, s, &c->bank[1], &stacks_1, &samples_1);
+	else
+		sample(ctx, s, &c->bank[0], &stacks_0, &samples_0);
+	ts_wmb();
+	c->left++;
+	return 0;
+}

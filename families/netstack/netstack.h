@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Stacks of the kernel: what the program that samples shares with its reader.
+ *
+ * A timer on each CPU runs the program so many times a second. It enters the stack into one map and the sample, which refers
+ * to it, into another. There are two banks of these maps: the program fills one while the reader empties the other.
+ *
+ *   G1  Each run counts exactly one of `kept`, `user` and `lost` of its bank, on its CPU.
+ *   G2  A run first counts `entered`, by an atomic that is a full barrier, then reads which bank it fills, and last counts
+ *       `left`. So after the reader has switched banks, and has then seen `left` reach `entered` on a CPU, no run on that
+ *       CPU fills the old bank any more.
+ *   G3  `kept` is the sum of the counts in the bank's map of samples.
+ */
+#ifndef TOPSTAT_NETSTACK_H
+#define TOPSTAT_NETSTACK_H
+
+/* Functions of a stack that are kept, from the innermost on: the kernel's own limit, unless it is raised
+ * (kernel.perf_event_max_stack). */
+#define NETSTACK_FRAMES 127
+#define NETSTACK_BANKS 2
+/* The kernel's TASK_COMM_LEN. */
+#define NETSTACK_COMM 16
+
+struct netstack_stack {
+	unsigned long long address[NETSTACK_FRAMES];
+	unsigned long long frames;
+};
+
+/* What is the same of samples that are counted together. */
+struct netstack_key {
+	unsigned long long stack;	/* the key of the stack */
+	unsigned long long cgroup;	/* as of process_who */
+	unsigned long long cgroup_v1;
+	unsigned int pid;		/* of the process; 0: the idle task */
+	unsigned int cpu;
+	char comm[NETSTACK_COMM];	/* of the process */
+};
+
+struct netstack_counts {
+	unsigned long long kept;
+	unsigned long long user;	/* in user space: no stack of the kernel */
+	unsigned long long lost;	/* no room, or no stack could be had */
+};
+
+/* Of one CPU; all of it only grows. */
+struct netstack_cpu {
+	unsigned long long entered;
+	unsigned long long left;
+	struct netstack_counts bank[NETSTACK_BANKS];
+};
+
+/* Set by the reader before the program is loaded. */
+struct netstack_constants {
+	unsigned int v1_controller;	/* enum process_v1 */
+};
+
+#endif /* TOPSTAT_NETSTACK_H */

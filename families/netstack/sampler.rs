@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Takes samples of the kernel's stacks, and empties the banks that the program fills.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant, SystemTime};
+
+use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Object};
+use topstat_model::stacks::{Besides, Event, Frame, Profile, Sample};
+
+use super::abi;
+use super::classify::{Classifier, Sampled};
+use super::events::{self, CpuEvent};
+use crate::bpf::{self, Shared};
+use crate::cgroup::Paths;
+use crate::{Error, process};
+
+const OBJECT: &[u8] = object!("netstack/netstack.bpf.o");
+const PROGRAM: &str = "netstack_sample";
+
+/// How often a second each CPU is sampled unless told otherwise: not in step with timers of 100 or 1000 Hz.
+pub const DEFAULT_HZ: u32 = 99;
+/// At most so often: a sample takes some microseconds.
+pub const MOST_HZ: u32 = 10_000;
+/// How long a bank may be filled until it is emptied: what [`Sampler::poll`] has to be called within.
+pub const BANK_TIME: Duration = Duration::from_secs(2);
+/// Entries of a bank: of a kilobyte for each stack.
+const BANK_ENTRIES: std::ops::RangeInclusive<u32> = 1024..=65_536;
+const NS_PER_SECOND: u64 = 1_000_000_000;
+/// How long to wait for a program that still fills a bank: it takes microseconds, unless its CPU is not running.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How to sample.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How often a second, on each CPU.
+    pub hz: u32,
+    /// Rules that go before topstat's own.
+    pub rules: Option<PathBuf>,
+    /// By what; `None`: by what there is.
+    pub event: Option<Event>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { hz: DEFAULT_HZ, rules: None, event: None }
+    }
+}
+
+/// Samples, as long as it lives.
+pub struct Sampler {
+    // Links first: they are dropped before what they refer to.
+    _links: Vec<Link>,
+    events: Vec<CpuEvent>,
+    event: Event,
+    hz: u32,
+    object: Object,
+    filled: Shared,
+    bank: usize,
+    counts: HashMap<u32, Counted>,
+    classifier: Classifier,
+    /// Addresses that are in no function.
+    nowhere: HashSet<u64>,
+    paths: Paths,
+    begun: Instant,
+    /// What was taken out of banks before it is asked for.
+    kept: Option<Profile>,
+}
+
+/// What a CPU had counted when it was last looked at.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    banks: [abi::netstack_counts; abi::NETSTACK_BANKS as usize],
+    /// How many samples were told of as missed.
+    missed: u64,
+}
+
+/// What a stack comes to, on the idle task and on others.
+struct Known {
+    frames: Arc<[Arc<Frame>]>,
+    on_task: Sampled,
+    on_idle_task: Sampled,
+}
+
+impl Counted {
+    /// How many samples that were due were not taken, and not told of before.
+    fn miss(&mut self, due: u64, now: &abi::netstack_cpu) -> u64 {
+        let taken: u64 = now.bank.iter().map(|bank| bank.kept + bank.user + bank.lost).sum();
+        // The timer began at some time within its first period.
+        let missed = due.saturating_sub(1).saturating_sub(taken);
+        let more = missed.saturating_sub(self.missed);
+        self.missed += more;
+        more
+    }
+}
+
+fn failed(what: &str, why: impl ToString) -> Error {
+    Error::Kernel { what: format!("{what} stacks of the kernel"), why: why.to_string() }
+}
+
+impl Sampler {
+    /// Loads the program, and has it run on each CPU that is online.
+    ///
+    /// # Errors
+    /// When an option is out of range, a rule is wrong, or the kernel does not allow it.
+    pub fn open(options: &Options) -> Result<Self, Error> {
+        if !(1..=MOST_HZ).contains(&options.hz) {
+            return Err(Error::Option(format!("{} samples a second: there may be 1 to {MOST_HZ}", options.hz)));
+        }
+        let classifier = Classifier::open(options.rules.as_deref())?;
+        if classifier.hidden() {
+            let advice = "run as root, and set kernel.kptr_restrict to 0 or 1";
+            return Err(failed("name", format!("/proc/kallsyms hides where functions are; {advice}")));
+        }
+        let cpus = events::online()?;
+        let object = load(options.hz, cpus.len())?;
+        let event = options.event.map_or_else(events::chosen, Ok)?;
+        let program = bpf::program(&object, PROGRAM)?;
+        let (mut events, mut links) = (Vec::new(), Vec::new());
+        for cpu in cpus {
+            let failed = |e| failed("sample", format!("CPU {cpu}: {e}"));
+            let opened = CpuEvent::open(event, cpu, options.hz).map_err(failed)?;
+            links.push(opened.attach(&program).map_err(failed)?);
+            events.push(opened);
+        }
+        Ok(Self {
+            _links: links,
+            events,
+            event,
+            hz: options.hz,
+            filled: Shared::new(&bpf::map(&object, "filled")?)?,
+            object,
+            bank: 0,
+            counts: HashMap::new(),
+            classifier,
+            nowhere: HashSet::new(),
+            paths: Paths::new(),
+            begun: Instant::now(),
+            kept: None,
+        })
+    }
+
+    /// By what it samples.
+    pub fn event(&self) -> Event {
+        self.event
+    }
+
+    /// What classifies.
+    pub fn classifier(&self) -> &Classifier {
+        &self.classifier
+    }
+
+    /// Takes what was sampled so far out of the kernel; to be called every second or so, for a bank has room for
+    /// [`BANK_TIME`].
+    ///
+    /// # Errors
+    /// When the kernel does not give it.
+    pub fn poll(&mut self) -> Result<(), Error> {
+        let next = self.take()?;
+        match &mut self.kept {
+            Some(kept) => kept.append(next),
+            kept => *kept = Some(next),
+        }
+        Ok(())
+    }
+
+    /// What was sampled since the last call, or since it was opened.
+    ///
+    /// # Errors
+    /// When the kernel does not give it.
+    pub fn read(&mut self) -> Result<Profile, Error> {
+        self.poll()?;
+        Ok(self.kept.take().expect("just taken"))
+    }
+
+    /// Has the program fill the other bank, and empties the one that it has filled.
+    fn take(&mut self) -> Result<Profile, Error> {
+        let old = self.bank;
+        self.bank = 1 - old;
+        self.filled.write(0, 0, self.bank as u64);
+        // Before counts are read: what was due then has been counted, or it is missed.
+        let due = self.due();
+        let counts = self.wait_for_quiet()?;
+        let now = Instant::now();
+        let elapsed = now.duration_since(std::mem::replace(&mut self.begun, now));
+        let mut besides = Besides::default();
+        let mut kept = 0;
+        for (cpu, count) in counts {
+            let before = self.counts.entry(cpu).or_default();
+            besides.missed += before.miss(due.get(&cpu).copied().unwrap_or(0), &count);
+            let (then, now) = (before.banks[old], count.bank[old]);
+            before.banks[old] = now;
+            kept += now.kept - then.kept;
+            besides.user += now.user - then.user;
+            besides.lost += now.lost - then.lost;
+        }
+        let samples = self.empty(old, kept, &mut besides)?;
+        let cpus = self.events.iter().map(|event| event.cpu).collect();
+        Ok(Profile { time: SystemTime::now(), elapsed, event: self.event, hz: self.hz, cpus, samples, besides })
+    }
+
+    /// Waits until no run of the program fills the old bank any more (G2), and gives what each CPU has counted.
+    fn wait_for_quiet(&self) -> Result<Vec<(u32, abi::netstack_cpu)>, Error> {
+        let map = bpf::map(&self.object, "cpus")?;
+        let begun = Instant::now();
+        // How many runs had begun when the bank was switched.
+        let due: Vec<u64> = read_cpus(&map)?.iter().map(|cpu| cpu.entered).collect();
+        loop {
+            let cpus = read_cpus(&map)?;
+            if cpus.iter().zip(&due).all(|(cpu, due)| cpu.left >= *due) {
+                return Ok((0..).zip(cpus).collect());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(failed("read", "a CPU does not come to an end with a sample"));
+            }
+            sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// How many samples the timer of each CPU was due to take until now. Of a counter of cycles that is not known: how often
+    /// it samples goes up and down.
+    fn due(&self) -> HashMap<u32, u64> {
+        let events = self.events.iter().filter(|_| self.event == Event::CpuClock);
+        let due = |event: &CpuEvent| {
+            let on_ns = event.counted().ok()?;
+            let due = u128::from(on_ns) * u128::from(self.hz) / u128::from(NS_PER_SECOND);
+            Some((event.cpu, u64::try_from(due).unwrap_or(u64::MAX)))
+        };
+        events.filter_map(due).collect()
+    }
+
+    /// Takes all samples out of a bank, of which there are so many.
+    fn empty(&mut self, bank: usize, kept: u64, besides: &mut Besides) -> Result<Vec<Sample>, Error> {
+        let stacks: HashMap<u64, abi::netstack_stack> = drain(&bpf::map(&self.object, &format!("stacks_{bank}"))?)?;
+        let counted: Vec<(abi::netstack_key, u64)> = drain_list(&bpf::map(&self.object, &format!("samples_{bank}"))?)?;
+        let sum: u64 = counted.iter().map(|(_, count)| *count).sum();
+        if sum != kept {
+            return Err(failed("read", format!("{sum} samples were found of {kept}")));
+        }
+        let mut known: HashMap<u64, Known> = HashMap::new();
+        self.refresh(&stacks)?;
+        let mut samples = Vec::new();
+        for (key, count) in counted {
+            let Some(stack) = stacks.get(&key.stack) else {
+                besides.lost += count;
+                continue;
+            };
+            let known = known.entry(key.stack).or_insert_with(|| {
+                let addresses = addresses(stack);
+                Known {
+                    frames: self.classifier.frames(addresses).into(),
+                    on_task: self.classifier.stack(addresses, false),
+                    on_idle_task: self.classifier.stack(addresses, true),
+                }
+            });
+            match if key.pid == 0 { &known.on_idle_task } else { &known.on_task } {
+                Sampled::Idle => besides.idle += count,
+                Sampled::Ran { found, leaf, side } => samples.push(Sample {
+                    count,
+                    cpu: key.cpu,
+                    pid: key.pid,
+                    comm: process::name(&key.comm).unwrap_or_default(),
+                    cgroup: self.paths.of(key.cgroup, key.cgroup_v1),
+                    side: *side,
+                    found: *found,
+                    leaf: *leaf,
+                    stack: Arc::clone(&known.frames),
+                }),
+            }
+        }
+        Ok(samples)
+    }
+
+    /// Reads the kernel's symbols again if there is a function that is not among them: a module has come, or a program. What
+    /// is not there then either is not looked for again.
+    fn refresh(&mut self, stacks: &HashMap<u64, abi::netstack_stack>) -> Result<(), Error> {
+        let innermost = stacks.values().filter_map(|stack| stack.address.first().copied());
+        let unknown = |address: &u64| !self.classifier.knows(*address) && !self.nowhere.contains(address);
+        let unknown: Vec<u64> = innermost.filter(unknown).collect();
+        if !unknown.is_empty() {
+            self.classifier.refresh()?;
+            self.nowhere.extend(unknown.into_iter().filter(|address| !self.classifier.knows(*address)));
+        }
+        Ok(())
+    }
+}
+
+fn addresses(stack: &abi::netstack_stack) -> &[u64] {
+    let frames = usize::try_from(stack.frames).unwrap_or(usize::MAX).min(stack.address.len());
+    &stack.address[..frames]
+}
+
+fn read_cpus(map: &MapHandle) -> Result<Vec<abi::netstack_cpu>, Error> {
+    let values =
+        map.lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY).map_err(|e| failed("read", format!("{e:#}")))?;
+    Ok(values.unwrap_or_default().iter().map(|bytes| bpf::from_bytes(bytes)).collect())
+}
+
+/// Takes all out of a hash that nobody fills.
+fn drain_list<K: bpf::Pod, V: bpf::Pod>(map: &MapHandle) -> Result<Vec<(K, V)>, Error> {
+    let all = map.lookup_and_delete_batch(map.max_entries(), MapFlags::ANY, MapFlags::ANY);
+    let all = all.map_err(|e| failed("read", format!("{e:#}")))?;
+    Ok(all.map(|(key, value)| (bpf::from_bytes(&key), bpf::from_bytes(&value))).collect())
+}
+
+fn drain<K: bpf::Pod + Eq + std::hash::Hash, V: bpf::Pod>(map: &MapHandle) -> Result<HashMap<K, V>, Error> {
+    Ok(drain_list(map)?.into_iter().collect())
+}
+
+/// Loads the program, with room in each bank for what comes within [`BANK_TIME`].
+fn load(hz: u32, cpus: usize) -> Result<Object, Error> {
+    let mut object = bpf::open("netstack", OBJECT)?;
+    let constants = abi::netstack_constants { v1_controller: process::v1_controller() };
+    bpf::set_constants(&mut object, ".rodata.netstack", bpf::as_bytes(&constants))?;
+    let due = u64::from(hz) * BANK_TIME.as_secs() * cpus as u64;
+    let entries = u32::try_from(due).unwrap_or(u32::MAX).clamp(*BANK_ENTRIES.start(), *BANK_ENTRIES.end());
+    for bank in 0..abi::NETSTACK_BANKS {
+        bpf::resize(&mut object, &format!("stacks_{bank}"), size_of::<abi::netstack_stack>(), entries)?;
+        bpf::resize(&mut object, &format!("samples_{bank}"), size_of::<u64>(), entries)?;
+    }
+    bpf::load("netstack", object)
+}
+
+/// Loads the program, as for one CPU.
+///
+/// # Errors
+/// What the kernel says.
+pub fn try_load() -> Result<(), Error> {
+    load(DEFAULT_HZ, 1).map(drop)
+}
