@@ -6,12 +6,14 @@
 abi!("netstack");
 mod classify;
 mod events;
+mod loss;
 mod names;
 mod rules;
 mod sampler;
 mod symbols;
 
 pub use classify::{Classifier, Sampled, Why};
+pub use loss::{Loss, Lost};
 pub use rules::Verdict;
 pub use sampler::{DEFAULT_HZ, MOST_HZ, Options, Sampler};
 

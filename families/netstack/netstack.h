@@ -54,4 +54,14 @@ struct netstack_constants {
 	unsigned int v1_controller;	/* enum process_v1 */
 };
 
+/* Set before the program that loses packets is loaded. */
+struct netstack_loss {
+	unsigned int below;	/* a packet is lost if a random number of 32 bits is below this */
+};
+
+struct netstack_dropped {
+	unsigned long long seen;	/* packets that have arrived */
+	unsigned long long dropped;	/* of them, lost */
+};
+
 #endif /* TOPSTAT_NETSTACK_H */

@@ -53,6 +53,9 @@ pub enum Error {
     /// The output did not take what was written.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
+    /// An experiment could not be made, or its results can't be used.
+    #[error("{0}")]
+    Lab(String),
     /// A file that was asked for can't be written.
     #[error("cannot write {}: {why}", path.display())]
     File {
@@ -90,6 +93,7 @@ impl Error {
             | Self::Daemon(_)
             | Self::Recording(_)
             | Self::History(_)
+            | Self::Lab(_)
             | Self::File { .. }
             | Self::System { .. } => Exit::Failed,
         }

@@ -20,6 +20,7 @@ mod error;
 mod files;
 mod frame;
 mod instant;
+mod lab;
 mod output;
 mod recording;
 mod resolve;

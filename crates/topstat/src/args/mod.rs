@@ -3,6 +3,7 @@
 
 pub mod choice;
 pub mod events;
+pub mod lab;
 pub mod netstack;
 pub mod record;
 pub mod replay;
@@ -26,6 +27,7 @@ use crate::error::Error;
 use crate::{resolve, time};
 use choice::Choice;
 use events::EventsArgs;
+use lab::LabArgs;
 use netstack::NetstackArgs;
 use record::{PastArgs, RecordArgs};
 use replay::ReplayArgs;
@@ -64,6 +66,7 @@ EXAMPLES
   topstat snmp                                   which SNMP counters change
   topstat events tcp --filter port:443           connections as they open and close, with their totals
   topstat netstack                               where the network stack spends CPU time
+  topstat lab single-flow                        what the network stack carries, by configuration
   topstat daemon                                 statistics that outlive the tools that show them
   topstat set tcp_v4/conns_pps/period 5s         a setting of the daemon's tables
   topstat record                                 what 'topstat top TABLE --at 03:12' shows
@@ -84,6 +87,7 @@ pub enum Command {
     Events(EventsArgs),
     Replay(ReplayArgs),
     Netstack(NetstackArgs),
+    Lab(LabArgs),
     Ls(LsArgs),
     Get(GetArgs),
     Set(SetArgs),

@@ -6,6 +6,7 @@ mod completions;
 mod daemon;
 mod events;
 mod get;
+mod lab;
 mod live;
 mod ls;
 mod man;
@@ -36,6 +37,7 @@ pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Consol
         Some(Command::Events(events)) => events::run(events, backend, console),
         Some(Command::Replay(replay)) => replay::run(replay, console),
         Some(Command::Netstack(netstack)) => netstack::run(netstack, args.color, backend, console),
+        Some(Command::Lab(lab)) => lab::run(lab, backend, console),
         Some(Command::Ls(ls)) => ls::run(ls, args.color, backend, console),
         Some(Command::Get(get)) => get::run(get, backend, console),
         Some(Command::Set(set)) => set::run(set, backend),

@@ -73,6 +73,7 @@ fn help_is_as_it_was() {
         ("events --help", "help-events.txt"),
         ("replay --help", "help-replay.txt"),
         ("netstack --help", "help-netstack.txt"),
+        ("lab --help", "help-lab.txt"),
     ] {
         let output = topstat(line).output().unwrap();
         crate::golden::compare(name, &text(&output.stdout));

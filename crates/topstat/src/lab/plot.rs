@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Results as pictures (SVG): throughput per core, and the categories of each side stacked.
+
+use std::path::{Path, PathBuf};
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use topstat_model::stacks::{Category, Side, percent};
+
+use super::report::{Group, RECEIVER, SENDER, groups};
+use super::results::{Results, Run};
+use crate::error::Error;
+
+/// Cells of the picture, for each bar and beside.
+const BAR: u32 = 90;
+const BESIDE: u32 = 260;
+const HEIGHT: u32 = 480;
+
+/// Of the categories, and of what has none: colours that can be told apart also by those who see few (Okabe and Ito).
+const COLORS: [RGBColor; 9] = [
+    RGBColor(0, 114, 178),
+    RGBColor(153, 153, 153),
+    RGBColor(213, 94, 0),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(204, 121, 167),
+    RGBColor(240, 228, 66),
+    RGBColor(0, 158, 115),
+    RGBColor(60, 60, 60),
+];
+
+/// Draws all pictures of these results into a directory, and says which.
+///
+/// # Errors
+///
+/// When one can't be written.
+pub fn draw(results: &Results, directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let groups = groups(results);
+    let measured: Vec<&Group> = groups.iter().filter(|group| !group.runs.is_empty()).collect();
+    if measured.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut drawn = Vec::new();
+    let mut write = |name: &str, picture: String| {
+        let path = directory.join(name);
+        std::fs::write(&path, picture).map_err(|e| Error::File { path: path.clone(), why: e.to_string() })?;
+        drawn.push(path);
+        Ok::<(), Error>(())
+    };
+    let title = format!("{}: Gbit/s per core", results.mark.experiment);
+    write("throughput.svg", picture(measured.len(), |area| throughput(area, &title, &measured))?)?;
+    for (name, sides) in [("sender", SENDER), ("receiver", RECEIVER)] {
+        let sampled: Vec<&Group> = measured.iter().copied().filter(|group| group.samples(&sides).1 > 0).collect();
+        if !sampled.is_empty() {
+            let title = format!("{}: where the {name} spends its CPU time, in percent", results.mark.experiment);
+            let drawing = picture(sampled.len(), |area| stacked(area, &title, &sampled, &sides))?;
+            write(&format!("{name}.svg"), drawing)?;
+        }
+    }
+    Ok(drawn)
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+fn picture(bars: usize, draw: impl FnOnce(&Area) -> Drawn) -> Result<String, Error> {
+    let mut text = String::new();
+    let width = BESIDE + BAR * u32::try_from(bars).unwrap_or(100).min(100);
+    let area = SVGBackend::with_string(&mut text, (width, HEIGHT)).into_drawing_area();
+    let drawn = area.fill(&WHITE).map_err(Into::into).and_then(|()| draw(&area)).and_then(|()| Ok(area.present()?));
+    drop(area);
+    drawn.map_err(|e| Error::Lab(format!("cannot draw: {e}")))?;
+    Ok(text)
+}
+
+/// What a bar is called.
+fn label(group: &Group, all: &[&Group]) -> String {
+    let one_variant = all.iter().all(|other| other.variant == group.variant);
+    if one_variant { group.configuration.to_owned() } else { format!("{} {}", group.configuration, group.variant) }
+}
+
+fn place(at: f64, groups: &[&Group]) -> String {
+    let middle = (at.fract() - 0.5).abs() < 0.01;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place among few bars")]
+    let group = groups.get(at as usize).filter(|_| middle && at >= 0.0);
+    group.map_or_else(String::new, |group| label(group, groups))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "few bars")]
+fn throughput(area: &Area, title: &str, groups: &[&Group]) -> Drawn {
+    let spreads: Vec<_> = groups.iter().map(|group| group.spread(Run::gbps_per_core)).collect();
+    let most = spreads.iter().map(|spread| spread.highest).fold(0.1, f64::max) * 1.1;
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, ("sans-serif", 18))
+        .margin(10)
+        .x_label_area_size(40)
+        .y_label_area_size(50)
+        .build_cartesian_2d(0.0..groups.len() as f64, 0.0..most)?;
+    let name = |at: &f64| place(*at, groups);
+    chart.configure_mesh().disable_x_mesh().x_labels(2 * groups.len() + 1).x_label_formatter(&name).draw()?;
+    for (number, spread) in spreads.iter().enumerate() {
+        let (left, right) = (number as f64 + 0.15, number as f64 + 0.85);
+        chart.draw_series([Rectangle::new([(left, 0.0), (right, spread.median)], COLORS[0].filled())])?;
+        let middle = number as f64 + 0.5;
+        chart.draw_series([PathElement::new(vec![(middle, spread.lowest), (middle, spread.highest)], BLACK)])?;
+    }
+    Ok(())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "few bars")]
+fn stacked(area: &Area, title: &str, groups: &[&Group], sides: &[Side]) -> Drawn {
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, ("sans-serif", 18))
+        .margin(10)
+        .margin_right(150)
+        .x_label_area_size(40)
+        .y_label_area_size(50)
+        .build_cartesian_2d(0.0..groups.len() as f64, 0.0..100.0)?;
+    let name = |at: &f64| place(*at, groups);
+    chart.configure_mesh().disable_x_mesh().x_labels(2 * groups.len() + 1).x_label_formatter(&name).draw()?;
+    let mut below = vec![0.0; groups.len()];
+    let names = Category::ALL.iter().map(|category| category.name()).chain(["unclassified"]);
+    for (row, (category, color)) in (0..).zip(names.zip(COLORS)) {
+        let mut bars = Vec::new();
+        for (number, group) in groups.iter().enumerate() {
+            let (samples, all) = group.samples(sides);
+            let share = percent(samples.get(category).copied().unwrap_or(0), all);
+            let (left, right) = (number as f64 + 0.15, number as f64 + 0.85);
+            bars.push(Rectangle::new([(left, below[number]), (right, below[number] + share)], color.filled()));
+            below[number] += share;
+        }
+        chart.draw_series(bars)?;
+        let (width, _) = area.dim_in_pixel();
+        let (x, y) = (i32::try_from(width)? - 140, 50 + 20 * row);
+        area.draw(&Rectangle::new([(x, y), (x + 12, y + 12)], color.filled()))?;
+        area.draw(&Text::new(category.to_owned(), (x + 18, y), ("sans-serif", 13)))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::results::mark;
+    use super::*;
+
+    #[test]
+    fn pictures_are_drawn_of_what_was_measured() {
+        let folder = std::env::temp_dir().join(format!("topstat-plot-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let sides = [("receive".to_owned(), [("data_copy".to_owned(), 3), ("unclassified".to_owned(), 1)].into())];
+        let run = Run {
+            configuration: "jumbo".to_owned(),
+            variant: "1 flow".to_owned(),
+            seconds: 1.0,
+            bytes: 1 << 30,
+            sender_seconds: 1.0,
+            sides: sides.into(),
+            ..Run::default()
+        };
+        let results = Results { mark: mark("single-flow"), runs: vec![run] };
+        let drawn = draw(&results, &folder).unwrap();
+        let names: Vec<_> = drawn.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
+        assert_eq!(names, ["throughput.svg", "receiver.svg"]);
+        for path in drawn {
+            let text = std::fs::read_to_string(path).unwrap();
+            assert!(text.contains("jumbo") && text.contains("</svg>"), "{text}");
+        }
+        let nothing = Results { runs: vec![], ..results };
+        assert_eq!(draw(&nothing, &folder).unwrap().len(), 0);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Results as tables: throughput by configuration, and where the time went, beside what the study has measured.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use topstat_model::stacks::{Category, Side};
+use topstat_model::typeset::{escape, width};
+
+use super::results::{Results, Run};
+
+/// What the study has measured of one flow (Linux 5.4, Xeon 6128, 100 Gbit/s): Gbit/s per core of the side that has more to
+/// do.
+const STUDY: [(&str, f64); 7] = [
+    ("no-opts", 4.8),
+    ("tsogro", 15.0),
+    ("jumbo", 25.9),
+    ("tsogro+jumbo", 27.6),
+    ("tsogro+arfs", 28.3),
+    ("jumbo+arfs", 40.8),
+    ("all-opts", 41.2),
+];
+/// And of the receiver's samples.
+const STUDY_SHARES: &str =
+    "study, receiver: from no-opts to all-opts data_copy goes from 7.4 to 54.3 percent, tcp/ip from 54.8 to 2.2\n";
+
+/// The middle of some numbers, and how far they go.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Spread {
+    /// The median.
+    pub median: f64,
+    /// The lowest.
+    pub lowest: f64,
+    /// The highest.
+    pub highest: f64,
+}
+
+impl Spread {
+    /// Of some numbers; of none, all is 0.
+    pub fn of(mut numbers: Vec<f64>) -> Self {
+        numbers.sort_by(f64::total_cmp);
+        let (Some(lowest), Some(highest)) = (numbers.first(), numbers.last()) else { return Self::default() };
+        let middle = numbers.len() / 2;
+        let median =
+            if numbers.len() % 2 == 1 { numbers[middle] } else { f64::midpoint(numbers[middle - 1], numbers[middle]) };
+        Self { median, lowest: *lowest, highest: *highest }
+    }
+
+    fn text(self) -> String {
+        if self.lowest == self.highest {
+            return format!("{:.2}", self.median);
+        }
+        format!("{:.2} ({:.2} - {:.2})", self.median, self.lowest, self.highest)
+    }
+}
+
+/// The runs of one variant under one configuration.
+pub struct Group<'a> {
+    /// The configuration.
+    pub configuration: &'a str,
+    /// The variant.
+    pub variant: &'a str,
+    /// Those that were measured.
+    pub runs: Vec<&'a Run>,
+    /// Why none was.
+    pub unavailable: Option<&'a str>,
+}
+
+impl Group<'_> {
+    /// Of a number of each run.
+    pub fn spread(&self, number: impl Fn(&Run) -> f64) -> Spread {
+        Spread::of(self.runs.iter().map(|run| number(run)).collect())
+    }
+
+    /// Samples of these sides by category, of all runs, and their sum.
+    pub fn samples(&self, sides: &[Side]) -> (BTreeMap<&str, u64>, u64) {
+        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+        for (side, categories) in self.runs.iter().flat_map(|run| &run.sides) {
+            if sides.iter().any(|wanted| wanted.name() == side) {
+                for (category, count) in categories {
+                    *sums.entry(category).or_default() += count;
+                }
+            }
+        }
+        let all = sums.values().sum();
+        (sums, all)
+    }
+}
+
+/// The sides of the end that sends.
+pub const SENDER: [Side; 2] = [Side::Send, Side::SoftirqSend];
+/// Of the end that receives.
+pub const RECEIVER: [Side; 2] = [Side::SoftirqReceive, Side::Receive];
+
+/// The results by configuration and variant, in the order in which they were made.
+pub fn groups(results: &Results) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group> = Vec::new();
+    for run in &results.runs {
+        let same = |group: &&mut Group| group.configuration == run.configuration && group.variant == run.variant;
+        let group = match groups.iter_mut().find(same) {
+            Some(group) => group,
+            None => {
+                let (configuration, variant) = (run.configuration.as_str(), run.variant.as_str());
+                groups.push(Group { configuration, variant, runs: Vec::new(), unavailable: None });
+                groups.last_mut().expect("just pushed")
+            }
+        };
+        match &run.unavailable {
+            Some(why) => group.unavailable = Some(why),
+            None => group.runs.push(run),
+        }
+    }
+    groups
+}
+
+/// The tables of these results.
+pub fn text(results: &Results) -> String {
+    let groups = groups(results);
+    let mark = &results.mark;
+    let (experiment, kernel) = (escape(&mark.experiment), escape(&mark.kernel));
+    let mut text = format!("{experiment} on Linux {kernel}, {}\n\nthroughput\n", escape(&mark.time));
+    let of_study = mark.experiment == "single-flow";
+    let has_responses = groups.iter().any(|group| group.runs.iter().any(|run| run.responses > 0));
+    let mut head = vec!["configuration", "variant", "Gbit/s", "Gbit/s per core"];
+    head.extend(has_responses.then_some("responses/s"));
+    head.push("study, per core");
+    let mut rows = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    for group in &groups {
+        let mut row = vec![group.configuration.to_owned(), group.variant.to_owned()];
+        if group.unavailable.is_some() && group.runs.is_empty() {
+            row.push("unavailable".to_owned());
+        } else {
+            row.push(group.spread(Run::gbps).text());
+            row.push(group.spread(Run::gbps_per_core).text());
+            #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
+            let responses = |run: &Run| if run.seconds > 0.0 { run.responses as f64 / run.seconds } else { 0.0 };
+            row.extend(has_responses.then(|| group.spread(responses).text()));
+            let study = STUDY.iter().find(|(name, _)| of_study && *name == group.configuration);
+            row.push(study.map_or_else(|| "-".to_owned(), |(_, gbps)| format!("{gbps:.1}")));
+        }
+        rows.push(row);
+    }
+    text += &table(&rows);
+    for (title, sides) in [("sender", SENDER), ("receiver", RECEIVER)] {
+        text += &shares(&groups, title, &sides);
+    }
+    if of_study && groups.iter().any(|group| group.samples(&RECEIVER).1 > 0) {
+        text += STUDY_SHARES;
+    }
+    for group in groups.iter().filter(|group| group.runs.is_empty()) {
+        let why = escape(group.unavailable.unwrap_or("not measured"));
+        let _ = writeln!(text, "unavailable: {}, {}: {why}", escape(group.configuration), escape(group.variant));
+    }
+    text
+}
+
+/// Of the samples of these sides, the share of each category in percent.
+fn shares(groups: &[Group], title: &str, sides: &[Side]) -> String {
+    let names: Vec<&str> = Category::ALL.iter().map(|category| category.name()).chain(["unclassified"]).collect();
+    let head = ["configuration", "variant", "samples"].into_iter().chain(names.iter().copied());
+    let mut rows = vec![head.map(str::to_owned).collect::<Vec<_>>()];
+    for group in groups {
+        let (samples, all) = group.samples(sides);
+        if all == 0 {
+            continue;
+        }
+        let mut row = vec![group.configuration.to_owned(), group.variant.to_owned(), all.to_string()];
+        row.extend(names.iter().map(|name| {
+            let part = samples.get(name).copied().unwrap_or(0);
+            format!("{:.1}", topstat_model::stacks::percent(part, all))
+        }));
+        rows.push(row);
+    }
+    if rows.len() == 1 { String::new() } else { format!("\n{title}, percent of samples\n{}", table(&rows)) }
+}
+
+/// Two results beside each other: the medians of each, and how they differ.
+pub fn compare(before: &Results, after: &Results) -> String {
+    let head = ["configuration", "variant", "Gbit/s", "then", "per core", "then", "change"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let others = groups(after);
+    for group in groups(before) {
+        let same = |other: &&Group| other.configuration == group.configuration && other.variant == group.variant;
+        let Some(other) = others.iter().find(same) else { continue };
+        if group.runs.is_empty() || other.runs.is_empty() {
+            continue;
+        }
+        let (was, is) = (group.spread(Run::gbps_per_core), other.spread(Run::gbps_per_core));
+        // Within each other's range it may be chance.
+        let apart = is.lowest > was.highest || is.highest < was.lowest;
+        let change = if was.median > 0.0 { (is.median / was.median - 1.0) * 100.0 } else { 0.0 };
+        let chance = if apart { "" } else { ", within the spread" };
+        rows.push(vec![
+            group.configuration.to_owned(),
+            group.variant.to_owned(),
+            group.spread(Run::gbps).text(),
+            other.spread(Run::gbps).text(),
+            was.text(),
+            is.text(),
+            format!("{change:+.1}%{chance}"),
+        ]);
+    }
+    if rows.len() == 1 { "nothing was measured in both\n".to_owned() } else { table(&rows) }
+}
+
+/// Rows below each other: names to the left, numbers to the right.
+fn table(rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| escape(cell).into_owned()).collect()).collect();
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let wide = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| width(cell)).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(wide).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, (cell, wide)) in row.iter().zip(&widths).enumerate() {
+            let room = " ".repeat(wide - width(cell));
+            line += &if column < 2 { format!("{cell}{room}  ") } else { format!("{room}{cell}  ") };
+        }
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::results::mark;
+    use super::*;
+
+    fn run(configuration: &str, number: u32, bytes: u64) -> Run {
+        let sides = [("receive", "data_copy", 30), ("softirq_receive", "tcp/ip", 10), ("send", "skb", 7)];
+        Run {
+            configuration: configuration.to_owned(),
+            variant: "1 flow".to_owned(),
+            run: number,
+            seconds: 1.0,
+            bytes,
+            sender_seconds: 0.5,
+            receiver_seconds: 0.5,
+            sides: sides.map(|(side, name, count)| (side.to_owned(), [(name.to_owned(), count)].into())).into(),
+            ..Run::default()
+        }
+    }
+
+    fn results(bytes: [u64; 3]) -> Results {
+        let mut runs: Vec<Run> = (1..).zip(bytes).map(|(number, bytes)| run("no-opts", number, bytes)).collect();
+        runs.push(Run {
+            configuration: "all-opts".to_owned(),
+            variant: "1 flow".to_owned(),
+            unavailable: Some("lab0 does not take \x1b[31mntuple on".to_owned()),
+            ..Run::default()
+        });
+        Results { mark: mark("single-flow"), runs }
+    }
+
+    #[test]
+    fn tables_have_medians_with_their_spread_and_the_study_beside() {
+        let text = text(&results([125_000_000, 250_000_000, 500_000_000]));
+        let line =
+            |begins: &str| text.lines().find(|line| line.starts_with(begins)).unwrap_or_else(|| panic!("{text}"));
+        assert!(line("no-opts").contains("2.00 (1.00 - 4.00)") && line("no-opts").ends_with("4.8"), "{text}");
+        assert!(line("all-opts").ends_with("unavailable"), "{text}");
+        assert!(text.contains("unavailable: all-opts, 1 flow: lab0 does not take \\x1b[31mntuple on"), "{text}");
+        let receiver = text.split("receiver, percent of samples\n").nth(1).unwrap();
+        let cells: Vec<&str> = receiver.lines().nth(1).unwrap().split_whitespace().collect();
+        let expected = ["no-opts", "1", "flow", "120", "75.0", "0.0", "0.0", "0.0", "0.0", "0.0", "0.0", "25.0", "0.0"];
+        assert_eq!(cells, expected, "{text}");
+    }
+
+    #[test]
+    fn a_change_within_the_spread_is_said_to_be() {
+        let before = results([125_000_000, 250_000_000, 500_000_000]);
+        let near = compare(&before, &results([250_000_000, 250_000_000, 250_000_000]));
+        assert!(near.contains("+0.0%, within the spread"), "{near}");
+        let far = compare(&before, &results([1_000_000_000; 3]));
+        assert!(far.contains("+300.0%\n"), "{far}");
+        let other = Results { runs: vec![run("jumbo", 1, 5)], ..before.clone() };
+        assert_eq!(compare(&before, &other), "nothing was measured in both\n");
+    }
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Loses packets that arrive at a device, by chance, for as long as it lives: for experiments.
+
+use libbpf_rs::{Link, MapCore as _, MapFlags, Object};
+
+use super::abi;
+use crate::{Error, bpf};
+
+const OBJECT: &[u8] = object!("netstack/loss.bpf.o");
+
+/// What it is attached by, and what has become of packets.
+pub struct Loss {
+    _link: Link,
+    object: Object,
+}
+
+/// What has become of packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// How many have arrived.
+    pub seen: u64,
+    /// How many of them were lost.
+    pub dropped: u64,
+}
+
+impl Loss {
+    /// Loses this share of the packets, in percent, that arrive at a device of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// When the share is none, or the kernel or the device does not allow it.
+    pub fn attach(device: &str, percent: f64) -> Result<Self, Error> {
+        if !(0.0..=100.0).contains(&percent) {
+            return Err(Error::Option(format!("{percent} is no share of packets in percent")));
+        }
+        let failed = |why: String| Error::Kernel { what: format!("lose packets of {device}"), why };
+        let index = rustix::net::netdevice::name_to_index(
+            rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
+                .map_err(|e| failed(e.to_string()))?,
+            device,
+        );
+        let index = index.map_err(|e| failed(e.to_string()))?;
+        let mut object = bpf::open("loss", OBJECT)?;
+        let constants = abi::netstack_loss { below: below(percent) };
+        bpf::set_constants(&mut object, ".rodata.loss", bpf::as_bytes(&constants))?;
+        let object = bpf::load("loss", object)?;
+        let index = i32::try_from(index).map_err(|e| failed(e.to_string()))?;
+        let attached = bpf::program(&object, "netstack_lose")?.attach_xdp(index);
+        Ok(Self { _link: attached.map_err(|e| failed(format!("{e:#}")))?, object })
+    }
+
+    /// What has become of packets so far.
+    ///
+    /// # Errors
+    /// When the kernel does not tell.
+    pub fn lost(&self) -> Result<Lost, Error> {
+        let failed = |why: String| Error::Kernel { what: "count lost packets".to_owned(), why };
+        let values = bpf::map(&self.object, "dropped")?.lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY);
+        let mut lost = Lost::default();
+        for bytes in values.map_err(|e| failed(format!("{e:#}")))?.unwrap_or_default() {
+            let count: abi::netstack_dropped = bpf::from_bytes(&bytes);
+            lost.seen += count.seen;
+            lost.dropped += count.dropped;
+        }
+        Ok(lost)
+    }
+}
+
+/// The part of all numbers of 32 bits that is this share.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float is clamped into the range")]
+fn below(percent: f64) -> u32 {
+    (percent / 100.0 * 4_294_967_296.0) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::below;
+
+    #[test]
+    fn a_share_is_a_part_of_all_numbers() {
+        assert_eq!((below(0.0), below(50.0), below(100.0)), (0, 1 << 31, u32::MAX));
+        assert_eq!(below(1.5), 64_424_509);
+    }
+}
