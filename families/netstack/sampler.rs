@@ -69,7 +69,7 @@ pub struct Sampler {
     kept: Option<Profile>,
 }
 
-/// What a CPU had counted when it was last looked at.
+/// What a CPU had counted in each bank when the bank was last emptied.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     banks: [abi::netstack_counts; abi::NETSTACK_BANKS as usize],
@@ -85,9 +85,16 @@ struct Known {
 }
 
 impl Counted {
-    /// How many samples that were due were not taken, and not told of before.
-    fn miss(&mut self, due: u64, now: &abi::netstack_cpu) -> u64 {
-        let taken: u64 = now.bank.iter().map(|bank| bank.kept + bank.user + bank.lost).sum();
+    /// Of a bank that nobody fills any more: what was counted in it since it was emptied before.
+    fn since(&mut self, bank: usize, now: abi::netstack_counts) -> abi::netstack_counts {
+        let then = std::mem::replace(&mut self.banks[bank], now);
+        abi::netstack_counts { kept: now.kept - then.kept, user: now.user - then.user, lost: now.lost - then.lost }
+    }
+
+    /// How many samples that were due were not taken, and not told of before. What the bank has that is filled now came after
+    /// those that were due.
+    fn miss(&mut self, due: u64) -> u64 {
+        let taken: u64 = self.banks.iter().map(|bank| bank.kept + bank.user + bank.lost).sum();
         // The timer began at some time within its first period.
         let missed = due.saturating_sub(1).saturating_sub(taken);
         let more = missed.saturating_sub(self.missed);
@@ -177,24 +184,23 @@ impl Sampler {
 
     /// Has the program fill the other bank, and empties the one that it has filled.
     fn take(&mut self) -> Result<Profile, Error> {
+        // Before the bank is switched: what was due by then was counted in the old bank or before, or it is missed.
+        let due = self.due();
         let old = self.bank;
         self.bank = 1 - old;
         self.filled.write(0, 0, self.bank as u64);
-        // Before counts are read: what was due then has been counted, or it is missed.
-        let due = self.due();
         let counts = self.wait_for_quiet()?;
         let now = Instant::now();
         let elapsed = now.duration_since(std::mem::replace(&mut self.begun, now));
         let mut besides = Besides::default();
         let mut kept = 0;
         for (cpu, count) in counts {
-            let before = self.counts.entry(cpu).or_default();
-            besides.missed += before.miss(due.get(&cpu).copied().unwrap_or(0), &count);
-            let (then, now) = (before.banks[old], count.bank[old]);
-            before.banks[old] = now;
-            kept += now.kept - then.kept;
-            besides.user += now.user - then.user;
-            besides.lost += now.lost - then.lost;
+            let counted = self.counts.entry(cpu).or_default();
+            let more = counted.since(old, count.bank[old]);
+            kept += more.kept;
+            besides.user += more.user;
+            besides.lost += more.lost;
+            besides.missed += counted.miss(due.get(&cpu).copied().unwrap_or(0));
         }
         let samples = self.empty(old, kept, &mut besides)?;
         let cpus = self.events.iter().map(|event| event.cpu).collect();

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use procfs::process::Stat;
 use topstat_kernel::netstack::{Loss, Lost};
 use topstat_model::stacks::{Category, Choice, Profile, Side, Table};
 
@@ -57,7 +58,7 @@ impl Measure<'_> {
         let mut run = run.map_err(Trouble::Failed)?;
         if self.sampler.is_some() {
             let profile = traffic::run(&host, &variant.flows, &sockets, |_| self.sample()).map_err(Trouble::Failed)?;
-            run.sides = by_side(&profile);
+            run.sides = by_side(&profile, &counted());
             run.samples_lost = profile.besides.lost;
         }
         Ok(run)
@@ -99,22 +100,34 @@ impl Measure<'_> {
     }
 }
 
-/// Samples of the network stack by side and category.
-pub fn by_side(profile: &Profile) -> BTreeMap<String, BTreeMap<String, u64>> {
+/// Samples of the network stack by side and category, of these processes: what others on this host do meanwhile is not the
+/// experiment's.
+fn by_side(profile: &Profile, pids: &[u32]) -> BTreeMap<String, BTreeMap<String, u64>> {
     let of = |side: Side| {
-        let table = Table::of(profile, &Choice { sides: vec![side], ..Choice::default() });
-        let rows = table.rows.into_iter().map(|row| (row.key.concat(), row.samples));
+        let choice = Choice { sides: vec![side], pids: pids.to_vec(), ..Choice::default() };
+        let rows = Table::of(profile, &choice).rows.into_iter().map(|row| (row.key.concat(), row.samples));
         let all = Category::ALL.iter().map(|category| (category.name().to_owned(), 0));
         (side.name().to_owned(), all.chain(rows).collect())
     };
     Side::ALL.into_iter().filter(|side| *side != Side::Other).map(of).collect()
 }
 
-/// The CPU time of the kernel's threads that run softirqs, in seconds: of all, whoever has raised them.
-#[expect(clippy::cast_precision_loss, reason = "ticks of a few days are exact")]
-fn ksoftirqd() -> f64 {
+/// The processes whose CPU time is counted, and whose samples: this one, and the kernel's threads that run softirqs.
+fn counted() -> Vec<u32> {
+    let softirqs = ksoftirqds().filter_map(|stat| u32::try_from(stat.pid).ok());
+    std::iter::once(std::process::id()).chain(softirqs).collect()
+}
+
+/// The kernel's threads that run softirqs, of all CPUs.
+fn ksoftirqds() -> impl Iterator<Item = Stat> {
     let processes = procfs::process::all_processes().into_iter().flatten().flatten();
     let stats = processes.filter_map(|process| process.stat().ok());
-    let ticks: u64 = stats.filter(|stat| stat.comm.starts_with("ksoftirqd/")).map(|stat| stat.utime + stat.stime).sum();
+    stats.filter(|stat| stat.comm.starts_with("ksoftirqd/"))
+}
+
+/// Their CPU time in seconds, whoever has raised what they run.
+#[expect(clippy::cast_precision_loss, reason = "ticks of a few days are exact")]
+fn ksoftirqd() -> f64 {
+    let ticks: u64 = ksoftirqds().map(|stat| stat.utime + stat.stime).sum();
     ticks as f64 / procfs::ticks_per_second() as f64
 }
