@@ -20,6 +20,8 @@ const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 const FREQ: usize = 10;
 /// The bit `disabled`: it counts nothing until it is attached to.
 const DISABLED: usize = 0;
+/// A read also tells for how long the event was on.
+const PERF_FORMAT_TOTAL_TIME_ENABLED: u64 = 1;
 
 /// An event of a CPU.
 pub struct CpuEvent {
@@ -40,6 +42,7 @@ impl CpuEvent {
         let mut attr = perf_event_attr { type_: kind, config, ..Default::default() };
         attr.size = u32::try_from(size_of::<perf_event_attr>()).expect("some hundred bytes");
         attr.__bindgen_anon_1.sample_freq = hz.into();
+        attr.read_format = PERF_FORMAT_TOTAL_TIME_ENABLED;
         attr._bitfield_1.set_bit(FREQ, true);
         attr._bitfield_1.set_bit(DISABLED, true);
         let cpu_number = libc::c_int::try_from(cpu).map_err(io::Error::other)?;
@@ -63,11 +66,12 @@ impl CpuEvent {
         Ok(link)
     }
 
-    /// What it has counted: of the clock, the nanoseconds that it was on.
-    pub fn counted(&self) -> io::Result<u64> {
-        let mut number = [0; 8];
-        (&self.file).read_exact(&mut number)?;
-        Ok(u64::from_ne_bytes(number))
+    /// For how many nanoseconds it was on. What the clock itself counts is less: an idle CPU that stops its tick has the kernel
+    /// throttle the event, after as many samples as are allowed in one tick, and until the next one nothing is counted or sampled.
+    pub fn on_ns(&self) -> io::Result<u64> {
+        let mut read = [[0; 8]; 2];
+        (&self.file).read_exact(read.as_flattened_mut())?;
+        Ok(u64::from_ne_bytes(read[1]))
     }
 }
 

@@ -230,7 +230,7 @@ impl Sampler {
     fn due(&self) -> HashMap<u32, u64> {
         let events = self.events.iter().filter(|_| self.event == Event::CpuClock);
         let due = |event: &CpuEvent| {
-            let on_ns = event.counted().ok()?;
+            let on_ns = event.on_ns().ok()?;
             let due = u128::from(on_ns) * u128::from(self.hz) / u128::from(NS_PER_SECOND);
             Some((event.cpu, u64::try_from(due).unwrap_or(u64::MAX)))
         };
