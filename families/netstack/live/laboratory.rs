@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use topstat_kernel::snmp::{Netns as InNetns, Reader, Select, Which};
 use topstat_live::role::command;
-use topstat_live::{Case, case, eventually, note, pace};
+use topstat_live::{Case, case, eventually, harness, note, pace};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -22,7 +22,15 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Samples that a share is taken of, at least: fewer are chance.
-const ENOUGH: f64 = 200.0;
+const ENOUGH_SAMPLES: f64 = 600.0;
+/// Bytes that the CPU time of a byte is taken of, at least: threads tell theirs every 16 calls of 128 KiB. Small packets
+/// are read by smaller calls.
+const ENOUGH_BYTES: [f64; 2] = [2e6, 32e6];
+/// Packets that a rate of loss is taken of, at least.
+const ENOUGH_PACKETS: f64 = 1000.0;
+/// How often an experiment is made until it has enough of all: on a host that is busy with something else a flow may carry
+/// little within a second.
+const ATTEMPTS: usize = 5;
 
 /// How long the kernel may take to remove a network namespace: it removes those of all tests one after the other.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -68,39 +76,68 @@ fn documents(out: &Path) -> Vec<Value> {
     files.iter().map(|path| serde_json::from_str(&read(path)).expect("JSON")).collect()
 }
 
+/// Of the receiver of all runs of a configuration.
+#[derive(Default)]
+struct Carried {
+    bytes: f64,
+    cpu_seconds: f64,
+    samples: f64,
+    copied: f64,
+    tcp_ip: f64,
+}
+
+impl Carried {
+    fn add(&mut self, run: &Value) {
+        let number = |name: &str| run[name].as_f64().unwrap_or_else(|| panic!("{name}: {run}"));
+        self.bytes += number("bytes");
+        // By CPU time: how much of it the flow gets depends on who else runs.
+        let parts = ["sender_seconds", "receiver_seconds", "ksoftirqd_seconds"];
+        self.cpu_seconds += parts.map(number).iter().sum::<f64>();
+        for side in ["receive", "softirq_receive"].into_iter().filter_map(|side| run["sides"][side].as_object()) {
+            let of = |name: &str| side.get(name).and_then(Value::as_f64).unwrap_or(0.0);
+            self.samples += side.values().filter_map(Value::as_f64).sum::<f64>();
+            self.copied += of("data_copy");
+            self.tcp_ip += of("tcp/ip");
+        }
+    }
+
+    fn gbps_per_core(&self) -> f64 {
+        self.bytes * 8e-9 / self.cpu_seconds.max(1e-9)
+    }
+}
+
+/// The shapes of the study. `tcp/ip` is compared with `data_copy`, not with all: what the clock and interrupts of a virtual
+/// machine take is in all shares, and differs from host to host. What an emulated CPU carries has no shape.
 fn one_flow_is_carried_and_sampled() {
-    let folder = Folder::new("one");
-    let (runs, text) = done("single-flow --config no-opts,tsogro+jumbo --runs 1 --time 1s --hz 4999", &folder.0);
-    assert_eq!(runs.len(), 2);
-    let number = |run: &Value, name: &str| run[name].as_f64().unwrap_or_else(|| panic!("{name}: {run}"));
-    // By CPU time: how much of it the flow gets depends on who else runs.
-    let per_core = |run: &Value| {
-        let cpu = ["sender_seconds", "receiver_seconds", "ksoftirqd_seconds"].map(|name| number(run, name));
-        number(run, "bytes") * 8e-9 / cpu.iter().sum::<f64>()
-    };
-    let receiver = |run: &Value, wanted: Option<&str>| {
-        let sides = ["receive", "softirq_receive"].into_iter().filter_map(|side| run["sides"][side].as_object());
-        let counts = sides.flatten().filter(|(name, _)| wanted.is_none_or(|wanted| wanted == name.as_str()));
-        counts.filter_map(|(_, count)| count.as_f64()).sum::<f64>()
-    };
-    let [plain, large] = [&runs[0], &runs[1]];
-    let share = |run, name| receiver(run, Some(name)) * 100.0 / receiver(run, None).max(1.0);
-    let [copied, carried] = ["data_copy", "tcp/ip"].map(|name| [share(plain, name), share(large, name)]);
-    let samples = [plain, large].map(|run| receiver(run, None));
-    let gbps = [plain, large].map(per_core);
-    note(format!(
-        "{gbps:.2?} Gbit/s per core; of {samples:.0?} samples data_copy {copied:.0?}%, tcp/ip {carried:.0?}%"
-    ));
-    // The shapes of the study. Of what an emulated CPU carries there is none.
-    if pace::slowdown() == 1 {
-        assert!(gbps[1] > 5.0 * gbps[0], "{text}");
+    let mut both = [Carried::default(), Carried::default()];
+    let emulated = pace::slowdown() > 1;
+    for attempt in 1..=ATTEMPTS {
+        let folder = Folder::new(&format!("one-{attempt}"));
+        let (runs, text) = done("single-flow --config no-opts,tsogro+jumbo --runs 1 --time 1s --hz 4999", &folder.0);
+        assert_eq!(runs.len(), 2);
+        both.iter_mut().zip(&runs).for_each(|(carried, run)| carried.add(run));
+        assert!(folder.0.join("throughput.svg").exists() && folder.0.join("receiver.svg").exists(), "{text}");
+        assert!(text.contains("Gbit/s per core") && text.contains("receiver, percent of samples"), "{text}");
+        let enough = |(carried, bytes): (&Carried, f64)| {
+            carried.samples >= ENOUGH_SAMPLES && (emulated || carried.bytes >= bytes)
+        };
+        if both.iter().zip(ENOUGH_BYTES).all(enough) {
+            break;
+        }
+        if attempt == ATTEMPTS {
+            harness::skip("the host is too busy: the flow carries next to nothing");
+        }
     }
-    // What interrupts and clocks take of a busy host is in all shares, so that the two are compared with each other.
-    if samples.iter().all(|samples| *samples >= ENOUGH) {
-        assert!(copied[1] > copied[0] && carried[1] * copied[0] < carried[0] * copied[1], "{text}");
-    }
-    assert!(folder.0.join("throughput.svg").exists() && folder.0.join("receiver.svg").exists(), "{text}");
-    assert!(text.contains("Gbit/s per core") && text.contains("receiver, percent of samples"), "{text}");
+    let [plain, large] = both;
+    let gbps = [&plain, &large].map(Carried::gbps_per_core);
+    let share = |part: fn(&Carried) -> f64| [&plain, &large].map(|carried| part(carried) * 100.0 / carried.samples);
+    let (copied, tcp_ip) = (share(|carried| carried.copied), share(|carried| carried.tcp_ip));
+    let samples = [plain.samples, large.samples];
+    let text =
+        format!("{gbps:.2?} Gbit/s per core; of {samples:.0?} samples data_copy {copied:.1?}%, tcp/ip {tcp_ip:.1?}%");
+    note(text.clone());
+    assert!(emulated || gbps[1] > 5.0 * gbps[0], "{text}");
+    assert!(copied[1] > copied[0] && tcp_ip[1] * copied[0] < tcp_ip[0] * copied[1], "{text}");
 }
 
 fn what_the_device_cannot_is_unavailable() {
@@ -112,15 +149,25 @@ fn what_the_device_cannot_is_unavailable() {
 }
 
 fn as_many_packets_are_lost_as_asked_for() {
-    let folder = Folder::new("loss");
-    let (runs, _) = done("loss --config no-opts --loss 0,2 --runs 1 --time 1s --hz 0", &folder.0);
-    let count = |run: &Value, name: &str| run[name].as_u64().unwrap_or_else(|| panic!("{name}: {run}"));
-    assert_eq!(count(&runs[0], "dropped"), 0);
-    let (arrived, dropped) = (count(&runs[1], "arrived") as f64, count(&runs[1], "dropped") as f64);
+    let (mut arrived, mut dropped) = (0.0, 0.0);
+    for attempt in 1..=ATTEMPTS {
+        let folder = Folder::new(&format!("loss-{attempt}"));
+        let (runs, _) = done("loss --config no-opts --loss 0,2 --runs 1 --time 1s --hz 0", &folder.0);
+        let count = |run: &Value, name: &str| run[name].as_f64().unwrap_or_else(|| panic!("{name}: {run}"));
+        assert_eq!(runs[0]["dropped"].as_u64(), Some(0));
+        arrived += count(&runs[1], "arrived");
+        dropped += count(&runs[1], "dropped");
+        if arrived >= ENOUGH_PACKETS {
+            break;
+        }
+        if attempt == ATTEMPTS {
+            harness::skip("the host is too busy: the flow carries next to nothing");
+        }
+    }
     note(format!("{dropped} of {arrived} packets"));
     // Six standard deviations of what is drawn by chance: once in 500 million runs it is more.
     let (expected, chance) = (arrived * 0.02, 6.0 * (arrived * 0.02 * 0.98).sqrt());
-    assert!(arrived > 0.0 && (dropped - expected).abs() <= chance, "{dropped} of {arrived}: {:?}", runs[1]);
+    assert!((dropped - expected).abs() <= chance, "{dropped} of {arrived}");
 }
 
 /// What an experiment could leave behind that it may not have changed: names of network namespaces, and settings.
