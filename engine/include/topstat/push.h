@@ -251,15 +251,30 @@ TS_INLINE int ts_push_static_known(struct ts_table *t, const struct ts_tick *tic
 	return claimed && ts_order_known(t, tick, obj, id, w->sum[0] + w->sum[1], view, &w->slot);
 }
 
+/*
+ * The value of an object that is not pushed just now. The tick's slide is not begun in its window: a slide is spread from its
+ * first push on (W1), and this is none. Where a push is writing to the window just now, it has begun, and so has the slide.
+ */
+TS_INLINE u64 ts_window_pushed(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj,
+			       struct ts_window *w)
+{
+	struct ts_value v;
+
+	if (ts_read(w->slide) == tick->slide)
+		return ts_window_now(w, tick);
+	if (claimed && ts_window_peek(&t->scratch, obj + ts_view_window(view)) == TS_COPY_OK &&
+	    !ts_window_eval(&t->scratch, tick, &v))
+		return v.value;
+	ts_window_begin(w, tick);
+	return ts_window_now(w, tick);
+}
+
 /* Order an object of a dynamic table by what was pushed to it before. */
 TS_INLINE void ts_order_pushed(struct ts_table *t, const struct ts_tick *tick, ts_view view, int claimed, u64 obj, u64 id,
 			       struct ts_window *w)
 {
-	u64 value;
+	u64 value = ts_window_pushed(t, tick, view, claimed, obj, w);
 
-	if (ts_read(w->slide) != tick->slide)
-		ts_window_begin(w, tick);
-	value = ts_window_now(w, tick);
 	if (!value)
 		return;
 	if (ts_likely(claimed))

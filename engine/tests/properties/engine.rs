@@ -94,6 +94,31 @@ proptest! {
         Driver::run(&Setup { known: true, ..setup }, &ops);
     }
 
+    /// A reader orders what was left to it, and later in that slide comes its first push: the slide is spread from that on.
+    #[test]
+    fn exact_when_left_before_the_first_push_of_a_slide(
+        hz in prop::sample::select(HZ.to_vec()),
+        period in any_period(),
+        permille in prop::array::uniform3(0u64..150),
+        amount in 1u64..1 << 40,
+    ) {
+        let setup = Setup {
+            cpus: 2, top: 1, objects: 2, hz, quiet: false, known: true,
+            tables: [Some((TS_DYNAMIC, period, 0)), None, None, None],
+        };
+        let wait = |permille: u64| Op::Wait(u64::from(period) * 1000 * permille);
+        // A push that interrupts another is left.
+        let push = |amount| {
+            let push = PushOp { object: Some(0), refused: false, part: 0, amounts: [amount, 0, 0, 0] };
+            Op::Nested(0, vec![push], None)
+        };
+        let [before, left, ordered] = permille;
+        let mut ops = vec![wait(before), push(1), wait(left), Op::Snapshot(0), wait(ordered), push(amount)];
+        // Past the end of the period, in steps of a tenth of a slide.
+        ops.extend((0..120).flat_map(|_| [wait(10), Op::Snapshot(0)]));
+        Driver::run(&setup, &ops);
+    }
+
     /// Additive and alive, whatever is set meanwhile.
     #[test]
     fn additive(setup in setup(delayed()), known in any::<bool>(), ops in prop::collection::vec(op(true), 1..250)) {
