@@ -64,11 +64,25 @@ impl Writer {
     }
 }
 
+/// Events that the kernel has not run the source for, since another thread was preempted within it on the writer's CPU, as
+/// it can be since 7.0.
+fn skipped() -> u64 {
+    let ours = |p: &libbpf_rs::query::ProgramInfo| p.name.to_string_lossy().starts_with("writes_enter");
+    libbpf_rs::query::ProgInfoIter::default().filter(ours).map(|p| p.recursion_misses).sum()
+}
+
 /// Is it what was written, by its number? Gives that.
 fn check(record: &Record<'_>) -> u64 {
     let (head, payload) = (record.head(), record.payload(HEAD));
     let number = u64::from_ne_bytes(payload[..8].try_into().expect("eight bytes"));
-    assert_eq!(head.seq, number, "the number is that of the write");
+    if head.seq != number {
+        let skipped = skipped();
+        assert!(
+            (number.saturating_sub(skipped)..number).contains(&head.seq),
+            "event {} is of write {number}, and the kernel has skipped {skipped}",
+            head.seq
+        );
+    }
     assert_eq!(head.whole as usize, BYTES);
     let cut = u32::from(head.flags) & STREAM_CUT != 0;
     let bytes = if cut { STREAM_HEAD_BYTES as usize } else { BYTES };
@@ -130,7 +144,7 @@ fn with_each_strategy_what_is_lost_is_counted() {
         let account = consumer.account();
         written += 2 * turn;
         delivered += seen;
-        assert_eq!(account.produced, written, "{name}");
+        assert_eq!(account.produced + skipped(), written, "{name}");
         assert_eq!(account.delivered, delivered, "{name}");
         assert_eq!(account.under_way(), 0, "{name}: {account:?}");
         assert!(account.dropped > before.dropped, "{name}: the ring was not full: {account:?}");
@@ -155,7 +169,8 @@ fn what_is_cut_is_counted() {
         }
     });
     let account = consumer.account();
-    let expected = Account { produced: 1000, delivered: whole + cut, cut, dropped: 1000 - whole - cut };
+    let produced = 1000 - skipped();
+    let expected = Account { produced, delivered: whole + cut, cut, dropped: produced - whole - cut };
     assert_eq!(account, expected);
     // 60% of the ring are whole records, of 1064 bytes; the rest are cut to 120.
     let fits = u64::from(RING_BYTES) * 60 / 100 / 1064;
@@ -308,7 +323,8 @@ fn a_killed_consumer_loses_none_uncounted() {
     let mut consumer = Consumer::open(&maps, &Options::default()).expect("the last consumer");
     assert!(consumer.waiting_at_first() > 0, "nothing was left by who was killed");
     let before = consumer.account();
-    assert_eq!(before.produced, kills * turn);
+    let skipped = skipped();
+    assert_eq!(before.produced + skipped, kills * turn, "{skipped} were skipped");
     let mut seen = 0;
     drain(&mut consumer, |record| {
         marks[check(record) as usize] += 1;
@@ -324,7 +340,7 @@ fn a_killed_consumer_loses_none_uncounted() {
     // One at each kill, at the most: the record that was not freed yet.
     assert!((killed_amid..=kills).contains(&again), "{again} were delivered again, after {kills} kills");
     assert!(account.dropped > 0, "the ring was never full: {account:?}");
-    note(format!("{kills} kills, {killed_amid} amid a record: {account:?}, {again} delivered again"));
+    note(format!("{kills} kills, {killed_amid} amid a record: {account:?}, {again} delivered again, {skipped} skipped by the kernel"));
 }
 
 fn a_second_reader_is_noticed() {
