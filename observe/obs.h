@@ -26,6 +26,7 @@
  *                obs_add_since       evenly since then
  *                obs_add_ago         so many slides ago
  *                obs_add_known       now, and ordered where that is little work; else by obs_order(), later
+ *                obs_add_late        about when the object was last pushed; then obs_to_now
  *                obs_add_unranked    to a window that no table ranks, and to the total
  *                obs_refuse          so much, at most, of some object is lost: to the proof alone (T6)
  *                obs_opaque          the same, where an event does not tell how much it is
@@ -297,6 +298,16 @@ TS_INLINE void obs_add_late(struct obs *x, u32 table, u32 part, u64 amount, u64 
 		return;
 	ts_window_spread(&obs_table(x->bank, table)->total, tick, since, amount, part);
 	ts_add(&w->sum[part & 1], amount);
+}
+
+/* What is added late after this was used in the slide that is now. It is not ordered by that. A dynamic table. */
+TS_INLINE void obs_to_now(struct obs *x, u32 table)
+{
+	struct ts_window *w = (void *)((char *)x->object + obs_at(x->number, table));
+	struct ts_tick *tick = &x->bank->tick[table];
+
+	if (x->config[table].enabled && ts_read(w->slide) != tick->slide)
+		ts_window_begin(w, tick);
 }
 
 /* The moment of a table's clock that was `ns` ago, if its jiffies then are known. */

@@ -304,6 +304,7 @@ TS_APART int inet_push_difference(struct inet_object *o, struct inet_difference 
 		if (o->window[INET_BPS].slide) {
 			obs_add_late(&x, INET_BPS, INET_RX, rx, since);
 			obs_add_late(&x, INET_BPS, INET_TX, tx, since);
+			obs_to_now(&x, INET_BPS);
 			now_left |= obs_add_known(&x, INET_BYTES, left, rx, tx);
 			now_left |= 1U << INET_BPS;
 			rx = tx = 0;
@@ -313,6 +314,9 @@ TS_APART int inet_push_difference(struct inet_object *o, struct inet_difference 
 	if (rx | tx) {
 		now_left |= obs_add_known(&x, INET_BPS, left, rx, tx);
 		now_left |= obs_add_known(&x, INET_BYTES, left, rx, tx);
+	} else if (ts_unlikely(!o->window[INET_BPS].slide)) {
+		/* It has exchanged segments without payload, and what comes after them is of now. */
+		obs_to_now(&x, INET_BPS);
 	}
 	if (d->resent)
 		now_left |= obs_add_known(&x, INET_RETRANS, left, 0, d->resent);

@@ -208,6 +208,40 @@ static void test_crowd(void)
 	census[sample] = (struct ts_census){};
 }
 
+/*
+ * A connection is looked at when a segment has come, whose payload it has not counted yet. What follows in the same moment is
+ * of that moment, however late it is pushed: bursts, each with a silence after it, leave the period one by one.
+ */
+static void test_bursts(void)
+{
+	static struct inet_object object;
+	u32 sample = INET_TCP_V4, burst, bytes = 0, before, since = 0, i;
+	struct inet_object *o = &object;
+
+	memset(o, 0, sizeof(*o));
+	inet_object_init(o, 1, &(struct inet_seen){});
+	inet_object_begin(o, sample, 1000);
+	for (burst = 0; burst < 20; burst++) {
+		struct inet_difference d = { .segments = { 1 + (burst ? 10 : 0), 0 }, .bytes = { bytes, 0 } };
+
+		d.since = d.last = burst ? since : host_jiffies();
+		since = host_jiffies();
+		before = bytes;
+		inet_order(o, inet_push_difference(o, &d, 1, 0));
+		/* At twice this time a burst is out of the period, at once it is in it: of 200 ms, and a slide more at most. */
+		if (burst > 1)
+			TEST_WANT(test_value(sample, INET_BPS, &o->window[INET_BPS]) == before,
+				  "burst %u: %llu, not %u", burst,
+				  (unsigned long long)test_value(sample, INET_BPS, &o->window[INET_BPS]), before);
+		bytes = 1 + test_random(5000);
+		test_time_passes(130000000);
+	}
+	inet_object_end(o);
+	for (i = 0; i < INET_TABLES; i++)
+		memset(&obs_table(host_bank(host_user_cpu, sample), i)->total, 0, sizeof(struct ts_window));
+	census[sample] = (struct ts_census){};
+}
+
 /* A listener's storage is copied into that of the socket that is accepted. */
 static void accept_socket(struct test_socket *listener, struct test_socket *s)
 {
@@ -285,6 +319,7 @@ TEST(inet)
 		for (table = 0; table < INET_TABLES; table++)
 			test_configure(sample, table, obs_type(sample, table), 200, delay);
 	test_crowd();
+	test_bursts();
 	for (i = 0; i < SOCKETS; i++) {
 		sockets[i].sample = test_random(INET_SAMPLES);
 		sockets[i].listens = test_once_in(4);
