@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use topstat_kernel::account::{AccountOptions, Accountant, Precise};
+use topstat_live::harness::disturbed;
 use topstat_live::{Case, Offline, Role, case, note, pace, two_cpus};
 use topstat_load::{Config, Limits, Load, Plan};
-use topstat_model::interval::Each;
+use topstat_model::interval::{Each, Interval};
 
-use super::intervals::{SUM, Several, account, exec_runtime, interval, of, settle};
+use super::intervals::{SUM, Several, account, check, exec_runtime, interval, of, settle};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -39,16 +40,33 @@ fn no_exit_is_missed() {
     }
     let (mut seen, mut intervals) = (0, 0);
     let begun = Instant::now();
+    let mut looked = begun;
     let pids = forkers.each_ref().map(Role::pid);
     while seen + untraced(exits) < exits && begun.elapsed() < Duration::from_secs(100) {
-        std::thread::sleep(Duration::from_millis(300));
-        let interval = interval(&mut reader);
+        let interval = interval_of_a_storm(&mut reader, &mut looked);
         seen += interval.tasks.iter().filter(|t| t.ended_ns.is_some() && pids.contains(&t.ppid)).count();
         intervals += 1;
     }
     let rate = exits as f64 / begun.elapsed().as_secs_f64();
     note(format!("{seen} of {exits} exits seen in {intervals} intervals, {rate:.0} a second"));
     assert!(seen + untraced(exits) >= exits && seen <= exits, "{seen} of {exits}");
+}
+
+/// The next interval, a while after the look before it, which was at this time by the test's own clock.
+fn interval_of_a_storm(reader: &mut Precise, looked: &mut Instant) -> Interval {
+    const PAUSE: Duration = Duration::from_millis(100);
+    /// Where the host keeps the test from its CPU for so long, more may end than the kernel keeps, and it is said to be lost.
+    const LATE: Duration = Duration::from_millis(300);
+    std::thread::sleep(PAUSE);
+    let interval = reader.interval(Each::Process).unwrap_or_else(|e| panic!("{e}"));
+    let pause = looked.elapsed();
+    *looked = Instant::now();
+    let lost = interval.lost.ended_unseen;
+    if lost > 0 && pause > LATE {
+        disturbed(format!("the test was kept from its CPU for {} ms, and {lost} exits were lost", pause.as_millis()));
+    }
+    check(&interval);
+    interval
 }
 
 /// Exits that may be missed. Linux 7.3 was seen to leave out the last switch of one task in a thousand, in a guest: its
@@ -126,6 +144,7 @@ fn all_adds_up_in_a_fork_storm() {
     }
     let mut reader = account();
     let begun = Instant::now();
+    let mut looked = begun;
     for stormer in &mut stormers {
         stormer.tell(&LASTS.as_millis().to_string());
     }
@@ -138,8 +157,7 @@ fn all_adds_up_in_a_fork_storm() {
             // Then once more, for what came after the last look.
             made = Some(stormers.each_mut().map(|s| s.expect("made").parse::<usize>().expect("how many")));
         }
-        std::thread::sleep(Duration::from_millis(100));
-        let interval = interval(&mut reader);
+        let interval = interval_of_a_storm(&mut reader, &mut looked);
         for (seen, pid) in seen.iter_mut().zip(pids) {
             *seen += interval.tasks.iter().filter(|t| t.ended_ns.is_some() && t.ppid == pid).count();
         }

@@ -47,7 +47,7 @@ fn interval_of(reader: &mut Precise, each: Each) -> Interval {
 }
 
 /// What holds in every interval.
-fn check(interval: &Interval) {
+pub fn check(interval: &Interval) {
     let totals = interval.totals();
     assert_eq!(interval.lost.ended_unseen, 0, "{:?}", interval.lost);
     let off = totals.other_ns.unsigned_abs() as f64 / totals.wall_ns as f64;
