@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use topstat_kernel::{Options, State, load_state, update};
+use topstat_kernel::{State, load_state, update};
 use topstat_live::attached::Ids;
 use topstat_live::nest::{inet, reads_counters};
 use topstat_live::watch::{everything, table};
@@ -72,11 +72,19 @@ fn equal_tcp_info_under_load() {
         note("packets are counted here");
         return;
     }
+    let pairs = pairs(PAIRS);
+    let begin = counts(&pairs);
+    let loaded = || {
+        let tables = [table(PPS), table(BYTES)];
+        load_state(inet(), &tables, &everything()).unwrap_or_else(|e| panic!("{e}"))
+    };
+    let states: [Arc<dyn State>; 2] = [loaded(), loaded()];
+    let reader = |state: &Arc<dyn State>| Watch::of(Arc::clone(state).reader().unwrap());
+    let (mut watch, mut beside) = (reader(&states[0]), reader(&states[1]));
     for delay_ms in [0, 10, 100, 100_000] {
-        let pairs = pairs(PAIRS);
-        let begin = counts(&pairs);
-        let options = Options { delay_ms, ..everything() };
-        let (mut watch, mut beside) = (Watch::load(&[PPS, BYTES], &options), Watch::load(&[PPS, BYTES], &options));
+        for (state, path) in states.iter().flat_map(|state| [(state, PPS), (state, BYTES)]) {
+            update(&**state, &table(path), |settings| settings.delay_ms = delay_ms).unwrap();
+        }
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let load = scope.spawn(|| exchange(&pairs, &stop));
