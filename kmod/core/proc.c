@@ -255,7 +255,9 @@ static ssize_t write_file(struct file *f, const char __user *from, size_t size, 
 	u32 value;
 	int error;
 
-	if (!size || size > sizeof(written))
+	if (!size) /* an empty write is none */
+		return 0;
+	if (size > sizeof(written))
 		return -EINVAL;
 	if (copy_from_user(written, from, size))
 		return -EFAULT;

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +12,8 @@ use std::time::Duration;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{Key, eventually, role};
+use crate::tree::{Document, Stat, Tree};
+use crate::{eventually, role};
 
 /// How long a daemon may take to be there, and to be gone. Programs are verified meanwhile, on a busy host.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -147,29 +147,34 @@ impl Daemon {
         eventually(Duration::from_secs(5), || self.log().contains(text))
     }
 
+    /// Its tree.
+    pub fn tree(&self) -> Tree {
+        Tree::at(&self.place.mount)
+    }
+
     /// A file of its tree.
     pub fn path(&self, path: &str) -> PathBuf {
-        self.place.mount.join(path)
+        self.tree().path(path)
     }
 
-    /// The text of a file.
+    /// See [`Tree::read`].
     pub fn read(&self, path: &str) -> String {
-        fs::read_to_string(self.path(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+        self.tree().read(path)
     }
 
-    /// Writes a line to a file, as `echo` does.
+    /// See [`Tree::write`].
     pub fn write(&self, path: &str, value: impl std::fmt::Display) {
-        fs::write(self.path(path), format!("{value}\n")).unwrap_or_else(|e| panic!("{path}: {e}"));
+        self.tree().write(path, value);
     }
 
-    /// The `json` of a table.
+    /// See [`Tree::json`].
     pub fn json(&self, table: &str) -> Document {
-        Document::of(&self.read(&format!("{table}/json")))
+        self.tree().json(table)
     }
 
-    /// The `stat` of a table.
+    /// See [`Tree::stat`].
     pub fn stat(&self, table: &str) -> Stat {
-        Stat::of(&self.read(&format!("{table}/stat")))
+        self.tree().stat(table)
     }
 
     /// How it has ended, if it has.
@@ -247,111 +252,5 @@ impl Drop for Daemon {
         if std::thread::panicking() {
             eprintln!("the daemon's log:\n{}", self.log());
         }
-    }
-}
-
-/// A `json` file.
-#[derive(Clone, Debug, PartialEq)]
-#[allow(missing_docs)]
-pub struct Document {
-    pub value: serde_json::Value,
-    pub total: u64,
-    pub other: u64,
-    /// Socket and value; none where the objects are no sockets.
-    pub rows: Vec<(Key, u64)>,
-}
-
-impl Document {
-    /// Reads one, and checks that it adds up.
-    pub fn of(text: &str) -> Self {
-        assert!(text.ends_with("}\n") && text.lines().count() == 1, "not one line: {text}");
-        let value: serde_json::Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {text}"));
-        let number =
-            |of: &serde_json::Value, name: &str| of[name].as_u64().unwrap_or_else(|| panic!("no {name}: {of}"));
-        let address = |object: &serde_json::Value, ip: &str, port: &str| {
-            let ip: IpAddr = object[ip].as_str().and_then(|ip| ip.parse().ok()).expect("an address");
-            SocketAddr::new(ip, u16::try_from(number(object, port)).expect("a port"))
-        };
-        let row = |row: &serde_json::Value| {
-            let object = &row["object"];
-            (Key::new(address(object, "sip", "sport"), address(object, "dip", "dport")), number(row, "value"))
-        };
-        let all = value["rows"].as_array().expect("rows");
-        let rows: Vec<_> = all.iter().filter(|row| row["object"].get("sip").is_some()).map(row).collect();
-        let (total, other) = (number(&value, "total"), number(&value, "other"));
-        let sum: u64 = all.iter().map(|row| number(row, "value")).sum();
-        assert_eq!(sum + other, total, "rows and other are the total: {text}");
-        let cpus = value["cpu_totals"].as_object().expect("cpu_totals");
-        let of_cpus: u64 = cpus.values().filter_map(serde_json::Value::as_u64).sum();
-        // Only where the kernel counts by itself there is something that is no CPU's own.
-        let shared = value.get("shared").and_then(serde_json::Value::as_u64).unwrap_or(0);
-        assert_eq!(of_cpus + shared, total, "{text}");
-        Self { total, other, rows, value }
-    }
-}
-
-/// A `stat` file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct Stat {
-    /// Keys and values.
-    pub header: Vec<(String, String)>,
-    /// The sections of CPUs, and how many rows each has.
-    pub cpus: Vec<(u32, usize)>,
-    pub total: u64,
-    pub other: u64,
-    /// The rows of `all`: socket and value; none where the objects are no sockets.
-    pub rows: Vec<(Key, u64)>,
-    /// Lines after `other`.
-    pub further: Vec<(String, String)>,
-}
-
-impl Stat {
-    /// Reads one, and checks that it is whole and adds up.
-    pub fn of(text: &str) -> Self {
-        assert!(text.ends_with('\n'), "cut off: {text:?}");
-        let pair = |line: &str| {
-            let (key, value) = line.split_once('\t').unwrap_or_else(|| panic!("no tab in {line:?} of {text}"));
-            (key.to_owned(), value.to_owned())
-        };
-        let paragraphs: Vec<Vec<&str>> = text.split("\n\n").map(|paragraph| paragraph.lines().collect()).collect();
-        let [header, sections @ .., all, sums] = &paragraphs[..] else { panic!("not a stat: {text}") };
-        let cpu = |lines: &Vec<&str>| {
-            let number = lines[0].strip_prefix("cpu ").and_then(|number| number.trim_end_matches(':').parse().ok());
-            (number.unwrap_or_else(|| panic!("not a section: {lines:?}")), lines.len() - 2)
-        };
-        assert_eq!(all[0], "all:", "{text}");
-        let row = |line: &&str| {
-            let cells: Vec<&str> = line.split('\t').collect();
-            let address = |i: usize| SocketAddr::new(cells[i].parse().unwrap(), cells[i + 1].parse().unwrap());
-            (Key::new(address(0), address(2)), cells.last().unwrap().parse().unwrap())
-        };
-        let value = |line: &&str| line.rsplit('\t').next().unwrap().parse::<u64>().unwrap();
-        let values: Vec<u64> = all[2..].iter().map(value).collect();
-        let sockets = all[1].starts_with("sip\t");
-        let rows: Vec<(Key, u64)> = all[2..].iter().filter(|_| sockets).map(row).collect();
-        let mut sums: Vec<_> = sums.iter().map(|line| pair(line)).collect();
-        let further = sums.split_off(2);
-        let number = |i: usize, name: &str| {
-            assert_eq!(sums[i].0, name, "{text}");
-            sums[i].1.parse::<u64>().unwrap()
-        };
-        let (total, other) = (number(0, "total"), number(1, "other"));
-        assert_eq!(values.iter().sum::<u64>() + other, total, "rows and other are the total: {text}");
-        assert!(values.is_sorted_by(|a, b| a >= b), "highest first: {text}");
-        Self {
-            header: header.iter().map(|line| pair(line)).collect(),
-            cpus: sections.iter().map(cpu).collect(),
-            total,
-            other,
-            rows,
-            further,
-        }
-    }
-
-    /// A value of the header.
-    pub fn get(&self, key: &str) -> &str {
-        let found = self.header.iter().find(|(name, _)| name == key);
-        found.map_or_else(|| panic!("no {key} in {:?}", self.header), |(_, value)| value)
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _};
 use topstat_kernel::{Error, Options};
 
 use crate::watch::table;
-use crate::{cgroup, injected, netns, pace, scratch, taskstats};
+use crate::{cgroup, injected, modules, netns, pace, scratch, taskstats};
 
 /// What a test needs of the host and of whoever runs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum Need {
     Netns,
     /// That the kernel does this, in a network namespace of its own: commands of `ip`, with `; ` between.
     Ip(&'static str),
+    /// topstat's own module, built for this kernel: see [`modules`](crate::modules).
+    KernelModule,
     /// A module of the kernel that it does not load of itself.
     Module(&'static str),
     /// WireGuard, and `wg`, which sets its keys.
@@ -132,6 +134,7 @@ impl Need {
             Need::Root => None,
             Need::Netns => netns::missing(),
             Need::Ip(words) => netns::refused(words).map(|e| format!("the kernel does not do this: {e}")),
+            Need::KernelModule => modules::missing(),
             Need::Module(name) => {
                 // It says so too of what is built in.
                 let loaded = std::process::Command::new("modprobe").args(["-q", name]).status();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use topstat_history::layout::{self, Kind, Place};
 use topstat_history::log;
-use topstat_live::daemon::Document;
+use topstat_live::tree::Document;
 use topstat_live::watch::ENDLESS_MS;
 use topstat_live::{Case, Counts, Daemon, Scratch, case, eventually, limits, note, pace, role, truth};
 use topstat_load::{Config, Dist, Load, Plan};

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use topstat_live::attached::Ids;
-use topstat_live::daemon::{Document, Place, Stat};
+use topstat_live::daemon::Place;
+use topstat_live::tree::{Document, Stat};
 use topstat_live::need::SOAK_SECONDS;
 use topstat_live::{Busy, Case, Daemon, case, eventually, note};
 

@@ -3,17 +3,17 @@
 //! files do what they do elsewhere.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
-use std::io::{Read as _, Seek as _};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use topstat_live::daemon::{Document, Place, Stat, samples};
+use topstat_live::daemon::{Place, samples};
 use topstat_live::taskstats::Accounting;
+use topstat_live::tree::{Document, Stat};
 use topstat_live::watch::ENDLESS_MS;
 use topstat_live::{Case, Daemon, Key, Transport, Witness, beside, case, limits, note, pace, truth};
 use topstat_load::{Config, Dist, Limits, Load, Plan};
@@ -23,8 +23,6 @@ pub fn cases() -> Vec<Case> {
         case!(every_file_is_there_with_its_mode, Root, Fuse; Distribution),
         beside!(a_group_may_read_and_nobody_else, Root, Fuse),
         case!(what_it_shows_is_what_was_carried, Root, Fuse; Daemon, Distribution),
-        case!(each_of_the_three_switches_stops_counting, Root, Fuse),
-        case!(a_slow_reader_gets_one_snapshot, Root, Fuse),
         case!(tools_find_files_as_they_know_them, Root, Fuse),
         case!(many_readers_at_once_get_whole_snapshots, Root, Fuse),
         case!(commands_work_on_the_tree, Root, Fuse),
@@ -164,115 +162,6 @@ fn what_it_shows_is_what_was_carried() {
         assert!(stat.cpus.iter().all(|(_, rows)| *rows > 0), "only CPUs that have rows: {:?}", stat.cpus);
         note(format!("{table}: rows as carried, total {}, other {}", json.total, json.other));
     }
-}
-
-/// What was registered stays, and resumes: values go on from where they were.
-fn each_of_the_three_switches_stops_counting() {
-    const CONNECTIONS: usize = 10;
-    const TURNS: u64 = 50;
-    let daemon = Daemon::start();
-    let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() }).unwrap();
-    let ours: HashSet<Key> = truth::settled(&load).keys().copied().collect();
-    let plan = Plan::new(vec![TURNS; CONNECTIONS]);
-    let values = |daemon: &Daemon| -> HashMap<Key, u64> {
-        daemon.json(BYTES).rows.into_iter().filter(|(key, _)| ours.contains(key)).collect()
-    };
-    let mut carry = || {
-        let before = truth::settled(&load);
-        load.run(&plan, &limits()).unwrap();
-        truth::difference(&before, &truth::settled(&load))
-    };
-    let mut expected: HashMap<Key, u64> = HashMap::new();
-    for switch in ["enabled", "tcp_v4/enabled", "tcp_v4/conns_bytes/enabled"] {
-        for (key, counts) in carry() {
-            *expected.entry(key).or_default() += counts.bytes();
-        }
-        assert_eq!(values(&daemon), expected, "before {switch} is off");
-        daemon.write(switch, 0);
-        assert_eq!(daemon.read(switch), "0\n");
-        carry();
-        assert_eq!(values(&daemon), expected, "{switch} is off");
-        let stat = daemon.stat(BYTES);
-        let off = match switch {
-            "enabled" => "topstat enabled",
-            "tcp_v4/enabled" => "owner enabled",
-            _ => "enabled",
-        };
-        for key in ["enabled", "owner enabled", "topstat enabled"] {
-            assert_eq!(stat.get(key), if key == off { "0" } else { "1" }, "{key}, {switch}");
-        }
-        daemon.write(switch, 1);
-        for (key, counts) in carry() {
-            *expected.entry(key).or_default() += counts.bytes();
-        }
-        assert_eq!(values(&daemon), expected, "{switch} is on again, and nothing was forgotten");
-    }
-}
-
-/// A load that goes on until this is dropped.
-struct Busy {
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<u64>>,
-}
-
-impl Busy {
-    fn new(connections: usize) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let limits = Limits { stop: Some(Arc::clone(&stop)), ..limits() };
-        let mut load = Load::open(Config { connections, ..Config::default() }).unwrap();
-        let thread = std::thread::spawn(move || load.run(&Plan::endless(connections), &limits).unwrap().transactions);
-        Self { stop, thread: Some(thread) }
-    }
-
-    /// How many transactions there were.
-    fn end(mut self) -> u64 {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.take().expect("once").join().expect("the load")
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn a_slow_reader_gets_one_snapshot() {
-    let daemon = Daemon::start();
-    let busy = Busy::new(200);
-    std::thread::sleep(Duration::from_millis(1200));
-    // Byte by byte, where that is not thousands of calls of a slow kernel.
-    let least = pace::slowdown() as usize;
-    for (name, size, pause) in [("stat", least, 0), ("stat", 977, 20), ("json", 100, 1), ("json", 4096, 100)] {
-        let mut file = File::open(daemon.path(&format!("{PPS}/{name}"))).unwrap();
-        let whole = |file: &mut File| {
-            let (mut text, mut piece) = (Vec::new(), vec![0; size]);
-            loop {
-                match file.read(&mut piece).unwrap() {
-                    0 => break String::from_utf8(text).unwrap(),
-                    read => text.extend(&piece[..read]),
-                }
-                std::thread::sleep(Duration::from_micros(pause * 10));
-            }
-        };
-        let first = whole(&mut file);
-        // Not from the beginning: still the same.
-        let mut end = vec![0; 100];
-        file.read_exact_at(&mut end, first.len() as u64 - 100).unwrap();
-        assert_eq!(end, first.as_bytes()[first.len() - 100..]);
-        assert_eq!(file.read(&mut end).unwrap(), 0, "the end stays the end, as for tail -f");
-        file.rewind().unwrap();
-        let second = whole(&mut file);
-        assert_ne!(first, second, "from the beginning: a new one");
-        for text in [first, second] {
-            let rows = if name == "stat" { Stat::of(&text).rows } else { Document::of(&text).rows };
-            assert_eq!(rows.len(), 128, "{name} in pieces of {size}");
-        }
-    }
-    assert!(busy.end() > 0);
 }
 
 fn tools_find_files_as_they_know_them() {

@@ -5,7 +5,6 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,8 +17,7 @@ use topstat_live::{Case, Daemon, Role, beside, case, eventually, note, two_cpus}
 
 pub fn cases() -> Vec<Case> {
     vec![
-        beside!(bad_values_change_nothing_and_are_told, Root, Fuse),
-        beside!(pieces_and_offsets_set_nothing, Root, Fuse),
+        beside!(bad_values_are_told, Root, Fuse),
         beside!(the_tree_has_the_files_that_it_has, Root, Fuse),
         beside!(writers_at_once_leave_a_whole_value, Root, Fuse),
         beside!(a_second_daemon_is_refused, Root, Fuse),
@@ -46,75 +44,16 @@ fn write_to(daemon: &Daemon, path: &str, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-fn bad_values_change_nothing_and_are_told() {
+/// That nothing changes is in conformance.rs.
+fn bad_values_are_told() {
     let daemon = Daemon::start();
-    daemon.write(PERIOD, 1234);
-    let random: Vec<u8> = (0..200_u32).map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[3] | 0x80).collect();
-    for (path, values) in [
-        (PERIOD, &[&b"0\n"[..], b"0", b"3600001\n", b"99999999", b"99999999999999999999\n", b"-1\n", b"abc\n"][..]),
-        (PERIOD, &[b"\n", b" ", b"\0", b"5\0", b"1 2\n", b"1\n2\n", b"+5\n", b"0x10\n", b"1e3\n", b"5s\n"]),
-        (PERIOD, &[&random, &[b'5'; 33], &[b'0'; 4096], &[b'7'; 4097], &[0; 1 << 20]]),
-        ("tcp_v4/conns_pps/delay", &[b"3600001\n", b"-1\n", b"x"]),
-        ("tcp_v4/conns_pps/sync", &[b"2\n", b"-1\n", b"true\n"]),
-        ("tcp_v4/conns_pps/enabled", &[b"2\n", b"yes\n"]),
-        ("tcp_v4/enabled", &[b"2\n", b"10\n"]),
-        ("enabled", &[b"2\n", b"\n"]),
-    ] {
-        let before = daemon.read(path);
-        for value in values {
-            let shown = String::from_utf8_lossy(&value[..value.len().min(40)]).into_owned();
-            assert_eq!(errno(write_to(&daemon, path, value)), Some(libc::EINVAL), "{path}: {shown:?}");
-            assert_eq!(daemon.read(path), before, "{path}: {shown:?}");
-        }
-    }
-    // An empty write is none.
-    assert_eq!(errno(write_to(&daemon, PERIOD, b"")), None);
-    assert_eq!(daemon.read(PERIOD), "1234\n");
-    for path in ["type", "stat", "dump", "json"].map(|name| format!("tcp_v4/conns_pps/{name}")) {
-        for mut how in [OpenOptions::new(), OpenOptions::new().read(true).clone()] {
-            assert_eq!(errno(how.write(true).open(daemon.path(&path))), Some(libc::EACCES), "{path}");
-        }
-        assert_eq!(errno(fs::write(daemon.path(&path), "1\n")), Some(libc::EACCES), "{path}, truncated");
-    }
-    assert_eq!(errno(OpenOptions::new().write(true).open(daemon.path("self"))), Some(libc::EACCES));
+    assert_eq!(errno(write_to(&daemon, PERIOD, b"0\n")), Some(libc::EINVAL));
     assert!(daemon.says("0 is out of range; period takes 1 to 3600000 (milliseconds)"), "{}", daemon.log());
-}
-
-fn pieces_and_offsets_set_nothing() {
-    let daemon = Daemon::start();
-    daemon.write(PERIOD, 1234);
-    let open = || OpenOptions::new().write(true).open(daemon.path(PERIOD)).unwrap();
-    let unchanged = |what: &str| assert_eq!(daemon.read(PERIOD), "1234\n", "{what}");
-    for offset in [1, 4, 4096, 1 << 40] {
-        assert_eq!(errno(open().write_at(b"5\n", offset)), Some(libc::EINVAL), "offset {offset}");
-    }
-    unchanged("offsets");
-    let mut file = open();
+    let mut file = OpenOptions::new().write(true).open(daemon.path(PERIOD)).unwrap();
     file.write_all(b"5").unwrap();
-    unchanged("more may come");
     assert_eq!(errno(file.write(b"0")), Some(libc::EINVAL));
-    assert_eq!(errno(file.write(b"\n")), Some(libc::EINVAL));
-    drop(file);
-    unchanged("half a number");
-    let mut file = OpenOptions::new().append(true).open(daemon.path(PERIOD)).unwrap();
-    file.write_all(b"5").unwrap();
-    assert_eq!(errno(file.write(b"0\n")), Some(libc::EINVAL));
-    drop(file);
-    unchanged("half a number, appended");
-    let output = Command::new("sh")
-        .args(["-c", "printf '50\\n' | dd bs=1 of=$P"])
-        .env("P", daemon.path(PERIOD))
-        .output()
-        .unwrap();
-    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("Invalid argument"));
-    unchanged("dd bs=1");
-    // Without a newline it takes effect when it is closed.
-    let mut file = open();
-    file.write_all(b"77").unwrap();
-    unchanged("not closed yet");
-    drop(file);
-    assert_eq!(daemon.read(PERIOD), "77\n");
     assert!(daemon.says("a value is written whole"), "{}", daemon.log());
+    assert_eq!(errno(OpenOptions::new().write(true).open(daemon.path("self"))), Some(libc::EACCES));
 }
 
 fn the_tree_has_the_files_that_it_has() {
