@@ -104,7 +104,7 @@ static u64 tcp_payload(const struct sock *sk, bool has_lock)
 	u64 bytes = READ_ONCE(tcp_sk(sk)->bytes_received);
 	bool locked = !has_lock && (READ_ONCE(sk->sk_lock.owned) || spin_is_locked((spinlock_t *)&sk->sk_lock.slock));
 
-	smp_rmb();
+	smp_rmb(); /* the lock before what was said: set in the other order by TCP */
 	return bytes - (bytes && (locked || sock_flag(sk, SOCK_DONE)));
 }
 
