@@ -12,6 +12,9 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+mod rows;
+use rows::{RowRead, Scalar};
+
 use crate::field::{Column, ColumnKind, Field};
 use crate::snapshot::{CpuSection, Filter, Lost, Row, Settings, Snapshot, TableType};
 use crate::unit::Unit;
@@ -84,7 +87,8 @@ struct Document<'a> {
     lost: Map<String, Value>,
     #[serde(default)]
     lost_now: Map<String, Value>,
-    rows: Vec<Map<String, Value>>,
+    #[serde(borrow)]
+    rows: Vec<RowRead<'a>>,
     #[serde(default)]
     cpu_totals: Map<String, Value>,
     #[serde(default)]
@@ -167,70 +171,82 @@ pub fn time(text: &str) -> Option<SystemTime> {
     humantime::parse_rfc3339(text).ok()
 }
 
-/// Keys of a row that are neither its object nor its parts.
-const OF_ROWS: [&str; 4] = ["rank", "value", "object", "cpus"];
-
 /// The columns that are known and those that further rows have, and the parts.
-fn columns(mut columns: Vec<Column>, rows: &[Map<String, Value>]) -> (Vec<Column>, Vec<Cow<'static, str>>) {
-    let objects = || rows.iter().filter_map(|row| row.get("object")?.as_object());
-    for (name, value) in objects().flatten() {
-        if !columns.iter().any(|column| column.name == *name) {
-            let mut column = Column::new(name.clone(), inferred(value));
-            column.optional = objects().any(|object| !object.contains_key(name));
-            columns.push(column);
+fn columns(mut columns: Vec<Column>, rows: &[RowRead<'_>]) -> (Vec<Column>, Vec<Cow<'static, str>>) {
+    for row in rows {
+        let mut next = 0;
+        for (name, value) in row.object.iter() {
+            // Rows have their columns in one order: the next is nearly always where the last one was found, and one on.
+            let rest = columns.get(next..).unwrap_or_default();
+            if let Some(place) = rest.iter().position(|column| column.name == name) {
+                next += place + 1;
+            } else if !columns.iter().any(|column| column.name == name) {
+                let mut column = Column::new(name.to_owned(), inferred(value));
+                column.optional = rows.iter().any(|row| row.object.get(name).is_none());
+                columns.push(column);
+            }
         }
     }
-    let parts = rows.first().into_iter().flat_map(Map::keys).filter(|key| !OF_ROWS.contains(&key.as_str()));
-    (columns, parts.map(|part| Cow::Owned(part.clone())).collect())
+    let parts = rows.first().into_iter().flat_map(|row| row.parts.iter());
+    (columns, parts.map(|(part, _)| Cow::Owned(part.to_owned())).collect())
 }
 
-fn inferred(value: &Value) -> ColumnKind {
+fn inferred(value: &Scalar<'_>) -> ColumnKind {
     match value {
-        Value::Number(_) => ColumnKind::Id,
-        Value::String(text) if text.parse::<IpAddr>().is_ok() => ColumnKind::Address,
-        Value::String(text) if text.starts_with('/') => ColumnKind::Path,
+        Scalar::Number(_) => ColumnKind::Id,
+        Scalar::Other(Value::Number(_)) => ColumnKind::Id,
+        Scalar::Text(text) if text.parse::<IpAddr>().is_ok() => ColumnKind::Address,
+        Scalar::Text(text) if text.starts_with('/') => ColumnKind::Path,
         _ => ColumnKind::Text,
     }
 }
 
-fn read_row(mut row: Map<String, Value>, columns: &[Column], parts: &[Cow<'static, str>]) -> Result<Row, Error> {
-    let rank = number("rank", row.get("rank"))?;
-    let rank = u32::try_from(rank).map_err(|_| wrong("rank", row.get("rank")))?;
-    let value = number("value", row.get("value"))?;
+fn read_row(mut row: RowRead<'_>, columns: &[Column], parts: &[Cow<'static, str>]) -> Result<Row, Error> {
+    let rank = count("rank", &row.rank)?;
+    let rank = u32::try_from(rank).map_err(|_| wrong("rank", &row.rank))?;
+    let value = count("value", &row.value)?;
     // A row of another version may lack a part that the first row has.
-    let part = |name: &Cow<'static, str>| row.get(name.as_ref()).map_or(Ok(0), |part| number(name, Some(part)));
+    let part = |name: &Cow<'static, str>| match row.parts.take(name) {
+        Scalar::Null => Ok(0),
+        part => count(name, &part),
+    };
     let parts = parts.iter().map(part).collect::<Result<_, _>>()?;
-    let cpus = row.get("cpus").and_then(Value::as_array).into_iter().flatten();
-    let cpus = cpus.filter_map(|cpu| u32::try_from(cpu.as_u64()?).ok()).collect();
-    let Some(Value::Object(mut object)) = row.remove("object") else { return Err(wrong("object", None)) };
-    let object = columns.iter().map(|column| field(object.remove(column.name.as_ref()), column.kind)).collect();
-    Ok(Row { id: Row::NO_ID, rank, value, object, parts, cpus })
+    let object = columns.iter().map(|column| field(row.object.take(&column.name), column.kind)).collect();
+    Ok(Row { id: Row::NO_ID, rank, value, object, parts, cpus: row.cpus })
 }
 
-fn wrong(key: &str, value: Option<&Value>) -> Error {
-    Error::Value { key: key.to_owned(), value: value.map_or_else(String::new, Value::to_string) }
+fn wrong(key: &str, value: &Scalar<'_>) -> Error {
+    Error::Value { key: key.to_owned(), value: value.to_json() }
 }
 
-fn number(key: &str, value: Option<&Value>) -> Result<u64, Error> {
-    value.and_then(Value::as_u64).ok_or_else(|| wrong(key, value))
-}
-
-fn field(value: Option<Value>, kind: ColumnKind) -> Field {
+fn count(key: &str, value: &Scalar<'_>) -> Result<u64, Error> {
     match value {
-        Some(Value::String(text)) => match text.parse() {
-            Ok(ip) if kind == ColumnKind::Address => Field::Ip(ip),
-            _ => Field::Text(text),
+        Scalar::Number(number) => Ok(*number),
+        _ => Err(wrong(key, value)),
+    }
+}
+
+fn number(key: &str, value: &Value) -> Result<u64, Error> {
+    value.as_u64().ok_or_else(|| Error::Value { key: key.to_owned(), value: value.to_string() })
+}
+
+fn field(value: Scalar<'_>, kind: ColumnKind) -> Field {
+    match value {
+        Scalar::Text(text) if kind == ColumnKind::Address => match text.parse() {
+            Ok(ip) => Field::Ip(ip),
+            Err(_) => Field::Text(text.into_owned()),
         },
-        Some(Value::Number(number)) => number.as_u64().map_or_else(|| Field::Text(number.to_string()), Field::U64),
-        None | Some(Value::Null) => Field::None,
-        Some(other) => Field::Text(other.to_string()),
+        Scalar::Text(text) => Field::Text(text.into_owned()),
+        Scalar::Number(number) => Field::U64(number),
+        Scalar::Null => Field::None,
+        Scalar::Other(other) => Field::Text(other.to_string()),
     }
 }
 
 fn lost(counters: &Map<String, Value>) -> Result<Lost, Error> {
     let mut lost = Lost::default();
     for (name, count) in counters {
-        let count = number(name, Some(count))?;
+        let count = number(name, count)?;
         match name.as_str() {
             "contended" => lost.contended = count,
             "no_memory" => lost.no_memory = count,
@@ -243,7 +259,7 @@ fn lost(counters: &Map<String, Value>) -> Result<Lost, Error> {
 fn cpus(totals: &Map<String, Value>, stale: &[u32]) -> Result<Vec<CpuSection>, Error> {
     let section = |(name, total): (&String, &Value)| {
         let cpu = name.parse().map_err(|_| Error::Value { key: "cpu_totals".to_owned(), value: name.clone() })?;
-        Ok(CpuSection { cpu, total: number(name, Some(total))?, stale: stale.contains(&cpu), rows: vec![] })
+        Ok(CpuSection { cpu, total: number(name, total)?, stale: stale.contains(&cpu), rows: vec![] })
     };
     totals.iter().map(section).collect()
 }
