@@ -16,7 +16,8 @@ const ELLIPSIS: char = '…';
 /// reorder the text around them. A backslash stays as it is, since the names of systemd's cgroups are full of them
 /// (`getty\x2dpre`); whoever must tell one from an escape reads JSON.
 pub fn escape(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_unsafe) {
+    // Most texts are of these characters alone, which needs no look at each as a character.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) || !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
     }
     let mut safe = String::with_capacity(text.len() + 8);

@@ -92,7 +92,8 @@ impl Unit {
 /// The value in the largest step that it reaches once rounded (so never `1000k`), or none where it reaches none.
 fn scale(value: f64, steps: &[Step]) -> Option<String> {
     let mut reached = steps.iter().rposition(|(size, _)| value >= *size)?;
-    if let Some((next, _)) = steps.get(reached + 1) {
+    // Three digits are within 0.5% of the value: what is further away does not reach the next.
+    if let Some((next, _)) = steps.get(reached + 1).filter(|(next, _)| value * 1.01 >= *next) {
         let size = steps[reached].0;
         let shown: f64 = three_digits(value / size).parse().expect("just formatted");
         if shown * size >= *next {

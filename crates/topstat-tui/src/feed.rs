@@ -100,6 +100,12 @@ pub trait Feed {
     /// Why there is nothing to show.
     fn read(&mut self, table: &TableMeta) -> Result<Snapshot, String>;
 
+    /// When the table began to count, where the feed knows: a reading that was taken less than a period later has less than
+    /// a period.
+    fn counting_since(&self, _: &TableMeta) -> Option<SystemTime> {
+        None
+    }
+
     /// What was recorded of a table at an instant.
     ///
     /// # Errors

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The host's own CPUs and network, and what this program costs: what the overview begins with.
 
-use std::fs;
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::Read as _;
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -21,6 +23,8 @@ pub struct Host {
 #[derive(Debug, Default)]
 pub struct Looker {
     before: Option<Look>,
+    /// What a file is read into.
+    text: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -39,14 +43,29 @@ impl Looker {
         let own = clock_gettime(ClockId::ProcessCPUTime);
         let now = Look {
             at: Instant::now(),
-            cpus: cpus(&fs::read_to_string("/proc/stat").unwrap_or_default()),
-            net: net(&fs::read_to_string("/proc/net/dev").unwrap_or_default()),
+            cpus: cpus(&read("/proc/stat", &mut self.text)),
+            net: net(&read("/proc/net/dev", &mut self.text)),
             own_ns: u64::try_from(own.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(own.tv_nsec).unwrap_or(0),
         };
         let host = self.before.as_ref().map(|before| difference(before, &now));
         self.before = Some(now);
         host
     }
+}
+
+/// What one call reads: on most hosts all. Files of /proc have no size, and cost a call for each part of them.
+const AT_ONCE: usize = 32 << 10;
+
+/// The text of a file; none where it can't be read.
+fn read<'a>(path: &str, text: &'a mut Vec<u8>) -> Cow<'a, str> {
+    text.clear();
+    text.reserve(AT_ONCE);
+    // Without an end the whole of it is read, and its size is not asked for.
+    let read = File::open(path).and_then(|file| file.take(u64::MAX).read_to_end(text));
+    if read.is_err() {
+        text.clear();
+    }
+    String::from_utf8_lossy(text)
 }
 
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // figures for people

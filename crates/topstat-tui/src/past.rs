@@ -2,10 +2,10 @@
 //! The last ten minutes of a table, in memory.
 //!
 //! Six hundred readings of 128 rows with names and paths in each are 40 MB, and there are dozens of tables. So an object is
-//! in memory once for as long as it stays at the top, and its rows have only their numbers: about 4 MB for a table whose
-//! objects stay. [`Past::at`] puts a reading together again.
+//! in memory once for as long as a reading has it, and its rows have only their numbers: about 4 MB for a table whose
+//! objects stay, or come back. [`Past::at`] puts a reading together again.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -16,13 +16,37 @@ pub const KEPT: Duration = Duration::from_secs(600);
 /// No more than this many readings, however often a table is read: ten minutes, each second.
 const MOST: usize = 601;
 
+/// Objects of a table are not swept before there are so many: those of several readings of 128 rows.
+const LEAST_SWEPT: usize = 1024;
+
 /// Readings of a table, the oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Past {
     readings: VecDeque<Reading>,
-    /// The objects of the last reading, to be shared with the next.
-    objects: HashSet<Arc<Vec<Field>>>,
+    /// The objects of all readings, each in memory once: where many share the top they come and go.
+    objects: HashMap<Arc<Vec<Field>>, Known>,
+    /// From how many objects on those that no reading has any more are forgotten.
+    sweep_at: usize,
     last: Option<Arc<Snapshot>>,
+    /// How many readings were added, ever.
+    added: u64,
+}
+
+/// An object, in the one place that it has in memory.
+#[derive(Clone, Debug)]
+struct Known {
+    object: Arc<Vec<Field>>,
+    /// The last reading that has it, as they are counted.
+    seen: u64,
+}
+
+/// Rows whose objects a reading no longer has.
+#[derive(Clone, Debug)]
+pub struct Gone {
+    /// The time of the reading before, which has them.
+    pub last_seen: SystemTime,
+    /// As they were in it.
+    pub rows: Vec<Row>,
 }
 
 /// A reading whose rows are packed.
@@ -59,8 +83,9 @@ pub struct Sums {
 }
 
 impl Past {
-    /// Adds a reading. What each CPU has ordered is left out: it is not shown, and would be most of it.
-    pub fn add(&mut self, mut snapshot: Snapshot) {
+    /// Adds a reading, and says what is gone since the one before. What each CPU has ordered is left out: it is not shown,
+    /// and would be most of it.
+    pub fn add(&mut self, mut snapshot: Snapshot) -> Gone {
         for section in &mut snapshot.cpus {
             section.rows = Vec::new();
         }
@@ -69,13 +94,29 @@ impl Past {
             self.readings.clear();
         }
         let oldest = snapshot.time.checked_sub(KEPT).unwrap_or(SystemTime::UNIX_EPOCH);
-        let reading = Reading::pack(&snapshot, &self.objects);
-        self.objects = reading.rows.iter().map(|row| Arc::clone(&row.object)).collect();
-        self.readings.push_back(reading);
-        self.last = Some(Arc::new(snapshot));
+        self.added += 1;
+        self.readings.push_back(Reading::pack(&snapshot, &mut self.objects, self.added));
+        let time = snapshot.time;
+        let before = self.last.replace(Arc::new(snapshot));
+        let last_seen = before.as_ref().map_or(time, |before| before.time);
+        // Where nobody draws it any more its rows are not copied.
+        let before =
+            before.map(|before| Arc::try_unwrap(before).map_or_else(|shared| shared.rows.clone(), |own| own.rows));
+        let rows = before.into_iter().flatten().filter(|row| !self.has_now(&row.object)).collect();
         while self.readings.len() > MOST || self.readings.front().is_some_and(|first| first.head.time < oldest) {
             self.readings.pop_front();
         }
+        if self.objects.len() >= self.sweep_at {
+            // Two references are the map's own.
+            self.objects.retain(|_, known| Arc::strong_count(&known.object) > 2);
+            self.sweep_at = (self.objects.len() * 2).max(LEAST_SWEPT);
+        }
+        Gone { last_seen, rows }
+    }
+
+    /// Whether the last reading has a row of this object.
+    pub fn has_now(&self, object: &Vec<Field>) -> bool {
+        self.objects.get(object).is_some_and(|known| known.seen == self.added)
     }
 
     /// The last.
@@ -127,14 +168,24 @@ pub struct Of<'a> {
 }
 
 impl Reading {
-    fn pack(snapshot: &Snapshot, known: &HashSet<Arc<Vec<Field>>>) -> Self {
-        let (mut parts, mut cpus) = (Vec::new(), Vec::new());
+    /// Objects that are known are shared, and all are known then.
+    fn pack(snapshot: &Snapshot, known: &mut HashMap<Arc<Vec<Field>>, Known>, seen: u64) -> Self {
+        let parts = snapshot.rows.first().map_or(0, |row| row.parts.len()) * snapshot.rows.len();
+        let (mut parts, mut cpus) = (Vec::with_capacity(parts), Vec::with_capacity(snapshot.rows.len()));
         let mut pack = |row: &Row| {
             parts.extend(&row.parts);
             cpus.extend(&row.cpus);
+            let object = if let Some(known) = known.get_mut(&row.object) {
+                known.seen = seen;
+                Arc::clone(&known.object)
+            } else {
+                let object = Arc::new(row.object.clone());
+                known.insert(Arc::clone(&object), Known { object: Arc::clone(&object), seen });
+                object
+            };
             Packed {
                 id: row.id,
-                object: known.get(&row.object).map_or_else(|| Arc::new(row.object.clone()), Arc::clone),
+                object,
                 rank: row.rank,
                 cpus: u32::try_from(row.cpus.len()).unwrap_or(u32::MAX),
                 value: row.value,

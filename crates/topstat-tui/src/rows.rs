@@ -2,10 +2,13 @@
 //! Which rows of a reading are shown, and in which order.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use topstat_model::filter::{Filter, RowFilter};
 use topstat_model::{Field, Row, Snapshot};
+
+use crate::past::{Gone, Past};
 
 /// How long rows that have ended are still shown.
 pub const ENDED_FOR: Duration = Duration::from_secs(10);
@@ -28,28 +31,69 @@ pub enum SortBy {
 }
 
 /// A row as it is shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown<'a> {
     /// The row as it was read last.
-    pub row: Row,
+    pub row: &'a Row,
     /// When it was there last, if it no longer is.
     pub ended: Option<SystemTime>,
+}
+
+/// The rows that are shown of a reading, in their order. They are not copied: each frame asks for them.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    reading: Option<Arc<Snapshot>>,
+    /// Places of rows of the reading.
+    places: Vec<usize>,
+    /// Come after these.
+    ended: Vec<(SystemTime, Arc<Row>)>,
+}
+
+impl Rows {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.places.len() + self.ended.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many of them the reading has: those that have not ended.
+    pub fn of_reading(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The row in this place.
+    pub fn get(&self, place: usize) -> Option<Shown<'_>> {
+        let Some(place) = self.places.get(place) else {
+            let (since, row) = self.ended.get(place - self.places.len())?;
+            return Some(Shown { row, ended: Some(*since) });
+        };
+        let row = self.reading.as_ref()?.rows.get(*place)?;
+        Some(Shown { row, ended: None })
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = Shown<'_>> {
+        (0..self.len()).filter_map(|place| self.get(place))
+    }
 }
 
 /// Rows that were there and no longer are.
 #[derive(Clone, Debug, Default)]
 pub struct Ended {
-    rows: Vec<(SystemTime, Row)>,
+    rows: Vec<(SystemTime, Arc<Row>)>,
 }
 
 impl Ended {
-    /// A reading follows another one.
-    pub fn follow(&mut self, before: &Snapshot, now: &Snapshot) {
-        let oldest = now.time.checked_sub(ENDED_FOR).unwrap_or(SystemTime::UNIX_EPOCH);
-        let there = |row: &Row| now.rows.iter().any(|other| other.object == row.object);
-        self.rows.retain(|(since, row)| *since >= oldest && !there(row));
-        let gone = before.rows.iter().filter(|row| !there(row)).map(|row| (before.time, row.clone()));
-        self.rows.extend(gone);
+    /// A reading was added to the past, and rows are gone since the one before.
+    pub fn follow(&mut self, past: &Past, gone: Gone) {
+        let now = past.last().map_or(SystemTime::UNIX_EPOCH, |last| last.time);
+        let oldest = now.checked_sub(ENDED_FOR).unwrap_or(SystemTime::UNIX_EPOCH);
+        self.rows.retain(|(since, row)| *since >= oldest && !past.has_now(&row.object));
+        self.rows.extend(gone.rows.into_iter().map(|row| (gone.last_seen, Arc::new(row))));
         let much = self.rows.len().saturating_sub(MOST_ENDED);
         self.rows.drain(..much);
     }
@@ -61,19 +105,19 @@ impl Ended {
 }
 
 /// The rows of a reading that the filter chooses, and after them those that have ended, in this order.
-pub fn shown(snapshot: &Snapshot, ended: &Ended, filter: &Filter, sort: SortBy, reverse: bool) -> Vec<Shown> {
+pub fn shown(reading: Arc<Snapshot>, ended: &Ended, filter: &Filter, sort: SortBy, reverse: bool) -> Rows {
     // What this table can't be asked for is in none of its rows.
-    let filter = RowFilter::new(std::slice::from_ref(filter), snapshot).ok();
-    let chosen = |row: &Row| filter.as_ref().is_some_and(|filter| filter.matches(row));
-    let mut rows: Vec<_> = snapshot.rows.iter().filter(|row| chosen(row)).collect();
+    let chosen_by = RowFilter::new(std::slice::from_ref(filter), &reading).ok();
+    let chosen = |row: &Row| filter.is_empty() || chosen_by.as_ref().is_some_and(|filter| filter.matches(row));
+    let rows = &reading.rows;
+    let mut places: Vec<_> = (0..rows.len()).filter(|place| chosen(&rows[*place])).collect();
     // It is stable: what is equal stays in the order of ranks.
-    rows.sort_by(|a, b| {
-        let order = compare(a, b, sort);
+    places.sort_by(|a, b| {
+        let order = compare(&rows[*a], &rows[*b], sort);
         if reverse { order.reverse() } else { order }
     });
-    let live = rows.into_iter().map(|row| Shown { row: row.clone(), ended: None });
-    let gone = ended.rows.iter().filter(|(_, row)| chosen(row));
-    live.chain(gone.map(|(since, row)| Shown { row: row.clone(), ended: Some(*since) })).collect()
+    let ended = ended.rows.iter().filter(|(_, row)| chosen(row)).cloned().collect();
+    Rows { reading: Some(reading), places, ended }
 }
 
 fn compare(a: &Row, b: &Row, sort: SortBy) -> Ordering {

@@ -13,7 +13,7 @@ use crate::feed::{Origin, Setting, TableMeta};
 use crate::host::Host;
 use crate::keys::{self, Action};
 use crate::past::{Past, Sums};
-use crate::rows::{Ended, ObjectId, Shown, SortBy, shown};
+use crate::rows::{Ended, ObjectId, Rows, SortBy, shown};
 
 mod prompt;
 mod travel;
@@ -66,6 +66,8 @@ pub struct Data {
     pub past: Past,
     /// Why it could not be read.
     pub wrong: Option<String>,
+    /// When it began to count, where that is known.
+    pub since: Option<SystemTime>,
     /// Its screen was opened.
     pub opened: bool,
     /// Rows that have ended.
@@ -143,7 +145,7 @@ pub struct App {
     /// The time of the last reading of any table.
     now: SystemTime,
     /// Something is being looked up.
-    pub(crate) looking: bool,
+    looking: bool,
 }
 
 impl App {
@@ -157,6 +159,7 @@ impl App {
             meta,
             past: Past::default(),
             wrong: None,
+            since: None,
             opened: false,
             ended: Ended::default(),
             recalled: None,
@@ -242,6 +245,13 @@ impl App {
         meta.kind == TableType::Dynamic && meta.columns.iter().any(|name| name == "pid" || name == "cgroup")
     }
 
+    /// When a table began to count.
+    pub fn counting_since(&mut self, table: usize, since: Option<SystemTime>) {
+        if let Some(data) = self.data.get_mut(table) {
+            data.since = since;
+        }
+    }
+
     /// A table was read.
     pub fn read(&mut self, table: usize, reading: Result<Snapshot, String>) {
         let frozen = matches!(self.when, When::Frozen(_) | When::Past(_));
@@ -250,10 +260,8 @@ impl App {
             Ok(snapshot) => {
                 self.now = snapshot.time;
                 data.wrong = None;
-                if let Some(before) = data.past.last() {
-                    data.ended.follow(before, &snapshot);
-                }
-                data.past.add(snapshot);
+                let gone = data.past.add(snapshot);
+                data.ended.follow(&data.past, gone);
             }
             Err(wrong) => data.wrong = Some(wrong),
         }
@@ -267,10 +275,15 @@ impl App {
         self.dirty = true;
     }
 
+    /// Whether what is there now is shown.
+    pub fn is_live(&self) -> bool {
+        matches!(self.when, When::Live)
+    }
+
     /// What the host does now.
     pub fn host(&mut self, host: Host) {
         self.host = host;
-        self.dirty |= matches!(self.when, When::Live);
+        self.dirty |= self.is_live();
     }
 
     /// What is shown of a table, or why nothing is.
@@ -293,10 +306,12 @@ impl App {
         }
     }
 
-    /// What the readings of a table come to, over time: what is frozen has none after it.
-    pub fn sums(&self, table: usize) -> Vec<Sums> {
+    /// What the last so many readings of a table come to, over time: what is frozen has none after it.
+    pub fn sums(&self, table: usize, most: usize) -> Vec<Sums> {
         let Some(data) = self.data.get(table) else { return vec![] };
-        data.past.sums().filter(|sums| self.is_reached(sums.time)).collect()
+        let mut sums: Vec<_> = data.past.sums().rev().filter(|sums| self.is_reached(sums.time)).take(most).collect();
+        sums.reverse();
+        sums
     }
 
     /// The values of an object of the table, over time: 0 where it had no row.
@@ -320,19 +335,20 @@ impl App {
     }
 
     /// The rows that are shown of the table.
-    pub fn rows(&self) -> Vec<Shown> {
-        let Ok(snapshot) = self.shown(self.table) else { return vec![] };
+    pub fn rows(&self) -> Rows {
+        let Ok(snapshot) = self.shown(self.table) else { return Rows::default() };
         let none = Ended::default();
         let ended = match (&self.when, self.current()) {
             (When::Live, Some(data)) => &data.ended,
             _ => &none,
         };
-        shown(&snapshot, ended, &self.filter, self.sort, self.reverse)
+        shown(snapshot, ended, &self.filter, self.sort, self.reverse)
     }
 
     /// The place of what is selected among these rows.
-    pub fn selection(&self, rows: &[Shown]) -> Option<usize> {
-        let place = rows.iter().position(|shown| Some(&shown.row.object) == self.selected.as_ref());
+    pub fn selection(&self, rows: &Rows) -> Option<usize> {
+        let of = |selected: &ObjectId| rows.iter().position(|shown| shown.row.object == *selected);
+        let place = self.selected.as_ref().and_then(of);
         place.or(if rows.is_empty() { None } else { Some(self.cursor.min(rows.len() - 1)) })
     }
 
@@ -395,7 +411,7 @@ impl App {
             Hit::Column(sort) => (self.sort, self.reverse) = (sort, false),
             Hit::Chart => {
                 let ago = usize::from(area.right().saturating_sub(column + 1));
-                let time = self.sums(self.table).iter().rev().nth(ago)?.time;
+                let time = self.sums(self.table, ago + 1).iter().rev().nth(ago)?.time;
                 self.to(time);
             }
             Hit::Bar => {

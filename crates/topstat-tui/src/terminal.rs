@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The terminal: taken, given back whatever happens, and read.
 
-use std::io::{self, Write as _};
+use std::io::{self, BufWriter, Stdout, Write as _};
 use std::sync::Arc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::event::{
@@ -16,6 +15,8 @@ use ratatui::crossterm::event::{
 };
 use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use ratatui::layout::Rect;
+use ratatui::{Terminal, TerminalOptions, Viewport};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
@@ -27,8 +28,18 @@ use crate::feed::{Feed, Peak, Recorded, Setting, TableMeta};
 use crate::host::Looker;
 use crate::state::{App, Effect};
 
-/// How long the thread that draws waits for a key before it looks for readings: what a reading may be late on the screen.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long the thread that draws waits for a key before it looks for answers that are on the way: what a reading may be late
+/// on the screen.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// The same while nothing is on the way. A key ends it, and a signal may be that late.
+const IDLE_LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How long what was read is held back until the other readings of the same refresh are there: they are drawn as one frame.
+/// What a key does is drawn at once.
+const DRAWN_WITHIN: Duration = Duration::from_millis(100);
+
+/// The bytes of a frame that reach the terminal at once: all of a usual one, so that none is shown by halves.
+const FRAME: usize = 32 << 10;
 
 /// How the view begins.
 #[derive(Clone, Debug)]
@@ -54,7 +65,7 @@ enum Ask {
 
 /// What the thread that reads answers.
 enum Answer {
-    Read(usize, Result<Box<Snapshot>, String>),
+    Read(usize, Option<SystemTime>, Result<Box<Snapshot>, String>),
     Recalled(usize, SystemTime, Result<Recorded, String>),
     Outlined(usize, Result<Vec<Peak>, String>),
     Said(String),
@@ -97,7 +108,8 @@ fn serve(feed: &mut dyn Feed, tables: &[TableMeta], asked: &Receiver<Ask>, answe
                 let mut gone = false;
                 for table in wanted {
                     let reading = feed.read(&tables[table]).map(Box::new);
-                    gone |= answer.send(Answer::Read(table, reading)).is_err();
+                    let since = feed.counting_since(&tables[table]);
+                    gone |= answer.send(Answer::Read(table, since, reading)).is_err();
                 }
                 if gone { Err(()) } else { Ok(()) }
             }
@@ -134,10 +146,17 @@ fn show(
     answers: &Receiver<Answer>,
     signals: &Signals,
 ) -> io::Result<()> {
-    let mut terminal = Terminal::new(CrosstermBackend::new(io::stdout()))?;
+    let backend = CrosstermBackend::new(BufWriter::with_capacity(FRAME, io::stdout()));
+    // Its size is told when it changes, and not asked for at each frame.
+    let viewport = Viewport::Fixed(Rect::default());
+    let mut terminal = Terminal::with_options(backend, TerminalOptions { viewport })?;
     clear(&mut terminal)?;
     let mut looker = Looker::default();
     let (mut next, mut waiting, mut read) = (Instant::now(), 0, Vec::new());
+    // Answers other than readings that are on the way.
+    let mut others = 0;
+    // Somebody waits for the next frame; and when the last readings were asked for.
+    let (mut at_once, mut asked_at) = (true, Instant::now());
     loop {
         let due = Instant::now() >= next;
         let wanted = app.wanted();
@@ -145,20 +164,25 @@ fn show(
         if waiting == 0 && (due || wanted.iter().any(|table| !read.contains(table))) {
             if due {
                 next = (next + options.interval).max(Instant::now());
-                if let Some(host) = looker.look() {
+                // What is not shown is not looked at: a look after a while is of all of it.
+                if let Some(host) = app.is_live().then(|| looker.look()).flatten() {
                     app.host(host);
                 }
             }
             waiting = wanted.len();
+            asked_at = Instant::now();
             read.clone_from(&wanted);
             if ask.send(Ask::Read(wanted)).is_err() {
                 return Ok(());
             }
         }
-        if !ask_for_past(&mut app, ask) || !take_answers(&mut app, answers, &mut waiting) {
+        let Some(asked) = ask_for_past(&mut app, ask) else { return Ok(()) };
+        others += asked;
+        if !take_answers(&mut app, answers, &mut waiting, &mut others) {
             return Ok(());
         }
-        if std::mem::take(&mut app.dirty) {
+        let complete = waiting == 0 || asked_at.elapsed() >= DRAWN_WITHIN;
+        if (complete || std::mem::take(&mut at_once)) && std::mem::take(&mut app.dirty) {
             terminal.draw(|frame| draw(&mut app, frame, options.look))?;
         }
         if signals.stop.load(Ordering::SeqCst) {
@@ -167,14 +191,17 @@ fn show(
         if signals.suspend.swap(false, Ordering::SeqCst) {
             suspend()?;
             clear(&mut terminal)?;
-            app.dirty = true;
+            (app.dirty, at_once) = (true, true);
         }
-        let mut wait = LOOK_EVERY.min(next.saturating_duration_since(Instant::now()));
-        if waiting > 0 || app.looking {
-            wait = wait.min(Duration::from_millis(5));
-        }
+        // Until an answer has come the next readings are not asked for, however long they are due.
+        let mut wait = if waiting + others > 0 {
+            LOOK_EVERY
+        } else {
+            IDLE_LOOK_EVERY.min(next.saturating_duration_since(Instant::now()))
+        };
         // All that has come is taken before the next frame: who holds a key down is not shown each step.
         while event::poll(std::mem::take(&mut wait))? {
+            at_once = true;
             let effect = match event::read()? {
                 Event::Key(key) if key.code == KeyCode::Char('z') && key.modifiers == KeyModifiers::CONTROL => {
                     signals.suspend.store(true, Ordering::SeqCst);
@@ -183,6 +210,7 @@ fn show(
                 Event::Key(key) if key.kind != KeyEventKind::Release => app.key(key),
                 Event::Mouse(mouse) => app.mouse(mouse),
                 Event::Resize(..) => {
+                    clear(&mut terminal)?;
                     app.dirty = true;
                     None
                 }
@@ -194,6 +222,7 @@ fn show(
                 Some(Effect::Set(table, setting, value)) => Ask::Set(table, setting, value),
                 Some(Effect::Save(snapshot)) => Ask::Save(snapshot),
             };
+            others += 1;
             if ask.send(asked).is_err() {
                 return Ok(());
             }
@@ -201,9 +230,9 @@ fn show(
     }
 }
 
-/// Clears the screen, and draws all of the next frame. `Terminal::clear` asks the terminal where its cursor is, which not
+/// Clears the screen, and draws all of the next frame in the size that the terminal has now. `Terminal::clear` asks the terminal where its cursor is, which not
 /// every terminal answers.
-fn clear(terminal: &mut Terminal<CrosstermBackend<io::Stdout>>) -> io::Result<()> {
+fn clear(terminal: &mut Terminal<CrosstermBackend<BufWriter<Stdout>>>) -> io::Result<()> {
     let size = terminal.size()?;
     terminal.resize(size.into())
 }
@@ -229,26 +258,33 @@ fn end_with_terminal() -> io::Result<()> {
     std::thread::Builder::new().name("hangup".to_owned()).spawn(watch).map(drop)
 }
 
-/// Asks for what was recorded; says whether there is still somebody who answers.
-fn ask_for_past(app: &mut App, ask: &Sender<Ask>) -> bool {
+/// Asks for what was recorded, and says for how much; nothing where there is nobody any more who answers.
+fn ask_for_past(app: &mut App, ask: &Sender<Ask>) -> Option<usize> {
     let lookup = app.lookup().map(|(table, time)| Ask::Recall(table, time));
     let outline = app.outline_wanted(Instant::now()).map(Ask::Outline);
-    lookup.into_iter().chain(outline).all(|wanted| ask.send(wanted).is_ok())
+    let wanted: Vec<_> = lookup.into_iter().chain(outline).collect();
+    let count = wanted.len();
+    wanted.into_iter().all(|wanted| ask.send(wanted).is_ok()).then_some(count)
 }
 
 /// Takes what was answered; says whether there is still somebody who answers.
-fn take_answers(app: &mut App, answers: &Receiver<Answer>, waiting: &mut usize) -> bool {
+fn take_answers(app: &mut App, answers: &Receiver<Answer>, waiting: &mut usize, others: &mut usize) -> bool {
     loop {
-        match answers.recv_timeout(Duration::ZERO) {
-            Ok(Answer::Read(table, reading)) => {
-                *waiting = waiting.saturating_sub(1);
-                app.read(table, reading.map(|snapshot| *snapshot));
-            }
-            Ok(Answer::Recalled(table, time, found)) => app.recalled(table, time, found),
-            Ok(Answer::Outlined(table, peaks)) => app.outlined(table, peaks),
-            Ok(Answer::Said(said)) => app.say(said),
+        let answer = match answers.recv_timeout(Duration::ZERO) {
+            Ok(answer) => answer,
             Err(RecvTimeoutError::Timeout) => return true,
             Err(RecvTimeoutError::Disconnected) => return false,
+        };
+        let count = if matches!(answer, Answer::Read(..)) { &mut *waiting } else { &mut *others };
+        *count = count.saturating_sub(1);
+        match answer {
+            Answer::Read(table, since, reading) => {
+                app.counting_since(table, since);
+                app.read(table, reading.map(|snapshot| *snapshot));
+            }
+            Answer::Recalled(table, time, found) => app.recalled(table, time, found),
+            Answer::Outlined(table, peaks) => app.outlined(table, peaks),
+            Answer::Said(said) => app.say(said),
         }
     }
 }

@@ -206,13 +206,38 @@ fn an_object_is_selected_and_no_line() {
     app.read(0, Ok(connections(5, &[50_009, 50_002, 50_000])));
     let rows = app.rows();
     assert_eq!(app.selection(&rows), Some(1));
-    assert_eq!(rows[1].row.object, object);
+    assert_eq!(rows.get(1).unwrap().row.object, object);
     // Two have ended, and are shown for ten seconds.
     assert_eq!(rows.iter().filter(|row| row.ended.is_some()).count(), 2);
     app.read(0, Ok(connections(14, &[50_009, 50_002])));
     assert_eq!(app.rows().iter().filter(|row| row.ended.is_some()).count(), 3);
     app.read(0, Ok(connections(16, &[50_009, 50_002])));
     assert_eq!(app.rows().iter().filter(|row| row.ended.is_some()).count(), 0);
+}
+
+#[test]
+fn what_counts_for_less_than_a_period_says_so() {
+    let mut app = app();
+    press(&mut app, "\n");
+    app.counting_since(0, Some(at(5) - Duration::from_millis(300)));
+    app.read(0, Ok(connections(5, &[50_000])));
+    assert!(frame(&mut app, (80, 24), PLAIN).contains("counts for 300ms only"));
+    app.read(0, Ok(connections(6, &[50_000])));
+    assert!(!frame(&mut app, (80, 24), PLAIN).contains("counts for"));
+}
+
+#[test]
+fn an_object_that_comes_back_is_known_and_has_not_ended() {
+    let mut app = app();
+    press(&mut app, "\n");
+    let ended = |app: &App| app.rows().iter().filter(|row| row.ended.is_some()).count();
+    for (second, port, gone) in [(5, 50_000, 3), (6, 50_001, 3), (7, 50_000, 3)] {
+        app.read(0, Ok(connections(second, &[port])));
+        assert_eq!(ended(&app), gone, "{second}");
+    }
+    let object = app.rows().get(0).unwrap().row.object.clone();
+    let values = app.values(&object).value;
+    assert_eq!(values.iter().map(|value| *value > 0).collect::<Vec<_>>()[5..], [true, false, true]);
 }
 
 #[test]
@@ -430,7 +455,7 @@ fn a_history_alone_is_read_once_and_is_not_live() {
 fn an_object_is_followed_through_all_readings() {
     let mut app = app();
     press(&mut app, "\n");
-    let object = app.rows()[0].row.object.clone();
+    let object = app.rows().get(0).unwrap().row.object.clone();
     // It is not at the top for two readings, and comes back, at another rank.
     for (second, ports) in [(5, &[50_001][..]), (6, &[50_001]), (7, &[50_001, 50_000]), (8, &[50_001, 50_000])] {
         app.read(0, Ok(connections(second, ports)));

@@ -30,7 +30,12 @@ fn block(level: usize, look: Look) -> char {
 
 /// Shares from 0 to 1, a character each; the first `most` of them.
 pub fn levels(shares: &[f64], most: usize, look: Look) -> String {
-    shares.iter().take(most).map(|share| block(level(*share, 1.0, 8), look)).collect()
+    shares.iter().take(most).map(|one| share(*one, look)).collect()
+}
+
+/// A share from 0 to 1.
+pub fn share(share: f64, look: Look) -> char {
+    block(level(share, 1.0, 8), look)
 }
 
 /// The last values, one for each cell of a line.
@@ -71,7 +76,7 @@ pub fn stacked(pen: &mut Pen<'_>, area: Rect, values: &[(u64, u64)]) {
             let plain_other = !look.color && in_rows * 2 < in_all;
             let c = if plain_other { if look.utf8 { '░' } else { '-' } } else { block(filled, look) };
             if filled > 0 {
-                pen.put(x, y, 1, &c.to_string(), ink);
+                pen.put_char(x, y, c, ink);
             }
         }
     }

@@ -54,8 +54,9 @@ fn one(app: &App, pen: &mut Pen<'_>, area: Rect, table: usize) {
     let x = pen.put(x, area.y, area.right() - x, &total, PLAIN);
     let lost: u64 = shown.lost_now.nonzero().map(|(_, count)| count).sum();
     let x = if lost > 0 { pen.put(x, area.y, area.right() - x, &format!(" lost {lost}"), WRONG) } else { x };
-    let totals: Vec<_> = app.sums(table).iter().map(|sums| sums.rows.saturating_add(sums.other)).collect();
     let cells = area.right().saturating_sub(x + 1);
+    let totals = app.sums(table, cells.into());
+    let totals: Vec<_> = totals.iter().map(|sums| sums.rows.saturating_add(sums.other)).collect();
     pen.put(x + 1, area.y, cells, &bars::sparkline(&totals, cells.into(), pen.look()), CHART);
     if shown.rows.is_empty() && area.height > 1 {
         pen.put(area.x + 2, area.y + 1, area.width - 2, &super::table::nothing(&shown), DIM);

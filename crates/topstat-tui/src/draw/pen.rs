@@ -67,13 +67,43 @@ impl<'a> Pen<'a> {
         if width == 0 || !self.buffer.area.contains((x, y).into()) {
             return x;
         }
+        if is_plain(text) {
+            return self.put_ascii(x, y, width, text, style);
+        }
         let text = if self.look.utf8 { text.into() } else { ascii(text) };
         self.buffer.set_stringn(x, y, text, width.into(), style).0
     }
 
+    /// Writes one character, which takes a cell.
+    pub fn put_char(&mut self, x: u16, y: u16, c: char, ink: Ink) {
+        let style = if self.look.color { ink.color } else { ink.plain };
+        if let Some(cell) = self.buffer.cell_mut((x, y)) {
+            cell.set_char(c).set_style(style);
+        }
+    }
+
+    /// As [`Pen::put`], of a text whose characters have a cell each: nearly all of them, which nobody needs to cut into graphemes.
+    fn put_ascii(&mut self, x: u16, y: u16, width: u16, text: &str, style: Style) -> u16 {
+        let cells = usize::from(width.min(self.buffer.area.right() - x));
+        let first = self.buffer.index_of(x, y);
+        let mut end = x;
+        for (cell, c) in self.buffer.content[first..first + cells].iter_mut().zip(text.chars()) {
+            cell.set_char(c).set_style(style);
+            end += 1;
+        }
+        end
+    }
+
+    /// Writes so many blanks. Returns where they end.
+    pub fn blank(&mut self, x: u16, y: u16, width: u16, ink: Ink) -> u16 {
+        let end = x.saturating_add(width).min(self.buffer.area.right());
+        (x..end).for_each(|x| self.put_char(x, y, ' ', ink));
+        end
+    }
+
     /// How many cells a text takes.
     pub fn width(&self, text: &str) -> u16 {
-        u16::try_from(text.width()).unwrap_or(u16::MAX)
+        u16::try_from(cells(text)).unwrap_or(u16::MAX)
     }
 
     /// Changes the style of a line.
@@ -81,6 +111,16 @@ impl<'a> Pen<'a> {
         let style = if self.look.color { ink.color } else { ink.plain };
         self.buffer.set_style(ratatui::layout::Rect { x, y, width, height: 1 }, style);
     }
+}
+
+/// Whether each byte of a text is a character that takes a cell.
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+}
+
+/// How many cells a text takes.
+pub fn cells(text: &str) -> usize {
+    if is_plain(text) { text.len() } else { text.width() }
 }
 
 /// A text for a terminal that knows ASCII only.
@@ -101,7 +141,7 @@ fn ascii(text: &str) -> std::borrow::Cow<'_, str> {
 
 /// A text in so many cells: shortened at its end, or where its end says most at its beginning.
 pub fn fit(text: &str, cells: usize, keep_end: bool) -> String {
-    if text.width() <= cells {
+    if self::cells(text) <= cells {
         return text.to_owned();
     }
     let (mut taken, mut left) = (Vec::new(), cells.saturating_sub(1));

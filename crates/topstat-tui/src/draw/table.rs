@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One table.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use ratatui::layout::Rect;
-use topstat_model::{Align, ColumnKind, Field, Snapshot, human_ms, rfc3339};
+use topstat_model::typeset::escape;
+use topstat_model::{Align, Column, ColumnKind, Field, Snapshot, TableType, human_ms, rfc3339};
 
-use super::pen::{BOLD, DIM, Ink, PLAIN, Pen, SELECTED, WRONG, fit};
+use super::pen::{BOLD, DIM, Ink, PLAIN, Pen, SELECTED, WRONG, cells, fit};
 use super::{Look, bars, split, timebar, value};
-use crate::rows::{Ended, Shown, SortBy};
+use crate::rows::{Rows, Shown, SortBy};
 use crate::state::{App, Hit, When};
 
 /// The least cells of a column that may be shortened.
@@ -40,12 +42,12 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
     };
     pen.put(x, head.y, head.right() - x, &sums(app, &snapshot, pen.look()), PLAIN);
     let (text, ink) = trust(app, &snapshot);
-    let x = pen.put(head.x, head.y + 1, head.width, &filtered(app, &snapshot), SELECTED);
+    let rows = app.rows();
+    let x = pen.put(head.x, head.y + 1, head.width, &filtered(app, &snapshot, &rows), SELECTED);
     pen.put(x, head.y + 1, head.right() - x, &text, ink);
-    let values: Vec<_> = app.sums(app.table).iter().map(|sums| (sums.rows, sums.other)).collect();
+    let values: Vec<_> = app.sums(app.table, chart.width.into()).iter().map(|sums| (sums.rows, sums.other)).collect();
     bars::stacked(pen, chart, &values);
     app.hits.push((chart, Hit::Chart));
-    let rows = app.rows();
     let (title, rest) = split(rest, 1);
     app.page = rest.height.into();
     let selected = app.selection(&rows);
@@ -66,9 +68,15 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
         };
         pen.put(rest.x + 1, rest.y, rest.width - 1, &why, DIM);
     }
+    let mut text = String::new();
     for (line, (place, shown)) in (0..rest.height).zip(rows.iter().enumerate().skip(app.offset)) {
         let at = Rect { y: rest.y + line, height: 1, ..rest };
-        row(pen, at, &columns, place, shown);
+        let ink = if shown.ended.is_some() { DIM } else { PLAIN };
+        let mut x = at.x;
+        for column in &columns {
+            column.of.write(app, &snapshot, shown, &mut text);
+            x = column.put(pen, Rect { x, width: at.right().saturating_sub(x), ..at }, &text, ink);
+        }
         if selected == Some(place) {
             pen.mark(at.x, at.y, at.width, SELECTED);
         }
@@ -101,13 +109,11 @@ fn sums(app: &App, snapshot: &Snapshot, look: Look) -> String {
 }
 
 /// What the filter has left over.
-fn filtered(app: &App, snapshot: &Snapshot) -> String {
+fn filtered(app: &App, snapshot: &Snapshot, rows: &Rows) -> String {
     if app.filter.is_empty() {
         return String::new();
     }
-    let none = Ended::default();
-    let chosen = crate::rows::shown(snapshot, &none, &app.filter, SortBy::Rank, false).len();
-    format!("/{}: {chosen} of the {} rows kept ", app.filter.text(), snapshot.rows.len())
+    format!("/{}: {} of the {} rows kept ", app.filter.text(), rows.of_reading(), snapshot.rows.len())
 }
 
 /// What to know before the rows are trusted.
@@ -119,13 +125,24 @@ fn trust(app: &App, snapshot: &Snapshot) -> (String, Ink) {
     };
     let lost: Vec<_> = snapshot.lost_now.nonzero().map(|(name, count)| format!("{name} {count}")).collect();
     let stale: Vec<_> = snapshot.stale_cpus().map(|cpu| cpu.to_string()).collect();
-    let mut text = format!("{}{proven} · ", recorded(app, snapshot));
+    let young = young(app, snapshot);
+    let mut text = format!("{young}{}{proven} · ", recorded(app, snapshot));
     text += &if lost.is_empty() { "nothing lost".to_owned() } else { format!("lost now: {}", lost.join(", ")) };
     if !stale.is_empty() {
         text += &format!(" · cpus {} did not answer", stale.join(","));
     }
     text += &format!(" · period {} · delay {}", human_ms(snapshot.period_ms), human_ms(snapshot.delay_ms));
-    (text, if lost.is_empty() && stale.is_empty() { DIM } else { WRONG })
+    (text, if lost.is_empty() && stale.is_empty() && young.is_empty() { DIM } else { WRONG })
+}
+
+/// For how long the table had counted, where that is less than the period that its values are of.
+fn young(app: &App, snapshot: &Snapshot) -> String {
+    let counted = app.current().and_then(|data| snapshot.time.duration_since(data.since?).ok());
+    let period = Duration::from_millis(snapshot.period_ms.into());
+    match counted.filter(|counted| snapshot.kind == TableType::Dynamic && *counted < period) {
+        Some(counted) => format!("counts for {}ms only · ", counted.as_millis()),
+        None => String::new(),
+    }
 }
 
 /// When a record was made, where that was a while before the instant that is shown.
@@ -151,51 +168,126 @@ pub fn nothing(snapshot: &Snapshot) -> String {
     }
 }
 
+/// What a column shows of a row.
+#[derive(Clone, Copy)]
+enum Of {
+    Rank,
+    Value,
+    Part(usize),
+    Column(usize),
+}
+
+impl Of {
+    /// Writes the cell of a row in the place of another text.
+    fn write(self, app: &App, snapshot: &Snapshot, shown: Shown<'_>, text: &mut String) {
+        text.clear();
+        // A String takes all.
+        let _ = match self {
+            Self::Rank => write!(text, "{}", shown.row.rank),
+            Self::Value => text.write_str(&value(app, snapshot, shown.row.value)),
+            Self::Part(place) => text.write_str(&value(app, snapshot, part(shown, place))),
+            Self::Column(place) => match shown.row.object.get(place) {
+                Some(field) => write!(text, "{field}"),
+                None => text.write_str("-"),
+            },
+        };
+    }
+
+    /// The cells that it takes of a line at most: those of all rows, so that columns stay where they are when rows scroll.
+    fn width(self, app: &App, snapshot: &Snapshot, rows: &Rows) -> usize {
+        let number = |of: &dyn Fn(Shown<'_>) -> u64| {
+            // What is equal stands together, and is as wide.
+            let mut last = None;
+            let width = |shown| {
+                let number = of(shown);
+                if last.replace(number) == Some(number) { 0 } else { cells(&value(app, snapshot, number)) }
+            };
+            rows.iter().map(width).max()
+        };
+        let most = match self {
+            Self::Rank => rows.iter().map(|shown| digits(shown.row.rank.into())).max(),
+            Self::Value => number(&|shown| shown.row.value),
+            Self::Part(place) => number(&|shown| part(shown, place)),
+            Self::Column(place) => rows.iter().map(|shown| shown.row.object.get(place).map_or(1, field_width)).max(),
+        };
+        most.unwrap_or(0)
+    }
+}
+
+fn part(shown: Shown<'_>, place: usize) -> u64 {
+    shown.row.parts.get(place).copied().unwrap_or(0)
+}
+
+/// The digits of a number.
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().unwrap_or(0) as usize + 1
+}
+
+/// The cells of a field as it is displayed, which is found out of each row of each frame, and so without displaying most.
+fn field_width(field: &Field) -> usize {
+    match field {
+        Field::None => 1,
+        Field::U64(number) => digits(*number),
+        Field::Ip(std::net::IpAddr::V4(ip)) => 3 + ip.octets().map(|octet| digits(octet.into())).iter().sum::<usize>(),
+        Field::Ip(ip) => ip.to_string().len(),
+        Field::Text(text) => cells(&escape(text)),
+    }
+}
+
 /// A column as it is drawn.
-struct Drawn {
-    title: String,
-    cells: Vec<String>,
+struct Drawn<'a> {
+    title: &'a str,
+    of: Of,
     width: usize,
     align: Align,
     keep_end: bool,
+    may_shrink: bool,
     sort: Option<SortBy>,
 }
 
-/// The columns that fit, and how many don't: what is shortened first are names and paths, and then the last are left out.
-fn columns(app: &App, snapshot: &Snapshot, rows: &[Shown], width: usize) -> (Vec<Drawn>, usize) {
-    let drawn = |title: &str, align, sort, cells: Vec<String>| {
-        let width = cells.iter().map(|cell| unicode_width::UnicodeWidthStr::width(cell.as_str())).max().unwrap_or(0);
-        Drawn { title: title.to_owned(), width: width.max(title.len()), cells, align, keep_end: false, sort }
-    };
-    let number = |of: &dyn Fn(&Shown) -> u64| rows.iter().map(|shown| value(app, snapshot, of(shown))).collect();
-    let ranks = rows.iter().map(|shown| shown.row.rank.to_string()).collect();
-    let mut columns = vec![
-        drawn("#", Align::Right, None, ranks),
-        drawn(&snapshot.value_name, Align::Right, Some(SortBy::Rank), number(&|shown| shown.row.value)),
-    ];
-    for (place, part) in snapshot.parts.iter().enumerate() {
-        let cells = number(&|shown| shown.row.parts.get(place).copied().unwrap_or(0));
-        columns.push(drawn(part, Align::Right, Some(SortBy::Part(place)), cells));
-    }
-    for (place, column) in snapshot.columns.iter().enumerate() {
-        let field = |shown: &Shown| shown.row.object.get(place).cloned().unwrap_or_default();
-        if column.optional && rows.iter().all(|shown| field(shown) == Field::None) {
-            continue;
+impl Drawn<'_> {
+    /// Puts a text where the column is. Returns where the next one begins.
+    fn put(&self, pen: &mut Pen<'_>, at: Rect, text: &str, ink: Ink) -> u16 {
+        let width = u16::try_from(self.width).unwrap_or(u16::MAX).min(at.width);
+        let wide = cells(text);
+        if wide > self.width {
+            pen.put(at.x, at.y, width, &fit(text, self.width, self.keep_end), ink);
+        } else if self.align == Align::Right {
+            let missing = u16::try_from(self.width - wide).unwrap_or(u16::MAX).min(width);
+            let x = pen.blank(at.x, at.y, missing, ink);
+            pen.put(x, at.y, width - missing, text, ink);
+        } else {
+            pen.put(at.x, at.y, width, text, ink);
         }
-        let cells = rows.iter().map(|shown| field(shown).to_string()).collect();
-        let mut drawn = drawn(&column.name, column.kind.align(), Some(SortBy::Column(place)), cells);
-        drawn.keep_end = column.kind == ColumnKind::Path;
-        columns.push(drawn);
+        (at.x + width + 1).min(at.right())
     }
-    let shrinks: Vec<_> = columns.iter().map(|column| column.align == Align::Left).collect();
-    let all = |columns: &[Drawn]| columns.iter().map(|column| column.width + 1).sum::<usize>();
-    while all(&columns) > width + 1 {
-        let widest = columns.iter().enumerate().filter(|(place, column)| {
-            let may = snapshot.columns.iter().any(|known| known.name == column.title && known.kind.may_shrink());
-            may && shrinks[*place] && column.width > LEAST
-        });
-        let Some(widest) = widest.max_by_key(|(_, column)| column.width).map(|(place, _)| place) else { break };
-        columns[widest].width -= 1;
+}
+
+/// The columns that fit, and how many don't: what is shortened first are names and paths, and then the last are left out.
+fn columns<'a>(app: &App, snapshot: &'a Snapshot, rows: &Rows, width: usize) -> (Vec<Drawn<'a>>, usize) {
+    let number = |title: &'a str, of: Of, sort| {
+        let width = of.width(app, snapshot, rows).max(title.len());
+        Drawn { title, of, width, align: Align::Right, keep_end: false, may_shrink: false, sort }
+    };
+    let mut columns = vec![number("#", Of::Rank, None), number(&snapshot.value_name, Of::Value, Some(SortBy::Rank))];
+    for (place, part) in snapshot.parts.iter().enumerate() {
+        columns.push(number(part, Of::Part(place), Some(SortBy::Part(place))));
+    }
+    let is_there = |(place, column): &(usize, &Column)| {
+        let is_there = |shown: Shown<'_>| shown.row.object.get(*place).is_some_and(|field| !field.is_none());
+        !column.optional || rows.iter().any(is_there)
+    };
+    for (place, column) in snapshot.columns.iter().enumerate().filter(is_there) {
+        let (align, keep_end) = (column.kind.align(), column.kind == ColumnKind::Path);
+        let may_shrink = column.kind.may_shrink() && align == Align::Left;
+        let drawn = number(&column.name, Of::Column(place), Some(SortBy::Column(place)));
+        columns.push(Drawn { align, keep_end, may_shrink, ..drawn });
+    }
+    let all = |columns: &[Drawn<'_>]| columns.iter().map(|column| column.width + 1).sum::<usize>();
+    for _ in width + 1..all(&columns) {
+        let may_shrink = columns.iter_mut().filter(|column| column.may_shrink && column.width > LEAST);
+        let Some(widest) = may_shrink.max_by_key(|column| column.width) else { break };
+        widest.width -= 1;
     }
     let wanted = columns.len();
     // There is room to say how many are left out.
@@ -206,35 +298,15 @@ fn columns(app: &App, snapshot: &Snapshot, rows: &[Shown], width: usize) -> (Vec
     (columns, left_out)
 }
 
-fn titles(app: &mut App, pen: &mut Pen<'_>, area: Rect, columns: &[Drawn]) {
+fn titles(app: &mut App, pen: &mut Pen<'_>, area: Rect, columns: &[Drawn<'_>]) {
     let mut x = area.x;
     for column in columns {
         let sorted = column.sort == Some(app.sort);
-        let text = aligned(&column.title, column);
-        let width = u16::try_from(column.width).unwrap_or(u16::MAX).min(area.right().saturating_sub(x));
-        pen.put(x, area.y, width, &text, if sorted { SELECTED } else { BOLD });
+        let at = Rect { x, width: area.right().saturating_sub(x), ..area };
+        x = column.put(pen, at, column.title, if sorted { SELECTED } else { BOLD });
         if let Some(sort) = column.sort {
-            app.hits.push((Rect { x, y: area.y, width, height: 1 }, Hit::Column(sort)));
+            let width = u16::try_from(column.width).unwrap_or(u16::MAX).min(at.width);
+            app.hits.push((Rect { width, height: 1, ..at }, Hit::Column(sort)));
         }
-        x = (x + width + 1).min(area.right());
-    }
-}
-
-fn row(pen: &mut Pen<'_>, area: Rect, columns: &[Drawn], place: usize, shown: &Shown) {
-    let ink = if shown.ended.is_some() { DIM } else { PLAIN };
-    let mut x = area.x;
-    for column in columns {
-        let width = u16::try_from(column.width).unwrap_or(u16::MAX).min(area.right().saturating_sub(x));
-        pen.put(x, area.y, width, &aligned(&column.cells[place], column), ink);
-        x = (x + width + 1).min(area.right());
-    }
-}
-
-fn aligned(text: &str, column: &Drawn) -> String {
-    let text = fit(text, column.width, column.keep_end);
-    let missing = column.width.saturating_sub(unicode_width::UnicodeWidthStr::width(text.as_str()));
-    match column.align {
-        Align::Left => text,
-        Align::Right => format!("{}{text}", " ".repeat(missing)),
     }
 }

@@ -39,11 +39,11 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
     for (x, cell) in (bar.x..bar.right()).zip(&cells) {
         match cell {
             Cell::Peak(peak) => {
-                let level = bars::levels(&[bars::to_f64(peak.total) / largest], 1, pen.look());
-                pen.put(x, bar.y, 1, &level, CHART)
+                let level = bars::share(bars::to_f64(peak.total) / largest, pen.look());
+                pen.put_char(x, bar.y, level, CHART);
             }
-            Cell::Empty(_) => pen.put(x, bar.y, 1, "·", DIM),
-        };
+            Cell::Empty(_) => pen.put_char(x, bar.y, if pen.look().utf8 { '·' } else { '-' }, DIM),
+        }
     }
     let mark = app.bar_mark(bar.width.into()).and_then(|mark| u16::try_from(mark).ok());
     if let Some(mark) = mark {

@@ -75,10 +75,8 @@ impl Client {
         match (self, file.kind) {
             (Self::Tree(root) | Self::Files(root), _) => {
                 let path = root.join(file.path());
-                let mut text = Vec::new();
-                let read = fs::File::open(&path).and_then(|mut file| file.read_to_end(&mut text));
-                read.map_err(|error| self.failed("read", &path, &error))?;
-                Ok(text)
+                let read = fs::File::open(&path).and_then(|file| read_all(&file));
+                read.map_err(|error| self.failed("read", &path, &error))
             }
             (Self::Pinned(_), Kind::Own | Kind::OwnJson) => {
                 Err(Error::Daemon("self is what the running daemon costs, and none runs".to_owned()))
@@ -133,9 +131,42 @@ impl Client {
     }
 }
 
+/// What is asked for at once: a snapshot of 128 rows and what says that it ends there, in two system calls. The daemon is asked
+/// for each, and a file that is made when it is read has no size beforehand.
+const AT_ONCE: usize = 64 << 10;
+
+fn read_all(mut file: &fs::File) -> io::Result<Vec<u8>> {
+    let (mut text, mut filled) = (vec![0; AT_ONCE], 0);
+    loop {
+        if filled == text.len() {
+            text.resize(filled * 2, 0);
+        }
+        match file.read(&mut text[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    text.truncate(filled);
+    Ok(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_is_read_to_its_end_however_large() {
+        for size in [0, 1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 5 * AT_ONCE] {
+            let path = std::env::temp_dir().join(format!("topstat-client-{}-{size}", std::process::id()));
+            let text: Vec<u8> = (0..size).map(|place| (place % 251) as u8).collect();
+            fs::write(&path, &text).unwrap();
+            let read = fs::File::open(&path).and_then(|file| read_all(&file));
+            fs::remove_file(&path).unwrap();
+            assert!(read.unwrap() == text, "{size}");
+        }
+    }
 
     #[test]
     fn a_path_may_begin_with_the_mount_point() {

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use topstat_kernel::{Family, Options, Source, TableInfo, family_of};
 use topstat_model::{Snapshot, TableType, document, json, rfc3339};
@@ -102,8 +102,11 @@ struct LiveFeed<'a> {
 /// A family that was loaded for this view alone.
 struct Loaded {
     source: Box<dyn Source>,
-    since: Instant,
+    since: SystemTime,
 }
+
+/// How long a family counts before its first reading, which is shown as what it is: of less than a period.
+const FIRST_AFTER: Duration = Duration::from_millis(200);
 
 impl<'a> LiveFeed<'a> {
     /// Without a daemon one table is loaded to begin with, and where that fails there is nothing to show.
@@ -123,7 +126,7 @@ impl<'a> LiveFeed<'a> {
         let backend = &mut *self.backend;
         let loaded = self.loaded.entry(family.name.clone()).or_insert_with(|| {
             let source = backend.load(&family.tables(), &Options::default()).map_err(|error| error.to_string())?;
-            Ok(Loaded { source, since: Instant::now() })
+            Ok(Loaded { source, since: SystemTime::now() })
         });
         loaded.as_mut().map_err(|why| why.clone())
     }
@@ -151,9 +154,9 @@ impl<'a> LiveFeed<'a> {
         let family = family_of(&table.sample).ok_or("there is no such table")?;
         let loaded = self.load(&family)?;
         if table.kind == TableType::Dynamic {
-            // Before a period has passed, less than it would be shown.
-            let period = Duration::from_millis(Options::default().period_ms.into());
-            std::thread::sleep(period.saturating_sub(loaded.since.elapsed()));
+            // Where the clock was set nobody knows how long ago that was.
+            let counted = loaded.since.elapsed().unwrap_or(FIRST_AFTER);
+            std::thread::sleep(FIRST_AFTER.saturating_sub(counted));
         }
         loaded.source.snapshot(&info).map_err(|error| error.to_string())
     }
@@ -190,6 +193,11 @@ impl Feed for LiveFeed<'_> {
             Ok(client) => self.shared(client, table),
             Err(_) => self.own(table),
         }
+    }
+
+    fn counting_since(&self, table: &TableMeta) -> Option<SystemTime> {
+        let family = family_of(&table.sample)?;
+        Some(self.loaded.get(&family.name)?.as_ref().ok()?.since)
     }
 
     fn at(&mut self, table: &TableMeta, time: SystemTime) -> Result<Recorded, String> {
