@@ -51,6 +51,19 @@ impl Setting {
     }
 }
 
+/// What a table is set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableSettings {
+    /// Its own switch.
+    pub enabled: bool,
+    /// Its sample and the root are on: pushes count where it is, too.
+    pub above: bool,
+    /// Its period.
+    pub period_ms: u32,
+    /// Its delay.
+    pub delay_ms: u32,
+}
+
 /// What was recorded at an instant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
@@ -119,6 +132,13 @@ pub trait Feed {
     ///
     /// Why that can't be told.
     fn outline(&mut self, table: &TableMeta) -> Result<Vec<Peak>, String>;
+
+    /// What a table is set to.
+    ///
+    /// # Errors
+    ///
+    /// Why that can't be told, or has no sense here.
+    fn settings(&mut self, table: &TableMeta) -> Result<TableSettings, String>;
 
     /// Sets a table.
     ///

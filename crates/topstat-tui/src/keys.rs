@@ -52,6 +52,8 @@ pub enum Action {
     Delay,
     /// Turns the table on or off.
     Enabled,
+    /// Shows what all tables are set to.
+    Settings,
 }
 
 /// One line of the key map.
@@ -114,6 +116,7 @@ pub const KEYS: &[Binding] = &[
     bind(&[(Char('p'), "p")], Action::Period, "period", SET),
     bind(&[(Char('d'), "d")], Action::Delay, "delay", SET),
     bind(&[(Char('e'), "e")], Action::Enabled, "on or off", SET),
+    bind(&[(Char('S'), "S"), (F(2), "F2")], Action::Settings, "settings of all tables", SET),
     bind(&[(Char('?'), "?"), (Char('h'), "h"), (F(1), "F1")], Action::Help, "keys", SHOW),
     bind(&[(Char('q'), "q"), (F(10), "F10")], Action::Quit, "quit", SHOW),
 ];

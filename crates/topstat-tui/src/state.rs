@@ -16,9 +16,11 @@ use crate::past::{Past, Sums};
 use crate::rows::{Ended, ObjectId, Rows, SortBy, shown};
 
 mod prompt;
+mod settings;
 mod travel;
 
 pub use prompt::{Asked, Prompt};
+pub use settings::Known;
 pub use travel::{Cell, Outline};
 
 /// What is to be done outside.
@@ -41,6 +43,8 @@ pub enum Screen {
     Table,
     /// One object of it.
     Object(ObjectId),
+    /// What all tables are set to.
+    Settings,
     /// The keys.
     Help,
 }
@@ -68,6 +72,8 @@ pub struct Data {
     pub wrong: Option<String>,
     /// When it began to count, where that is known.
     pub since: Option<SystemTime>,
+    /// What it is set to.
+    pub known: Known,
     /// Its screen was opened.
     pub opened: bool,
     /// Rows that have ended.
@@ -160,6 +166,7 @@ impl App {
             past: Past::default(),
             wrong: None,
             since: None,
+            known: Known::default(),
             opened: false,
             ended: Ended::default(),
             recalled: None,
@@ -223,7 +230,8 @@ impl App {
         let below = self.screens.iter().rev().find(|screen| **screen != Screen::Help);
         let may_be_read = |table: &usize| !self.origin.loads || self.data[*table].opened;
         match below.unwrap_or(&Screen::Overview) {
-            Screen::Help | Screen::Overview => self.on_overview().filter(may_be_read).collect(),
+            Screen::Settings => vec![],
+            Screen::Help | Screen::Overview => self.in_page().filter(may_be_read).collect(),
             Screen::Table => (0..self.data.len()).filter(|table| *table == self.table).collect(),
             Screen::Object(_) => {
                 let wanted = |table: &usize| *table == self.table || self.may_be_related(*table);
@@ -232,8 +240,8 @@ impl App {
         }
     }
 
-    /// The tables that the overview has room for: the page of the one that is selected.
-    pub fn on_overview(&self) -> std::ops::Range<usize> {
+    /// The tables that the overview or the settings have room for: the page of the one that is selected.
+    pub fn in_page(&self) -> std::ops::Range<usize> {
         let page = self.page.max(1);
         let first = self.table / page * page;
         first..(first + page).min(self.data.len())
@@ -430,6 +438,8 @@ impl App {
             Action::Back => return self.back(),
             Action::Help if *self.screen() == Screen::Help => return self.back(),
             Action::Help => self.screens.push(Screen::Help),
+            Action::Settings if *self.screen() == Screen::Settings => return self.back(),
+            Action::Settings => self.open_settings(),
             Action::Move(by) => self.step(i64::from(by)),
             Action::Page(by) => self.step(i64::from(by) * i64::try_from(self.page.max(1)).unwrap_or(1)),
             Action::First => self.step(i64::from(i32::MIN)),
@@ -496,7 +506,7 @@ impl App {
     }
 
     fn step(&mut self, by: i64) {
-        if *self.screen() == Screen::Overview {
+        if matches!(self.screen(), Screen::Overview | Screen::Settings) {
             let last = i64::try_from(self.data.len()).unwrap_or(0) - 1;
             let table = (i64::try_from(self.table).unwrap_or(0) + by).clamp(0, last.max(0));
             return self.choose(usize::try_from(table).unwrap_or(0));
@@ -515,8 +525,8 @@ impl App {
 
     fn open(&mut self) {
         match self.screen() {
-            Screen::Overview => {
-                self.screens.push(Screen::Table);
+            Screen::Overview | Screen::Settings => {
+                self.screens = vec![Screen::Overview, Screen::Table];
                 self.opened();
             }
             Screen::Table => {

@@ -24,7 +24,7 @@ use signal_hook::{flag, low_level};
 use topstat_model::Snapshot;
 
 use crate::draw::{Look, draw};
-use crate::feed::{Feed, Peak, Recorded, Setting, TableMeta};
+use crate::feed::{Feed, Peak, Recorded, Setting, TableMeta, TableSettings};
 use crate::host::Looker;
 use crate::state::{App, Effect};
 
@@ -59,6 +59,7 @@ enum Ask {
     Read(Vec<usize>),
     Recall(usize, SystemTime),
     Outline(usize),
+    Settings(usize),
     Set(usize, Setting, u32),
     Save(Arc<Snapshot>),
 }
@@ -68,6 +69,7 @@ enum Answer {
     Read(usize, Option<SystemTime>, Result<Box<Snapshot>, String>),
     Recalled(usize, SystemTime, Result<Recorded, String>),
     Outlined(usize, Result<Vec<Peak>, String>),
+    Settings(usize, Result<TableSettings, String>),
     Said(String),
 }
 
@@ -120,6 +122,10 @@ fn serve(feed: &mut dyn Feed, tables: &[TableMeta], asked: &Receiver<Ask>, answe
             Ask::Outline(table) => {
                 let peaks = feed.outline(&tables[table]);
                 answer.send(Answer::Outlined(table, peaks)).map_err(|_| ())
+            }
+            Ask::Settings(table) => {
+                let settings = feed.settings(&tables[table]);
+                answer.send(Answer::Settings(table, settings)).map_err(|_| ())
             }
             Ask::Set(table, setting, value) => {
                 let path = format!("{}/{}", tables[table].path(), setting.name());
@@ -176,7 +182,7 @@ fn show(
                 return Ok(());
             }
         }
-        let Some(asked) = ask_for_past(&mut app, ask) else { return Ok(()) };
+        let Some(asked) = ask_for_more(&mut app, ask) else { return Ok(()) };
         others += asked;
         if !take_answers(&mut app, answers, &mut waiting, &mut others) {
             return Ok(());
@@ -219,7 +225,10 @@ fn show(
             let asked = match effect {
                 None => continue,
                 Some(Effect::Quit) => return Ok(()),
-                Some(Effect::Set(table, setting, value)) => Ask::Set(table, setting, value),
+                Some(Effect::Set(table, setting, value)) => {
+                    app.setting(table);
+                    Ask::Set(table, setting, value)
+                }
                 Some(Effect::Save(snapshot)) => Ask::Save(snapshot),
             };
             others += 1;
@@ -258,11 +267,12 @@ fn end_with_terminal() -> io::Result<()> {
     std::thread::Builder::new().name("hangup".to_owned()).spawn(watch).map(drop)
 }
 
-/// Asks for what was recorded, and says for how much; nothing where there is nobody any more who answers.
-fn ask_for_past(app: &mut App, ask: &Sender<Ask>) -> Option<usize> {
+/// Asks for what was recorded and for settings, and says for how much; nothing where there is nobody any more who answers.
+fn ask_for_more(app: &mut App, ask: &Sender<Ask>) -> Option<usize> {
     let lookup = app.lookup().map(|(table, time)| Ask::Recall(table, time));
     let outline = app.outline_wanted(Instant::now()).map(Ask::Outline);
-    let wanted: Vec<_> = lookup.into_iter().chain(outline).collect();
+    let settings = app.settings_wanted().into_iter().map(Ask::Settings);
+    let wanted: Vec<_> = lookup.into_iter().chain(outline).chain(settings).collect();
     let count = wanted.len();
     wanted.into_iter().all(|wanted| ask.send(wanted).is_ok()).then_some(count)
 }
@@ -284,6 +294,7 @@ fn take_answers(app: &mut App, answers: &Receiver<Answer>, waiting: &mut usize, 
             }
             Answer::Recalled(table, time, found) => app.recalled(table, time, found),
             Answer::Outlined(table, peaks) => app.outlined(table, peaks),
+            Answer::Settings(table, settings) => app.settings(table, settings),
             Answer::Said(said) => app.say(said),
         }
     }

@@ -8,7 +8,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit};
-use topstat_tui::feed::{Origin, Peak, Recorded, Setting};
+use topstat_tui::feed::{Origin, Peak, Recorded, Setting, TableSettings};
 use topstat_tui::state::{Effect, Screen, When};
 use topstat_tui::{App, Look, TableMeta, draw};
 
@@ -213,6 +213,31 @@ fn an_object_is_selected_and_no_line() {
     assert_eq!(app.rows().iter().filter(|row| row.ended.is_some()).count(), 3);
     app.read(0, Ok(connections(16, &[50_009, 50_002])));
     assert_eq!(app.rows().iter().filter(|row| row.ended.is_some()).count(), 0);
+}
+
+#[test]
+fn settings_are_read_when_they_are_seen_and_again_once_something_was_set() {
+    let mut app = app();
+    assert!(app.settings_wanted().is_empty());
+    press(&mut app, "S");
+    assert_eq!(app.settings_wanted(), [0, 1, 2]);
+    assert!(app.settings_wanted().is_empty() && app.wanted().is_empty());
+    let on = TableSettings { enabled: true, above: true, period_ms: 1000, delay_ms: 10 };
+    app.settings(0, Ok(on));
+    app.settings(1, Ok(TableSettings { above: false, ..on }));
+    app.settings(2, Err("cannot read udp_v4/conns_pps/enabled: denied".to_owned()));
+    press(&mut app, "j");
+    assert_snapshot!("settings-80x24", frame(&mut app, (80, 24), PLAIN));
+    // What is typed is of the table that is selected; what is refused is told.
+    assert_eq!(press(&mut app, "p2s\n"), Some(Effect::Set(1, Setting::Period, 2000)));
+    app.setting(1);
+    app.say("cannot set tasks/cpu/period: only root may set anything".to_owned());
+    assert_eq!(app.settings_wanted(), [1]);
+    assert!(frame(&mut app, (80, 24), PLAIN).contains("only root may set anything"));
+    press(&mut app, "\u{1b}");
+    assert_eq!(*app.screen(), Screen::Overview);
+    press(&mut app, "S\n");
+    assert_eq!((app.screen().clone(), app.table), (Screen::Table, 1));
 }
 
 #[test]

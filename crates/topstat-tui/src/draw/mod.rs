@@ -6,6 +6,7 @@ mod help;
 mod object;
 mod overview;
 mod pen;
+mod settings;
 mod table;
 mod timebar;
 
@@ -33,6 +34,7 @@ pub fn draw(app: &mut App, frame: &mut Frame<'_>, look: Look) {
         Screen::Overview => overview::draw(app, &mut pen, body),
         Screen::Table => table::draw(app, &mut pen, body),
         Screen::Object(object) => object::draw(app, &mut pen, body, &object),
+        Screen::Settings => settings::draw(app, &mut pen, body),
         Screen::Help => help::draw(&mut pen, body),
     }
     self::foot(app, &mut pen, foot);

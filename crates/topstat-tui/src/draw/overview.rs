@@ -24,7 +24,7 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
     if app.data.is_empty() {
         pen.put(area.x, area.y, area.width, "there are no tables", WRONG);
     }
-    for (place, table) in app.on_overview().enumerate() {
+    for (place, table) in app.in_page().enumerate() {
         let place = u16::try_from(place).unwrap_or(0);
         let (column, line) = (place / lines, place % lines);
         let at = Rect {

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use topstat_kernel::{Family, Options, Source, TableInfo, family_of};
 use topstat_model::{Snapshot, TableType, document, json, rfc3339};
-use topstat_tui::feed::{Origin, Peak, Recorded, Setting};
+use topstat_tui::feed::{Origin, Peak, Recorded, Setting, TableSettings};
 use topstat_tui::{Feed, Look, TableMeta};
 
 use crate::args::ColorWhen;
@@ -99,6 +99,9 @@ struct LiveFeed<'a> {
     records: Records,
 }
 
+/// Why nothing is set where no daemon runs.
+const NOT_SET: &str = "what is loaded for this view alone is not set: start topstat daemon";
+
 /// A family that was loaded for this view alone.
 struct Loaded {
     source: Box<dyn Source>,
@@ -132,8 +135,11 @@ impl<'a> LiveFeed<'a> {
     }
 
     fn file(&self, table: &TableMeta, name: &str) -> Result<File, String> {
-        let path = format!("{}/{name}", table.path());
-        match self.catalogue.find(&path).map(|node| &node.entry) {
+        self.file_at(&format!("{}/{name}", table.path()))
+    }
+
+    fn file_at(&self, path: &str) -> Result<File, String> {
+        match self.catalogue.find(path).map(|node| &node.entry) {
             Ok(TreeEntry::File(file)) => Ok(file.clone()),
             Ok(TreeEntry::Directory(_)) | Err(_) => Err(format!("there is no file {path}")),
         }
@@ -208,9 +214,26 @@ impl Feed for LiveFeed<'_> {
         self.records.outline(table)
     }
 
+    fn settings(&mut self, table: &TableMeta) -> Result<TableSettings, String> {
+        let Ok(client) = &self.client else { return Err(NOT_SET.to_owned()) };
+        let number = |path: &str| {
+            let text = client.read(&self.file_at(path)?).map_err(|error| error.to_string())?;
+            let text = String::from_utf8_lossy(&text);
+            text.trim().parse::<u32>().map_err(|_| format!("{path} is no number: {:?}", text.trim()))
+        };
+        let of_table = |setting: Setting| number(&format!("{}/{}", table.path(), setting.name()));
+        let enabled = Setting::Enabled.name();
+        Ok(TableSettings {
+            enabled: of_table(Setting::Enabled)? == 1,
+            above: number(enabled)? == 1 && number(&format!("{}/{enabled}", table.sample))? == 1,
+            period_ms: of_table(Setting::Period)?,
+            delay_ms: of_table(Setting::Delay)?,
+        })
+    }
+
     fn set(&mut self, table: &TableMeta, setting: Setting, value: u32) -> Result<(), String> {
         let Ok(client) = &self.client else {
-            return Err("what is loaded for this view alone is not set: start topstat daemon".to_owned());
+            return Err(NOT_SET.to_owned());
         };
         let file = self.file(table, setting.name())?;
         let setting = match setting {

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use topstat_history::{Entry, History, Outlines, Place};
 use topstat_model::{Snapshot, rfc3339};
-use topstat_tui::feed::{Origin, Peak, Recorded, Setting};
+use topstat_tui::feed::{Origin, Peak, Recorded, Setting, TableSettings};
 use topstat_tui::{Feed, TableMeta};
 
 use super::{meta, save};
@@ -95,6 +95,8 @@ impl Records {
     }
 }
 
+const NOT_SET: &str = "these are records: nothing can be set";
+
 /// Records alone: nothing is loaded, and no daemon is asked.
 pub struct RecordedFeed {
     records: Records,
@@ -161,8 +163,12 @@ impl Feed for RecordedFeed {
         self.records.outline(table)
     }
 
+    fn settings(&mut self, _: &TableMeta) -> Result<TableSettings, String> {
+        Err(NOT_SET.to_owned())
+    }
+
     fn set(&mut self, _: &TableMeta, _: Setting, _: u32) -> Result<(), String> {
-        Err("these are records: nothing can be set".to_owned())
+        Err(NOT_SET.to_owned())
     }
 
     fn save(&mut self, snapshot: &Snapshot) -> Result<String, String> {
