@@ -156,6 +156,8 @@ fn show(
     // Its size is told when it changes, and not asked for at each frame.
     let viewport = Viewport::Fixed(Rect::default());
     let mut terminal = Terminal::with_options(backend, TerminalOptions { viewport })?;
+    // Changes are told from the first look for events on: one that came before is in the size that is asked for then.
+    event::poll(Duration::ZERO)?;
     clear(&mut terminal)?;
     let mut looker = Looker::default();
     let (mut next, mut waiting, mut read) = (Instant::now(), 0, Vec::new());
@@ -239,8 +241,8 @@ fn show(
     }
 }
 
-/// Clears the screen, and draws all of the next frame in the size that the terminal has now. `Terminal::clear` asks the terminal where its cursor is, which not
-/// every terminal answers.
+/// Clears the screen, and draws all of the next frame in the size that the terminal has now. `Terminal::clear` asks the
+/// terminal where its cursor is, which not every terminal answers.
 fn clear(terminal: &mut Terminal<CrosstermBackend<BufWriter<Stdout>>>) -> io::Result<()> {
     let size = terminal.size()?;
     terminal.resize(size.into())
