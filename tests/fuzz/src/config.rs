@@ -10,6 +10,7 @@ use topstat_kernel::{MAX_TOP, families, samples};
 /// The longest period and delay.
 const MOST_MS: u32 = 3_600_000;
 const FILE: &str = "fuzz.toml";
+const BYTE_ORDER_MARK: &str = "\u{feff}";
 
 /// See the module.
 pub fn run(bytes: &[u8]) {
@@ -38,8 +39,9 @@ pub fn run(bytes: &[u8]) {
     if text.ends_with('\r') {
         return;
     }
-    // Comments and the end of the last line change nothing but places.
-    let commented = Config::parse(Path::new(FILE), &format!("# first\n{text}\n# last"));
+    // Comments and the end of the last line change nothing but places. A mark of the byte order is one at the beginning only.
+    let (mark, rest) = text.strip_prefix(BYTE_ORDER_MARK).map_or(("", text), |rest| (BYTE_ORDER_MARK, rest));
+    let commented = Config::parse(Path::new(FILE), &format!("{mark}# first\n{rest}\n# last"));
     assert_eq!(parsed.is_ok(), commented.is_ok(), "a comment decides");
     if let (Ok(first), Ok(second)) = (&parsed, &commented) {
         assert_eq!(first, second);
