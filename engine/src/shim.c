@@ -83,7 +83,7 @@ struct ts_entry *topstat_entry(struct ts_table *t, u32 i, u32 mask)
 
 void topstat_tick_to(struct ts_tick *tick, const struct ts_config *c, u64 now)
 {
-	ts_tick_to(tick, c, now);
+	ts_tick_to(tick, c, c->epoch, now);
 }
 
 ts_view topstat_view_of(u32 mask, u32 type, u32 window, u32 id)

@@ -198,11 +198,14 @@ TS_INLINE void ts_table_init(struct ts_table *t, u32 entries, u32 place)
 		t->entry[i].order = i;
 }
 
-/* Where `now` lies. At most one division, once a slide. */
-TS_INLINE void ts_tick_to(struct ts_tick *tick, const struct ts_config *c, u64 now)
+/*
+ * Where `now` lies, by the table's clock. `epoch`: of the settings, read before anything says which clock that is. As it is
+ * written last, the clock and the slide are then of that epoch or of a later one: what is found with a later one's is of an
+ * epoch that is over. The other way round a slide of the new epoch could have the number of another clock, far from those to
+ * come. At most one division, once a slide.
+ */
+TS_INLINE void ts_tick_to(struct ts_tick *tick, const struct ts_config *c, u32 epoch, u64 now)
 {
-	u32 epoch = ts_read(c->epoch);
-
 	if (now >= tick->end || now < tick->start || tick->epoch != epoch) {
 		u64 length = ts_read(c->slide), slide;
 

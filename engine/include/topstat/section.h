@@ -57,11 +57,11 @@ struct ts_refill {
 	u64 skipped; /* not ordered, for the claim was taken */
 };
 
-/* `now` 0: now. */
-TS_INLINE void ts_section_begin(struct ts_section *s, const struct ts_config *c, u64 now)
+/* `epoch`: see ts_tick_to(). */
+TS_INLINE void ts_section_begin(struct ts_section *s, const struct ts_config *c, u32 epoch, u64 now)
 {
 	s->tick.end = 0; /* its slide may be another table's */
-	ts_tick_to(&s->tick, c, now);
+	ts_tick_to(&s->tick, c, epoch, now);
 	s->rows = 0;
 }
 

@@ -166,7 +166,10 @@ impl SharedSettings {
         let config = topstat_engine::config(to.period_ms, to.order_ms(), kind, enabled, epoch, self.hz)
             .map_err(|e| Error::Option(e.to_string()))?;
         let config = ts_config { switches, delay_ms: to.delay_ms, raised_ms: to.raised_ms, ..config };
-        self.memory.write(0, Self::offset(sample, table), config);
+        // The epoch last: who reads it first has the slide and the clock of it, or later ones. A slide of another one's
+        // length would have a number that is far from those to come.
+        self.memory.write(0, Self::offset(sample, table), ts_config { epoch: old.epoch, ..config });
+        self.memory.write(0, Self::offset(sample, table) + offset_of!(ts_config, epoch), config.epoch);
         self.set_quiet(sample);
         self.tell(locked);
         Ok(before)
@@ -254,6 +257,34 @@ mod tests {
         std::fs::remove_dir(&pins).unwrap();
         let last = settings.get(0, 0);
         assert_eq!((last.period_ms, last.delay_ms), (FIRST + CHANGES, FIRST + CHANGES));
+    }
+
+    /// As programs read them while somebody sets them.
+    #[test]
+    fn who_sees_an_epoch_sees_the_slide_of_it() {
+        const CHANGES: u32 = 20_000;
+        let memory: File = rustix::fs::memfd_create("settings", rustix::fs::MemfdFlags::CLOEXEC).unwrap().into();
+        let mapped = || Shared::of_file(&memory, SharedSettings::size(1), 1);
+        let settings = SharedSettings::new(mapped(), vec![vec![0]], None);
+        // The period of epoch n is n ms.
+        let set = |n: u32| {
+            let to = TableSettings { period_ms: n, ..TableSettings::default() };
+            settings.set(&settings.lock().unwrap(), 0, 0, TableType::Dynamic, &to).unwrap();
+        };
+        set(1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (2..=CHANGES).for_each(set));
+            let programs = mapped();
+            let (epoch_at, at) = (size_of::<ts_settings>() + offset_of!(ts_config, epoch), size_of::<ts_settings>());
+            loop {
+                let epoch: u32 = programs.read(0, epoch_at);
+                let config: ts_config = programs.read(0, at);
+                assert!(config.period_ms >= epoch, "epoch {epoch} with the slide of {}", config.period_ms);
+                if epoch == CHANGES {
+                    break;
+                }
+            }
+        });
     }
 
     #[test]

@@ -71,13 +71,14 @@ impl Scratch {
         (output, text)
     }
 
-    /// Waits until a record of the table has this value.
+    /// Waits until a record of the table has this value. What is shown after it is of another step, however short steps are.
     fn wait_for(&self, table: &str, value: u64) {
         let begin = Instant::now();
         while !self.top(&[table, "--at", "now", "-o", "json"]).1.contains(&format!("\"value\":{value},")) {
             assert!(begin.elapsed() < PATIENCE, "{value} is not recorded");
             std::thread::sleep(Duration::from_millis(20));
         }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
