@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use topstat_live::attached::Ids;
 use topstat_live::daemon::Place;
-use topstat_live::tree::{Document, Stat};
 use topstat_live::need::SOAK_SECONDS;
+use topstat_live::tree::{Document, Stat};
 use topstat_live::{Busy, Case, Daemon, case, eventually, note};
 
 pub fn cases() -> Vec<Case> {

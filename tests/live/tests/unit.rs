@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use topstat_kernel::pinned::{self, Adopted, Pins};
-use topstat_live::tree::{Document, Stat};
 use topstat_live::nest::inet;
 use topstat_live::tally::{TABLES, Tally};
+use topstat_live::tree::{Document, Stat};
 use topstat_live::watch::everything;
 use topstat_live::{Case, Scratch, Watch, case, eventually, note, pace};
 
