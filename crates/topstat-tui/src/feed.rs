@@ -133,12 +133,9 @@ pub trait Feed {
     /// Why that can't be told.
     fn outline(&mut self, table: &TableMeta) -> Result<Vec<Peak>, String>;
 
-    /// What a table is set to.
-    ///
-    /// # Errors
-    ///
-    /// Why that can't be told, or has no sense here.
-    fn settings(&mut self, table: &TableMeta) -> Result<TableSettings, String>;
+    /// What these tables are set to: of each, or why that can't be told, or has no sense here. They are asked for together,
+    /// since many have switches above them in common.
+    fn settings(&mut self, tables: &[&TableMeta]) -> Vec<Result<TableSettings, String>>;
 
     /// Sets a table.
     ///

@@ -59,7 +59,7 @@ enum Ask {
     Read(Vec<usize>),
     Recall(usize, SystemTime),
     Outline(usize),
-    Settings(usize),
+    Settings(Vec<usize>),
     Set(usize, Setting, u32),
     Save(Arc<Snapshot>),
 }
@@ -69,7 +69,7 @@ enum Answer {
     Read(usize, Option<SystemTime>, Result<Box<Snapshot>, String>),
     Recalled(usize, SystemTime, Result<Recorded, String>),
     Outlined(usize, Result<Vec<Peak>, String>),
-    Settings(usize, Result<TableSettings, String>),
+    Settings(Vec<(usize, Result<TableSettings, String>)>),
     Said(String),
 }
 
@@ -123,9 +123,9 @@ fn serve(feed: &mut dyn Feed, tables: &[TableMeta], asked: &Receiver<Ask>, answe
                 let peaks = feed.outline(&tables[table]);
                 answer.send(Answer::Outlined(table, peaks)).map_err(|_| ())
             }
-            Ask::Settings(table) => {
-                let settings = feed.settings(&tables[table]);
-                answer.send(Answer::Settings(table, settings)).map_err(|_| ())
+            Ask::Settings(wanted) => {
+                let settings = feed.settings(&wanted.iter().map(|table| &tables[*table]).collect::<Vec<_>>());
+                answer.send(Answer::Settings(wanted.into_iter().zip(settings).collect())).map_err(|_| ())
             }
             Ask::Set(table, setting, value) => {
                 let path = format!("{}/{}", tables[table].path(), setting.name());
@@ -273,7 +273,7 @@ fn end_with_terminal() -> io::Result<()> {
 fn ask_for_more(app: &mut App, ask: &Sender<Ask>) -> Option<usize> {
     let lookup = app.lookup().map(|(table, time)| Ask::Recall(table, time));
     let outline = app.outline_wanted(Instant::now()).map(Ask::Outline);
-    let settings = app.settings_wanted().into_iter().map(Ask::Settings);
+    let settings = Some(app.settings_wanted()).filter(|tables| !tables.is_empty()).map(Ask::Settings);
     let wanted: Vec<_> = lookup.into_iter().chain(outline).chain(settings).collect();
     let count = wanted.len();
     wanted.into_iter().all(|wanted| ask.send(wanted).is_ok()).then_some(count)
@@ -296,7 +296,7 @@ fn take_answers(app: &mut App, answers: &Receiver<Answer>, waiting: &mut usize, 
             }
             Answer::Recalled(table, time, found) => app.recalled(table, time, found),
             Answer::Outlined(table, peaks) => app.outlined(table, peaks),
-            Answer::Settings(table, settings) => app.settings(table, settings),
+            Answer::Settings(all) => all.into_iter().for_each(|(table, settings)| app.settings(table, settings)),
             Answer::Said(said) => app.say(said),
         }
     }

@@ -2,12 +2,14 @@
 //! The live view beside a daemon, on a terminal: what is carried is what the screen shows, and what is typed takes effect.
 
 use std::fmt::Write as _;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use topstat_live::daemon::Place;
 use topstat_live::watch::ENDLESS_MS;
 use topstat_live::{Case, Daemon, Scratch, case, limits, note, pace, role, truth};
 use topstat_load::{Config, Dist, Load, Plan};
+use topstat_model::human_ms;
 
 #[allow(dead_code)] // the tests of the command line use all of it
 #[path = "../../../crates/topstat/tests/cli/emulated.rs"]
@@ -15,7 +17,10 @@ mod emulated;
 use emulated::Terminal;
 
 pub fn cases() -> Vec<Case> {
-    vec![case!(the_screen_shows_what_was_carried, Root, Fuse; Daemon)]
+    vec![
+        case!(the_screen_shows_what_was_carried, Root, Fuse; Daemon),
+        case!(settings_are_those_of_the_tree_and_what_is_refused_changes_nothing, Root, Fuse; Daemon),
+    ]
 }
 
 const SAMPLE: &str = "tcp_v4";
@@ -23,9 +28,29 @@ const TABLE: &str = "tcp_v4/conns_pps";
 /// The screen: as wide as the addresses of a row need.
 const SIZE: (u16, u16) = (40, 140);
 
+/// Whose members may read the tree, and a member: the ids need no names.
+const GROUP: u32 = 54_341;
+const MEMBER: u32 = 54_342;
+
+/// Plays a role, if it is one of these.
+pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
+    if role != MEMBERS_TOPSTAT {
+        return None;
+    }
+    let (uid, gid) = (rustix::process::Uid::from_raw(MEMBER), rustix::process::Gid::from_raw(GROUP));
+    rustix::thread::set_thread_groups(&[]).expect("leave all groups");
+    rustix::thread::set_thread_gid(gid).expect("become a member");
+    rustix::thread::set_thread_uid(uid).expect("become a user of no privilege");
+    let line = std::iter::once("topstat").chain(arguments.iter().map(String::as_str)).map(Into::into);
+    Some(topstat::run(line, &mut topstat::Kernel, &mut topstat::SystemConsole::default()).into())
+}
+
+/// The program, as a member of the group runs it.
+const MEMBERS_TOPSTAT: &str = "members-topstat";
+
 /// A daemon that loads no more than the sample's family.
 fn daemon(scratch: &Scratch) -> Daemon {
-    let mut text = String::new();
+    let mut text = format!("group = \"{GROUP}\"\n");
     for sample in topstat_kernel::samples().iter().filter(|sample| sample.name != SAMPLE) {
         writeln!(text, "[samples.{}]\nenabled = false", sample.name).expect("a String takes all");
     }
@@ -34,14 +59,19 @@ fn daemon(scratch: &Scratch) -> Daemon {
     Daemon::start_at(Arc::new(Place::new()), &["--config", file.to_str().expect("a path in UTF-8")])
 }
 
+/// The view of what a daemon has, as whoever plays this role sees it.
+fn view(role: &str, daemon: &Daemon) -> Command {
+    let mut view = role::command(role);
+    view.args(["view", "0.2", "--mount"]).arg(&daemon.place.mount).arg("--pins").arg(&daemon.place.pins);
+    view
+}
+
 fn the_screen_shows_what_was_carried() {
     const CONNECTIONS: usize = 50;
     let scratch = Scratch::new("viewed");
     let daemon = daemon(&scratch);
     let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() }).unwrap();
-    let mut view = role::command("topstat");
-    view.args(["view", "0.2", "--mount"]).arg(&daemon.place.mount).arg("--pins").arg(&daemon.place.pins);
-    let mut terminal = Terminal::start(view, SIZE);
+    let mut terminal = Terminal::start(view("topstat", &daemon), SIZE);
     terminal.wait_for(TABLE);
     // The overview, and then one table after the other.
     terminal.press("\r");
@@ -79,4 +109,106 @@ fn the_screen_shows_what_was_carried() {
     assert_eq!(terminal.end(), Some(0));
     terminal.assert_given_back();
     note(format!("{TABLE}: {} packets of {} as carried", numbers[0], key.local));
+}
+
+/// What the tree says of a table's settings, as the screen has it.
+fn settings(daemon: &Daemon, table: &str) -> [String; 3] {
+    let read = |path: &str| daemon.read(path).trim().parse::<u32>().expect("a number");
+    let sample = table.split('/').next().expect("a path");
+    let above = read("enabled") == 1 && read(&format!("{sample}/enabled")) == 1;
+    let on = match (read(&format!("{table}/enabled")) == 1, above) {
+        (true, true) => "on",
+        (true, false) => "(on)",
+        (false, _) => "off",
+    };
+    let period = match read(&format!("{table}/type")) {
+        1 => human_ms(read(&format!("{table}/period"))),
+        _ => "-".to_owned(),
+    };
+    [on.to_owned(), period, human_ms(read(&format!("{table}/delay")))]
+}
+
+/// The tables of the daemon that are in its tree, and what they are set to.
+fn all_settings(daemon: &Daemon) -> Vec<(String, [String; 3])> {
+    let samples = topstat_kernel::samples();
+    let tables = samples.iter().flat_map(|sample| {
+        sample.tables.iter().map(|table| format!("{}/{}", sample.name, table.name)).collect::<Vec<_>>()
+    });
+    let there = tables.filter(|table| daemon.path(table).is_dir());
+    there.map(|table| (table.clone(), settings(daemon, &table))).collect()
+}
+
+/// Waits until the screen says the same of these tables as the tree.
+fn wait_for_settings(terminal: &mut Terminal, all: &[(String, [String; 3])]) {
+    for (table, wanted) in all {
+        terminal.wait_until(&format!("{table} {wanted:?}"), |screen| {
+            screen.contents().lines().any(|line| {
+                let mut words = line.split_whitespace();
+                words.next() == Some(table) && words.take(3).eq(wanted)
+            })
+        });
+    }
+}
+
+/// The view on the screen of settings, with [`TABLE`] selected.
+fn settings_screen(role: &str, daemon: &Daemon) -> Terminal {
+    let mut command = view(role, daemon);
+    command.args(["--table", TABLE]);
+    let mut terminal = Terminal::start(command, SIZE);
+    terminal.wait_for(&format!("{TABLE}  total"));
+    terminal.press("S");
+    terminal
+}
+
+fn settings_are_those_of_the_tree_and_what_is_refused_changes_nothing() {
+    let scratch = Scratch::new("viewed-settings");
+    let daemon = daemon(&scratch);
+    let other = format!("{SAMPLE}/conns_retrans");
+    daemon.write(&format!("{other}/enabled"), 0);
+    let mut terminal = settings_screen("topstat", &daemon);
+    let begun = all_settings(&daemon);
+    assert!(begun.iter().any(|(table, [on, ..])| *table == other && on == "off"), "{begun:?}");
+    wait_for_settings(&mut terminal, &begun);
+    // What is typed is set, of the table that is selected and of no other.
+    for (keys, file, value) in [("p2500\r", "period", "2500"), ("d40ms\r", "delay", "40"), ("eoff\r", "enabled", "0")] {
+        terminal.press(keys);
+        terminal.wait_for(&format!("{TABLE}/{file} is {value}"));
+        assert_eq!(daemon.read(&format!("{TABLE}/{file}")).trim(), value);
+        wait_for_settings(&mut terminal, &all_settings(&daemon));
+    }
+    let set = all_settings(&daemon);
+    let differ: Vec<_> = set.iter().zip(&begun).filter(|(set, begun)| set != begun).map(|(set, _)| set).collect();
+    assert_eq!(differ, [&(TABLE.to_owned(), ["off", "2.5s", "40ms"].map(str::to_owned))]);
+    // What can be no value is not even asked for.
+    for (keys, why) in [("p0\r", "1 to 3600000 ms"), ("d3600001\r", "0 to 3600000 ms"), ("e2\r", "0 or 1")] {
+        terminal.press(keys);
+        terminal.wait_for(why);
+        terminal.press("\x1b");
+        terminal.wait_for("? keys");
+    }
+    assert_eq!(all_settings(&daemon), set);
+    // A switch above the table, which others have set meanwhile, is seen when the screen is opened again.
+    daemon.write(&format!("{SAMPLE}/enabled"), 0);
+    terminal.press("SS");
+    wait_for_settings(&mut terminal, &all_settings(&daemon));
+    terminal.wait_for("turned off above");
+    daemon.write(&format!("{SAMPLE}/enabled"), 1);
+    terminal.press("q");
+    assert_eq!(terminal.end(), Some(0));
+    // Who may only read is told so.
+    let mut terminal = settings_screen(MEMBERS_TOPSTAT, &daemon);
+    wait_for_settings(&mut terminal, &set);
+    for keys in ["p9s\r", "d9s\r", "eon\r"] {
+        terminal.press(keys);
+        terminal.wait_for("only root may set anything");
+        wait_for_settings(&mut terminal, &set);
+        terminal.press("k");
+        terminal.wait_for("? keys");
+        terminal.press("j");
+    }
+    assert_eq!(all_settings(&daemon), set);
+    terminal.press("q");
+    assert_eq!(terminal.end(), Some(0));
+    terminal.assert_given_back();
+    note(format!("{} tables as the tree has them", set.len()));
 }

@@ -214,21 +214,29 @@ impl Feed for LiveFeed<'_> {
         self.records.outline(table)
     }
 
-    fn settings(&mut self, table: &TableMeta) -> Result<TableSettings, String> {
-        let Ok(client) = &self.client else { return Err(NOT_SET.to_owned()) };
+    fn settings(&mut self, tables: &[&TableMeta]) -> Vec<Result<TableSettings, String>> {
+        let Ok(client) = &self.client else { return vec![Err(NOT_SET.to_owned()); tables.len()] };
         let number = |path: &str| {
             let text = client.read(&self.file_at(path)?).map_err(|error| error.to_string())?;
             let text = String::from_utf8_lossy(&text);
             text.trim().parse::<u32>().map_err(|_| format!("{path} is no number: {:?}", text.trim()))
         };
-        let of_table = |setting: Setting| number(&format!("{}/{}", table.path(), setting.name()));
         let enabled = Setting::Enabled.name();
-        Ok(TableSettings {
-            enabled: of_table(Setting::Enabled)? == 1,
-            above: number(enabled)? == 1 && number(&format!("{}/{enabled}", table.sample))? == 1,
-            period_ms: of_table(Setting::Period)?,
-            delay_ms: of_table(Setting::Delay)?,
-        })
+        // The root's switch and that of a sample are those of many tables: each is read once.
+        let root = number(enabled);
+        let mut samples = HashMap::new();
+        let mut of = |table: &TableMeta| {
+            let sample = samples.entry(table.sample.clone());
+            let sample = sample.or_insert_with(|| number(&format!("{}/{enabled}", table.sample)));
+            let of_table = |setting: Setting| number(&format!("{}/{}", table.path(), setting.name()));
+            Ok(TableSettings {
+                enabled: of_table(Setting::Enabled)? == 1,
+                above: root.clone()? == 1 && sample.clone()? == 1,
+                period_ms: of_table(Setting::Period)?,
+                delay_ms: of_table(Setting::Delay)?,
+            })
+        };
+        tables.iter().map(|table| of(table)).collect()
     }
 
     fn set(&mut self, table: &TableMeta, setting: Setting, value: u32) -> Result<(), String> {

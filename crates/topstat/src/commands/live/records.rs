@@ -163,8 +163,8 @@ impl Feed for RecordedFeed {
         self.records.outline(table)
     }
 
-    fn settings(&mut self, _: &TableMeta) -> Result<TableSettings, String> {
-        Err(NOT_SET.to_owned())
+    fn settings(&mut self, tables: &[&TableMeta]) -> Vec<Result<TableSettings, String>> {
+        vec![Err(NOT_SET.to_owned()); tables.len()]
     }
 
     fn set(&mut self, _: &TableMeta, _: Setting, _: u32) -> Result<(), String> {
