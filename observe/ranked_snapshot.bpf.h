@@ -59,10 +59,10 @@ SEC("raw_tp")
 int ranked_snapshot(struct bpf_raw_tracepoint_args *ctx)
 {
 	u32 cpu = ctx->args[0], bank_number = ctx->args[1], table = ctx->args[2];
-	u64 now = ctx->args[3];
+	u64 instant = ctx->args[3];
 	u32 read_only = ctx->args[4];
 	struct ranked_section *s;
-	u32 zero = 0, slot, epoch;
+	u32 zero = 0, slot;
 	struct ts_config *c;
 	struct ts_bank *bank;
 	struct ts_table *t;
@@ -76,11 +76,7 @@ int ranked_snapshot(struct bpf_raw_tracepoint_args *ctx)
 	if (!read_only && cpu == host_cpu() && !ranked_settle(cpu))
 		return EAGAIN;
 	c = &settings.config[ts_bound(bank_number, HOST_BANKS - 1)][ts_bound(table, TS_BANK_TABLES - 1)];
-	epoch = ts_read(c->epoch);
-	ts_rmb(); /* see ts_tick_to() */
-	if (!now)
-		now = c->precise ? bpf_ktime_get_ns() : host_jiffies();
-	ts_section_begin(&s->head, c, epoch, now);
+	ts_section_begin(&s->head, c, host_jiffies(), instant);
 	if (!read_only && !ts_bank_enter(bank))
 		return EAGAIN;
 	t = obs_table(bank, ts_bound(table, TS_BANK_TABLES - 1));

@@ -107,7 +107,7 @@ TS_INLINE u64 test_evaluate(u32 number, u32 table, const struct ts_window *w, in
 	struct ts_tick tick = {};
 	struct ts_value v;
 
-	ts_tick_to(&tick, c, c->epoch, c->precise ? host_user_ns : host_jiffies());
+	ts_tick_now(&tick, c, host_jiffies(), 0);
 	if (most)
 		tick.fraction = 0;
 	TEST_WANT(!ts_window_eval(&copy, &tick, &v), "a window can't be evaluated, and nobody writes");
@@ -135,7 +135,7 @@ TS_INLINE int test_row(u32 number, u32 table, u64 id, u64 *value)
 	for (cpu = 0; cpu < HOST_USER_CPUS; cpu++) {
 		struct ts_table *t = obs_table(host_bank(cpu, number), table);
 
-		ts_section_begin(&s, c, c->epoch, c->precise ? host_user_ns : host_jiffies());
+		ts_section_begin(&s, c, host_jiffies(), 0);
 		ts_section_table(&s, t, c, 1);
 		for (slot = 0; slot < HOST_USER_ENTRIES; slot++) {
 			struct ts_row row = {};
@@ -159,7 +159,7 @@ TS_INLINE u64 test_missed(u32 number, u32 table)
 	u32 cpu;
 
 	for (cpu = 0; cpu < HOST_USER_CPUS; cpu++) {
-		ts_section_begin(&s, c, c->epoch, c->precise ? host_user_ns : host_jiffies());
+		ts_section_begin(&s, c, host_jiffies(), 0);
 		ts_section_end(&s, obs_table(host_bank(cpu, number), table));
 		missed = s.missed > missed ? s.missed : missed;
 	}

@@ -52,17 +52,11 @@ static void take_section(void *arg)
 	struct ts_bank *bank = tt_bank(t, take->section->cpu);
 	struct ts_table *on = ts_bank_table(bank, t->number, t->stride);
 	u32 slot, mask = ts_view_mask(t->view);
-	u64 now = take->now;
-	u32 epoch;
 
 	take->error = -EAGAIN;
 	if (!take->only_read && t->sample->observed && t->sample->observed->settle && !t->sample->observed->settle())
 		return;
-	epoch = READ_ONCE(t->config->epoch);
-	smp_rmb(); /* pairs with tt_values_set(): see ts_tick_to() */
-	if (!now)
-		now = READ_ONCE(t->config->precise) ? ts_precise() : get_jiffies_64();
-	ts_section_begin(head, t->config, epoch, now);
+	ts_section_begin(head, t->config, get_jiffies_64(), take->now);
 	if (!take->only_read && !ts_bank_enter(bank))
 		return;
 	ts_section_table(head, on, t->config, take->only_read);

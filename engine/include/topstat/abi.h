@@ -226,4 +226,18 @@ TS_INLINE void ts_tick_to(struct ts_tick *tick, const struct ts_config *c, u32 e
 	tick->fraction = (((now - tick->start) * ts_read(c->fraction)) >> 48) & 255;
 }
 
+/*
+ * Where the table is now, by whichever of its clocks the settings say; at `instant` where that is not 0, which is in that
+ * clock's ticks. `jiffies`: the coarse clock's now. Settings may change meanwhile.
+ */
+TS_INLINE void ts_tick_now(struct ts_tick *tick, const struct ts_config *c, u64 jiffies, u64 instant)
+{
+	u32 epoch = ts_read(c->epoch);
+
+	ts_rmb(); /* pairs with who writes settings, the epoch last: see ts_tick_to() */
+	if (!instant)
+		instant = ts_read(c->precise) ? ts_precise() : jiffies;
+	ts_tick_to(tick, c, epoch, instant);
+}
+
 #endif /* TOPSTAT_ABI_H */

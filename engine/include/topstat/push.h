@@ -39,14 +39,11 @@ TS_INLINE void ts_bank_roll(struct ts_bank *bank, u64 stride, struct ts_config *
 	for (k = 0; k < TS_BANK_TABLES; k++) {
 		struct ts_table *t = ts_bank_table(bank, k, stride);
 		struct ts_tick *tick = &bank->tick[k];
-		u32 epoch = ts_read(c[k].epoch), is_precise;
 
-		if (!epoch) /* no such table */
+		if (!ts_read(c[k].epoch)) /* no such table */
 			continue;
-		ts_rmb(); /* pairs with who writes settings: see ts_tick_to() */
-		is_precise = ts_read(c[k].precise);
-		precise |= is_precise;
-		ts_tick_to(tick, &c[k], epoch, is_precise ? ts_precise() : now);
+		precise |= ts_read(c[k].precise);
+		ts_tick_now(tick, &c[k], now, 0);
 		if (c[k].type == TS_STATIC)
 			continue;
 		ts_miss_begin(t, tick);

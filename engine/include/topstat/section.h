@@ -57,11 +57,11 @@ struct ts_refill {
 	u64 skipped; /* not ordered, for the claim was taken */
 };
 
-/* `epoch`: see ts_tick_to(). */
-TS_INLINE void ts_section_begin(struct ts_section *s, const struct ts_config *c, u32 epoch, u64 now)
+/* At an instant, or now where that is 0: see ts_tick_now(). */
+TS_INLINE void ts_section_begin(struct ts_section *s, const struct ts_config *c, u64 jiffies, u64 instant)
 {
 	s->tick.end = 0; /* its slide may be another table's */
-	ts_tick_to(&s->tick, c, epoch, now);
+	ts_tick_now(&s->tick, c, jiffies, instant);
 	s->rows = 0;
 }
 
