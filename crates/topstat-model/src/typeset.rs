@@ -9,6 +9,12 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// Stands where a text was shortened; one cell wide.
 const ELLIPSIS: char = '…';
 
+/// Whether a text is of visible ASCII and blanks alone, which take a cell each and harm no terminal. Most are, and this finds
+/// it out without a look at each as a character.
+pub fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
+}
+
 /// Replaces what must not reach a terminal or break a line or a tab-separated column: each byte of such a character
 /// becomes `\xHH` (escape is `\x1b`, newline `\x0a`).
 ///
@@ -16,8 +22,7 @@ const ELLIPSIS: char = '…';
 /// reorder the text around them. A backslash stays as it is, since the names of systemd's cgroups are full of them
 /// (`getty\x2dpre`); whoever must tell one from an escape reads JSON.
 pub fn escape(text: &str) -> Cow<'_, str> {
-    // Most texts are of these characters alone, which needs no look at each as a character.
-    if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) || !text.contains(is_unsafe) {
+    if is_plain(text) || !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
     }
     let mut safe = String::with_capacity(text.len() + 8);

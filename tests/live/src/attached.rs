@@ -12,6 +12,13 @@ use libbpf_rs::{Link, Program};
 
 use crate::{Nest, cgroup};
 
+/// How often the kernel has not run programs whose names begin so: where one was interrupted by its own event, and since 7.0
+/// where a thread was preempted within one and another thread on that CPU met the event.
+pub fn runs_missed(name: &str) -> u64 {
+    let those = ProgInfoIter::default().filter(|program| program.name.to_string_lossy().starts_with(name));
+    those.map(|program| program.recursion_misses).sum()
+}
+
 /// The ids of eBPF objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]

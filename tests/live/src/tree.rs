@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A file tree of topstat's, the daemon's or `/proc/topstat`, and what its files say.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -34,6 +35,15 @@ impl Tree {
         fs::write(self.path(path), format!("{value}\n")).unwrap_or_else(|e| panic!("{path}: {e}"));
     }
 
+    /// Writes to a file in one piece, which it may refuse.
+    pub fn try_write(&self, path: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut file = OpenOptions::new().write(true).open(self.path(path))?;
+        match file.write(bytes)? {
+            written if written == bytes.len() => Ok(()),
+            written => panic!("{path}: {written} of {} bytes", bytes.len()),
+        }
+    }
+
     /// The `json` of a table.
     pub fn json(&self, table: &str) -> Document {
         Document::of(&self.read(&format!("{table}/json")))
@@ -43,6 +53,11 @@ impl Tree {
     pub fn stat(&self, table: &str) -> Stat {
         Stat::of(&self.read(&format!("{table}/stat")))
     }
+}
+
+/// Why a system call was refused, none where it was not.
+pub fn errno(result: io::Result<impl Sized>) -> Option<i32> {
+    result.err().map(|error| error.raw_os_error().unwrap_or_else(|| panic!("{error}")))
 }
 
 /// A `json` file.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What holds of a file tree of topstat's, whoever provides it: one suite, run on the daemon's tree and on `/proc/topstat`. Its
-//! traffic is TCP connections of its own, which both rank. What may differ is in [`Differs`], and docs/kmod.md says why.
+//! traffic is TCP connections of its own, which both rank. Where they may differ is in [`Backend`], and docs/kmod.md says why.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use topstat_live::modules::{self, Modules};
-use topstat_live::tree::{Document, Stat};
+use topstat_live::tree::{Document, Stat, errno};
 use topstat_live::watch::ENDLESS_MS;
 use topstat_live::{Busy, Case, Counts, Daemon, Key, Tree, case, limits, note, pace, truth};
 use topstat_load::{Config, Dist, Load, Plan};
@@ -45,27 +45,21 @@ const TABLES: [&str; 4] = ["conns_pps", "conns_bps", "conns_bytes", "conns_retra
 const SETTINGS: [(&str, &str); 4] = [("period", "1000"), ("delay", "0"), ("enabled", "1"), ("sync", "1")];
 const READ_ONLY: [&str; 4] = ["type", "stat", "dump", "json"];
 
-/// Where backends may differ.
-struct Differs {
-    /// What it says to who would make, remove or rename a file: any of these.
-    unchangeable: &'static [i32],
-}
-
 struct Backend {
     tree: Tree,
-    differs: Differs,
+    /// What it says to who would make, remove or rename a file: any of these. Backends differ in nothing else.
+    unchangeable: &'static [i32],
 }
 
 fn daemon() {
     let daemon = Daemon::start();
-    let differs = Differs { unchangeable: &[libc::EPERM] };
-    check(&Backend { tree: daemon.tree(), differs });
+    check(&Backend { tree: daemon.tree(), unchangeable: &[libc::EPERM] });
 }
 
 fn kernel_module() {
     let _modules = Modules::load(&["topstat_tcp"]);
-    let differs = Differs { unchangeable: &[libc::EPERM, libc::ENOENT, libc::EACCES] };
-    check(&Backend { tree: Tree::at(Path::new(modules::ROOT)), differs });
+    let unchangeable = &[libc::EPERM, libc::ENOENT, libc::EACCES];
+    check(&Backend { tree: Tree::at(Path::new(modules::ROOT)), unchangeable });
 }
 
 fn check(backend: &Backend) {
@@ -82,18 +76,6 @@ fn set_all_back(tree: &Tree) {
     tree.write("tcp_v4/enabled", 1);
     for (table, (file, value)) in TABLES.iter().flat_map(|table| SETTINGS.map(|setting| (table, setting))) {
         tree.write(&format!("tcp_v4/{table}/{file}"), value);
-    }
-}
-
-fn errno(result: io::Result<impl Sized>) -> Option<i32> {
-    result.err().map(|error| error.raw_os_error().unwrap_or_else(|| panic!("{error}")))
-}
-
-fn write_to(tree: &Tree, path: &str, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).open(tree.path(path))?;
-    match file.write(bytes)? {
-        written if written == bytes.len() => Ok(()),
-        written => panic!("{path}: {written} of {} bytes", bytes.len()),
     }
 }
 
@@ -157,7 +139,7 @@ fn no_others_can_be_made(backend: &Backend) {
     let at = |path: &str| tree.path(path);
     let refused = |what: &str, result: io::Result<()>| {
         let found = errno(result).unwrap_or_else(|| panic!("{what} is not refused"));
-        assert!(backend.differs.unchangeable.contains(&found), "{what}: {}", io::Error::from_raw_os_error(found));
+        assert!(backend.unchangeable.contains(&found), "{what}: {}", io::Error::from_raw_os_error(found));
     };
     refused("mkdir", fs::create_dir(at("x")));
     refused("create", File::create(at("tcp_v4/x")).map(drop));
@@ -288,7 +270,6 @@ fn each_of_the_three_switches_stops_counting(backend: &Backend) {
     let plan = Plan::new(vec![TURNS; CONNECTIONS]);
     let values =
         || -> HashMap<Key, u64> { tree.json(BYTES).rows.into_iter().filter(|(key, _)| ours.contains(key)).collect() };
-    truth::settled(&load);
     let mut expected = values();
     for switch in ["enabled", "tcp_v4/enabled", "tcp_v4/conns_bytes/enabled"] {
         for (key, counts) in carry(&mut load, &plan) {
@@ -370,15 +351,20 @@ fn bad_values_change_nothing(backend: &Backend) {
         let before = tree.read(path);
         for value in values {
             let shown = String::from_utf8_lossy(&value[..value.len().min(40)]).into_owned();
-            assert_eq!(errno(write_to(tree, path, value)), Some(libc::EINVAL), "{path}: {shown:?}");
+            assert_eq!(errno(tree.try_write(path, value)), Some(libc::EINVAL), "{path}: {shown:?}");
             assert_eq!(tree.read(path), before, "{path}: {shown:?}");
         }
     }
     // An empty write is none.
-    assert_eq!(errno(write_to(tree, PERIOD, b"")), None);
+    assert_eq!(errno(tree.try_write(PERIOD, b"")), None);
     assert_eq!(tree.read(PERIOD), "1234\n");
     for path in READ_ONLY.map(|name| format!("tcp_v4/conns_pps/{name}")) {
-        assert_eq!(errno(write_to(tree, &path, b"1\n")), Some(libc::EACCES), "{path}");
+        assert_eq!(errno(OpenOptions::new().write(true).open(tree.path(&path))), Some(libc::EACCES), "{path}");
+        assert_eq!(
+            errno(OpenOptions::new().read(true).write(true).open(tree.path(&path))),
+            Some(libc::EACCES),
+            "{path}"
+        );
         assert_eq!(errno(fs::write(tree.path(&path), "1\n")), Some(libc::EACCES), "{path}, truncated");
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Program};
 use topstat_kernel::pinned::{self, Adopted};
-use topstat_live::attached::Ids;
+use topstat_live::attached::{self, Ids};
 use topstat_live::nest::{self, inet};
 use topstat_live::netns::{self, Bridged};
 use topstat_live::tally::{TABLES, Tally};
@@ -313,7 +313,7 @@ fn replaced_while_segments_are_sent_again() {
     };
     let mut load = Load::open(config).unwrap();
     let mut watch = nest.watch();
-    let left_out = left_out_by_the_kernel();
+    let left_out = attached::runs_missed("inet_retransmit");
     let limits = Limits { time: Duration::from_secs(6), ..limits() };
     let turns = std::thread::scope(|scope| {
         let running = scope.spawn(|| load.run(&Plan::endless(CONNECTIONS), &limits).unwrap());
@@ -323,7 +323,7 @@ fn replaced_while_segments_are_sent_again() {
     });
     let truth = truth::settled(&load);
     let view = watch.snapshot(RETRANS);
-    let left_out = left_out_by_the_kernel() - left_out;
+    let left_out = attached::runs_missed("inet_retransmit") - left_out;
     let (mut again, mut behind) = (0, 0);
     for (key, truth) in &truth {
         let counted = view.find(*key).map_or((0, 0), |s| (s.rx, s.tx));
@@ -342,10 +342,4 @@ fn replaced_while_segments_are_sent_again() {
         truth.len()
     ));
     assert!(turns > 10 && again > 100, "only {turns} turns and {again} segments sent again, so this shows nothing");
-}
-
-/// Events that programs on retransmits were not run for.
-fn left_out_by_the_kernel() -> u64 {
-    let ours = |p: &libbpf_rs::query::ProgramInfo| p.name.to_string_lossy().starts_with("inet_retransmit");
-    libbpf_rs::query::ProgInfoIter::default().filter(ours).map(|p| p.recursion_misses).sum()
 }

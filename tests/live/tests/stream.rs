@@ -16,6 +16,7 @@ use rustix::thread::{CpuSet, gettid, sched_getaffinity, sched_setaffinity};
 use topstat_consumer::abi::{STREAM_CUT, STREAM_FAULT, STREAM_HEAD_BYTES, stream_record};
 use topstat_consumer::writes::Writes;
 use topstat_consumer::{Account, Consumer, Error, Maps, Options, Record, Strategy, Woken};
+use topstat_live::attached::runs_missed;
 use topstat_live::role::{Role, say};
 use topstat_live::{Case, Scratch, case, note, pace};
 
@@ -64,16 +65,9 @@ impl Writer {
     }
 }
 
-/// System calls, of the writer or of others, that the kernel has not run the source for, since another thread was preempted
-/// within it on that CPU, as it can be since 7.0.
-fn skipped() -> u64 {
-    let ours = |p: &libbpf_rs::query::ProgramInfo| p.name.to_string_lossy().starts_with("writes_enter");
-    libbpf_rs::query::ProgInfoIter::default().filter(ours).map(|p| p.recursion_misses).sum()
-}
-
 /// Each write is an event, unless the kernel has skipped it.
 fn check_produced(account: &Account, written: u64) {
-    let skipped = skipped();
+    let skipped = runs_missed("writes_enter");
     let all = written.saturating_sub(skipped)..=written;
     assert!(all.contains(&account.produced), "of {written} writes the kernel has skipped {skipped}: {account:?}");
 }
@@ -83,7 +77,7 @@ fn check(record: &Record<'_>) -> u64 {
     let (head, payload) = (record.head(), record.payload(HEAD));
     let number = u64::from_ne_bytes(payload[..8].try_into().expect("eight bytes"));
     if head.seq != number {
-        let skipped = skipped();
+        let skipped = runs_missed("writes_enter");
         assert!(
             (number.saturating_sub(skipped)..number).contains(&head.seq),
             "event {} is of write {number}, and the kernel has skipped {skipped}",

@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, CWD};
 use rustix::mount::UnmountFlags;
 use rustix::process::Signal;
 use topstat_live::daemon::Place;
+use topstat_live::tree::errno;
 use topstat_live::{Case, Daemon, Role, beside, case, eventually, note, two_cpus};
 
 pub fn cases() -> Vec<Case> {
@@ -32,22 +33,10 @@ pub fn cases() -> Vec<Case> {
 
 const PERIOD: &str = "tcp_v4/conns_pps/period";
 
-fn errno(result: io::Result<impl Sized>) -> Option<i32> {
-    result.err().map(|error| error.raw_os_error().unwrap_or_else(|| panic!("{error}")))
-}
-
-fn write_to(daemon: &Daemon, path: &str, bytes: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).open(daemon.path(path))?;
-    match file.write(bytes)? {
-        written if written == bytes.len() => Ok(()),
-        written => panic!("{path}: {written} of {} bytes", bytes.len()),
-    }
-}
-
 /// That nothing changes is in conformance.rs.
 fn bad_values_are_told() {
     let daemon = Daemon::start();
-    assert_eq!(errno(write_to(&daemon, PERIOD, b"0\n")), Some(libc::EINVAL));
+    assert_eq!(errno(daemon.tree().try_write(PERIOD, b"0\n")), Some(libc::EINVAL));
     assert!(daemon.says("0 is out of range; period takes 1 to 3600000 (milliseconds)"), "{}", daemon.log());
     let mut file = OpenOptions::new().write(true).open(daemon.path(PERIOD)).unwrap();
     file.write_all(b"5").unwrap();

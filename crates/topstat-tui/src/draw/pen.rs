@@ -3,6 +3,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier, Style};
+use topstat_model::typeset::is_plain;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// What the terminal can show.
@@ -111,11 +112,6 @@ impl<'a> Pen<'a> {
         let style = if self.look.color { ink.color } else { ink.plain };
         self.buffer.set_style(ratatui::layout::Rect { x, y, width, height: 1 }, style);
     }
-}
-
-/// Whether each byte of a text is a character that takes a cell.
-fn is_plain(text: &str) -> bool {
-    text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
 /// How many cells a text takes.
