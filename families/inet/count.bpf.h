@@ -131,7 +131,7 @@ static __noinline struct inet_object *inet_object_ready(struct __sk_buff *skb, u
 	if (!o->dead && !o->object.id) {
 		id = bpf_get_socket_cookie(skb);
 		if (inet_is_kernels((void *)ts_read(o->sock), o->sample))
-			id |= INET_KERNELS;
+			id = inet_kernels_id(id);
 		if (inet_object_begin(o, o->sample, id))
 			inet_resent_before(o, sk);
 	}

@@ -33,7 +33,11 @@ enum inet_part {
 
 #define INET_INIT 1
 
-/* Set in the id of an object whose socket is UDP and the kernel's own: no hook tells of its end. See inet_id_now(). */
+/*
+ * Of the two highest bits of an id the one that is set where the socket is UDP and the kernel's own: no hook tells of its end,
+ * see inet_id_now(). All other ids are cookies, in which these bits are alike: the kernel counts cookies up from 1, and down
+ * from 2^64 those of sockets that an interrupt makes in the midst of counting.
+ */
 #define INET_KERNELS (1ULL << 63)
 
 /*
@@ -58,7 +62,7 @@ struct inet_seen {
  * bytes before the windows; and with 888 in all it fits into 1 KiB.
  */
 struct inet_object {
-	/* `id`: the socket's cookie, and INET_KERNELS. `self`: another's address: a copy, made by accept;
+	/* `id`: the socket's cookie, but see INET_KERNELS. `self`: another's address: a copy, made by accept;
 	 * INET_INIT: some CPU is making it an object right now. */
 	struct ts_object object;
 	union {

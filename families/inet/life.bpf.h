@@ -40,9 +40,9 @@ static __always_inline u64 inet_id_now(u64 obj)
 	ts_peek(&sample, sizeof(sample), obj + offsetof(struct inet_object, sample));
 	ts_peek(&sock, sizeof(sock), obj + offsetof(struct inet_object, sock));
 	ts_peek(&cookie, sizeof(cookie), sock + bpf_core_field_offset(struct sock_common___life, skc_cookie));
-	if (cookie != (id & ~INET_KERNELS))
+	if (!inet_id_has(id, cookie))
 		return 0;
-	if (id & INET_KERNELS) {
+	if (inet_id_is_kernels(id)) {
 		ts_peek(&socket, sizeof(socket), sock + bpf_core_field_offset(struct sock___life, sk_socket));
 		return socket ? id : 0;
 	}

@@ -87,6 +87,25 @@ TS_INLINE void inet_forget(u64 obj, u32 sample)
 	obs_forget(sample, obj);
 }
 
+/* Of an id: see INET_KERNELS. */
+#define INET_COOKIE_BITS 62
+
+TS_INLINE u64 inet_kernels_id(u64 cookie)
+{
+	return (cookie & ((1ULL << INET_COOKIE_BITS) - 1)) | INET_KERNELS;
+}
+
+TS_INLINE int inet_id_is_kernels(u64 id)
+{
+	return id >> INET_COOKIE_BITS == INET_KERNELS >> INET_COOKIE_BITS;
+}
+
+/* Whether the id was given to the socket of this cookie. */
+TS_INLINE int inet_id_has(u64 id, u64 cookie)
+{
+	return !((id ^ cookie) << (64 - INET_COOKIE_BITS));
+}
+
 /*
  * The socket is closed: its object leaves all tables; its pushes stay in the totals. Told twice it
  * does nothing the second time.
@@ -109,7 +128,7 @@ TS_INLINE void inet_object_end(struct inet_object *o)
 	sample = o->sample;
 	if (!id || sample >= INET_SAMPLES || !ts_cas(&o->object.id, id, 0))
 		return;
-	if (id & INET_KERNELS) /* never counted as begun */
+	if (inet_id_is_kernels(id)) /* never counted as begun */
 		obs_forget(sample, o->object.self);
 	else
 		inet_forget(o->object.self, sample);
@@ -121,7 +140,7 @@ TS_INLINE int inet_object_begin(struct inet_object *o, u32 sample, u64 id)
 	o->sample = sample;
 	if (!ts_cas(&o->object.id, 0, id))
 		return 0;
-	if (!(id & INET_KERNELS))
+	if (!inet_id_is_kernels(id))
 		ts_add(&obs_census(sample)->begun, 1);
 	/* Another CPU has ended it meanwhile, without an id. */
 	if (ts_read(o->dead))

@@ -19,7 +19,7 @@ struct test_socket {
 static struct test_socket sockets[SOCKETS];
 static u64 packets[INET_SAMPLES], bytes[INET_SAMPLES], resent[INET_SAMPLES];
 static u64 refused_packets[INET_SAMPLES], refused_bytes[INET_SAMPLES];
-static u64 next_cookie;
+static u64 next_cookie, cookie_step;
 
 static struct inet_object *object_of(struct test_socket *s)
 {
@@ -59,7 +59,7 @@ static void packet(struct test_socket *s, u32 part)
 			  "nobody else makes the object");
 	if (!o->dead && !o->object.id) {
 		s->packets = s->bytes = s->resent = 0;
-		inet_object_begin(o, s->sample, ++next_cookie);
+		inet_object_begin(o, s->sample, next_cookie += cookie_step);
 		push_resent(s, o);
 	}
 	if (o->dead) {
@@ -302,10 +302,24 @@ static void use_again(struct test_socket *s)
 	s->closed = s->retrans = 0;
 }
 
+/* Of a socket that is the kernel's own the id says so, and of no other, whichever way the kernel has counted. */
+static void test_ids(void)
+{
+	u64 cookie = (1 + test_random(1U << 30)) * (test_once_in(2) ? 1 : -1), id = inet_kernels_id(cookie);
+
+	TEST_WANT(inet_id_is_kernels(id) && !inet_id_is_kernels(cookie), "cookie %llx: whose it is",
+		  (unsigned long long)cookie);
+	TEST_WANT(inet_id_has(id, cookie) && inet_id_has(cookie, cookie), "cookie %llx: its ids",
+		  (unsigned long long)cookie);
+	TEST_WANT(!inet_id_has(id, cookie + 1) && !inet_id_has(cookie, cookie - 1), "cookie %llx: ids of others",
+		  (unsigned long long)cookie);
+}
+
 TEST(inet)
 {
 	u32 i, sample, table, steps = 40 + test_random(300), delay = test_once_in(2) ? 0 : 1 + test_random(300);
 
+	test_ids();
 	test_looks();
 	memset(sockets, 0, sizeof(sockets));
 	memset(&objects, 0, sizeof(objects));
@@ -314,6 +328,8 @@ TEST(inet)
 	memset(resent, 0, sizeof(resent));
 	memset(refused_packets, 0, sizeof(refused_packets));
 	memset(refused_bytes, 0, sizeof(refused_bytes));
+	/* Counted up; or down from 2^64, as the kernel has it where an interrupt makes a socket while it counts. */
+	cookie_step = test_once_in(2) ? 1 : -1;
 	next_cookie = 0;
 	for (sample = 0; sample < INET_SAMPLES; sample++)
 		for (table = 0; table < INET_TABLES; table++)
