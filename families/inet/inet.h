@@ -39,6 +39,24 @@ enum inet_part {
  * from 2^64 those of sockets that an interrupt makes in the midst of counting.
  */
 #define INET_KERNELS (1ULL << 63)
+/* The others, which are the cookie's. */
+#define INET_COOKIE_BITS 62
+
+TS_INLINE u64 inet_kernels_id(u64 cookie)
+{
+	return (cookie & ((1ULL << INET_COOKIE_BITS) - 1)) | INET_KERNELS;
+}
+
+TS_INLINE int inet_id_is_kernels(u64 id)
+{
+	return id >> INET_COOKIE_BITS == INET_KERNELS >> INET_COOKIE_BITS;
+}
+
+/* Whether the id was given to the socket of this cookie. */
+TS_INLINE int inet_id_has(u64 id, u64 cookie)
+{
+	return !((id ^ cookie) << (64 - INET_COOKIE_BITS));
+}
 
 /*
  * What of a connection's own counters was pushed: the low 32 bits of each, as INET_LOOK_MS bounds how much comes in

@@ -87,25 +87,6 @@ TS_INLINE void inet_forget(u64 obj, u32 sample)
 	obs_forget(sample, obj);
 }
 
-/* Of an id: see INET_KERNELS. */
-#define INET_COOKIE_BITS 62
-
-TS_INLINE u64 inet_kernels_id(u64 cookie)
-{
-	return (cookie & ((1ULL << INET_COOKIE_BITS) - 1)) | INET_KERNELS;
-}
-
-TS_INLINE int inet_id_is_kernels(u64 id)
-{
-	return id >> INET_COOKIE_BITS == INET_KERNELS >> INET_COOKIE_BITS;
-}
-
-/* Whether the id was given to the socket of this cookie. */
-TS_INLINE int inet_id_has(u64 id, u64 cookie)
-{
-	return !((id ^ cookie) << (64 - INET_COOKIE_BITS));
-}
-
 /*
  * The socket is closed: its object leaves all tables; its pushes stay in the totals. Told twice it
  * does nothing the second time.
