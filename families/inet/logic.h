@@ -279,10 +279,10 @@ TS_INLINE int inet_is_none(const struct inet_difference *d)
  * that was last is of the look before: a connection that has fallen silent is not looked at until it speaks again.
  * `newest`: so many of the segments received are of now.
  */
-TS_APART int inet_push_difference(struct inet_object *o, struct inet_difference *d, u32 newest, u32 left)
+TS_ALONE int inet_push_difference(struct inet_object *o, struct inet_difference *d, u32 newest, u32 left)
 {
 	u32 in, out, rx, tx, sample, now_left = 0;
-	struct obs x;
+	struct obs x TS_UNSET;
 
 	if (!o || !d)
 		return 0;

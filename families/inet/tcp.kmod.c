@@ -99,7 +99,7 @@ static u32 tcp_last_active(const struct sock *sk)
  * the lock reads the count first, then whether the lock is held, and then what was said: if it is held and nothing was said,
  * the last byte may be a FIN, and is left to the next look.
  */
-static u64 tcp_payload(const struct sock *sk, bool has_lock)
+static __always_inline u64 tcp_payload(const struct sock *sk, bool has_lock)
 {
 	u64 bytes = READ_ONCE(tcp_sk(sk)->bytes_received);
 	bool locked = !has_lock && (READ_ONCE(sk->sk_lock.owned) || spin_is_locked((spinlock_t *)&sk->sk_lock.slock));
@@ -109,7 +109,7 @@ static u64 tcp_payload(const struct sock *sk, bool has_lock)
 }
 
 /* `has_lock`: of the socket. */
-static void tcp_count(const struct sock *sk, struct tcp_counts *c, bool has_lock)
+static __always_inline void tcp_count(const struct sock *sk, struct tcp_counts *c, bool has_lock)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 
@@ -141,18 +141,18 @@ static u32 take_bytes(u64 *seen, u64 now)
 /* Push what is new, under the claim and with preemption off. `newest`: so many of the segments received are of now. */
 static void look_claimed(const struct sock *sk, struct tcp_object *t, u32 newest, bool has_lock)
 {
-	struct inet_difference d = { .since = t->looked };
-	struct tcp_counts now;
-	u32 part;
+	struct inet_difference d TS_UNSET;
+	struct tcp_counts now TS_UNSET;
 
 	if (!ts_read(t->o.object.id))
 		return;
 	tcp_count(sk, &now, has_lock);
+	d.since = t->looked;
 	d.last = tcp_last_active(sk);
-	for (part = 0; part < TS_PARTS; part++) {
-		d.segments[part] = take(&t->seen.packets[part], now.packets[part]);
-		d.bytes[part] = take_bytes(&t->seen.bytes[part], now.bytes[part]);
-	}
+	d.segments[INET_RX] = take(&t->seen.packets[INET_RX], now.packets[INET_RX]);
+	d.segments[INET_TX] = take(&t->seen.packets[INET_TX], now.packets[INET_TX]);
+	d.bytes[INET_RX] = take_bytes(&t->seen.bytes[INET_RX], now.bytes[INET_RX]);
+	d.bytes[INET_TX] = take_bytes(&t->seen.bytes[INET_TX], now.bytes[INET_TX]);
 	d.resent = take(&t->seen.resent, now.resent);
 	if (!inet_is_none(&d))
 		t->left |= inet_push_difference(&t->o, &d, newest, t->left);
@@ -284,14 +284,10 @@ static noinline u64 cell_begin(u32 now)
 }
 
 /* Whether it has received nothing in this cell before. */
-static bool is_due(const struct sock *sk)
+static bool is_due(const struct sock *sk, u64 word)
 {
-	u32 now = (u32)jiffies, start;
-	u64 word = ts_read(cell);
+	u32 start = word >> 32;
 
-	if (unlikely(!word || (s32)(now - (u32)word) >= 0))
-		word = cell_begin(now);
-	start = word >> 32;
 	return (s32)(tcp_sk(sk)->rcv_tstamp - start) < 0 && (s32)(inet_csk(sk)->icsk_ack.lrcvtime - start) < 0;
 }
 
@@ -301,20 +297,36 @@ static bool is_due(const struct sock *sk)
 #define PROBE_CONST
 #endif
 
-static void tcp_received(void *data, struct sock *sk, PROBE_CONST struct sk_buff *skb)
+static noinline void tcp_received_due(struct sock *sk)
 {
 	struct tcp_object *t;
 
 	/* Since 7.3 ("tracing: Have tracepoints use SRCU-fast"), functions at tracepoints may be preempted. */
 	preempt_disable_notrace();
-	if (is_due(sk)) {
-		t = tcp_of(sk);
-		if (unlikely(!t))
-			t = tcp_make(sk, false);
-		if (t)
-			tcp_look(sk, t, 1);
-	}
+	t = tcp_of(sk);
+	if (unlikely(!t))
+		t = tcp_make(sk, false);
+	if (t)
+		tcp_look(sk, t, 1);
 	preempt_enable_notrace();
+}
+
+static noinline void tcp_received_anew(struct sock *sk, u32 now)
+{
+	if (is_due(sk, cell_begin(now)))
+		tcp_received_due(sk);
+}
+
+/* Mostly it is not due: so nothing is done, nor any register saved, before that is known. */
+static void tcp_received(void *data, struct sock *sk, PROBE_CONST struct sk_buff *skb)
+{
+	u64 word = ts_read(cell);
+	u32 now = (u32)jiffies;
+
+	if (unlikely((s32)(now - (u32)word) >= 0))
+		tcp_received_anew(sk, now);
+	else if (is_due(sk, word))
+		tcp_received_due(sk);
 }
 
 static void tcp_state(void *data, const struct sock *const_sk, const int from, const int to)
@@ -577,6 +589,7 @@ static int __init observer_init(void)
 	engine.banks = host_banks;
 	engine.top = top;
 	error = register_all();
+	cell_begin((u32)jiffies);
 	if (!error)
 		error = topstat_hook_all(&all_hooks);
 	if (error)

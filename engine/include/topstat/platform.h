@@ -26,6 +26,9 @@
  *                          like the last
  *   TS_APART               before a function that rarely runs and returns int: not inlined, and
  *                          as little work for the verifier as can be
+ *   TS_ALONE               the same before a function that runs often, and that a compiler may inline where there is no verifier
+ *   TS_UNSET               after a variable's name: it is set before it is read. Where a compiler is told to zero all variables,
+ *                          to harden a kernel, it leaves this one out
  *   TS_COLD(f, …)          f(…), a call that rarely runs: a host may make it in another way
  *   ts_precise()           the nanosecond clock, for slides too short for jiffies
  *   ts_peek(dst, n, addr)  copy n bytes from an address that may be stale, from the first word to the
@@ -41,6 +44,15 @@
 #define TS_COLD(f, ...) f(__VA_ARGS__)
 #endif
 
+#if defined(__has_attribute)
+#if __has_attribute(uninitialized)
+#define TS_UNSET __attribute__((uninitialized))
+#endif
+#endif
+#ifndef TS_UNSET
+#define TS_UNSET
+#endif
+
 #if defined(__bpf__)
 
 #define TS_INLINE static __attribute__((always_inline)) inline
@@ -53,6 +65,7 @@
 /* Weak, or clang leaves out arguments that it finds unused, which the verifier wants. */
 #define TS_APART __attribute__((noinline, weak))
 #endif
+#define TS_ALONE TS_APART
 
 #define ts_read(x) (*(volatile typeof(x) *)&(x))
 #define ts_write(x, v) (*(volatile typeof(x) *)&(x) = (v))
@@ -145,6 +158,7 @@ TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 #define TS_INLINE static __always_inline
 #define TS_NOINLINE static noinline __maybe_unused
 #define TS_APART TS_NOINLINE
+#define TS_ALONE static __maybe_unused
 
 #define ts_read(x) READ_ONCE(x)
 #define ts_write(x, v) WRITE_ONCE(x, v)
@@ -176,6 +190,7 @@ typedef int64_t s64;
 #define TS_INLINE static inline __attribute__((always_inline, unused))
 #define TS_NOINLINE static __attribute__((noinline, unused))
 #define TS_APART TS_NOINLINE
+#define TS_ALONE static __attribute__((unused))
 
 /* Called before each access to memory that others access meanwhile: tests switch to another CPU there. */
 #ifndef TS_STEP
