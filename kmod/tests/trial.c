@@ -11,6 +11,8 @@
  *	names				registers what must be refused, and says -EIO if anything is not
  *	register			registers another sample with a table, and removes it
  *	abi OBJECT			gives the object of `sum` another ABI
+ *	delete TIMES			adds a static table, to which `begin` pushes, too, and deletes it; says -EIO if its object,
+ *					which one table after the other counts, has not all that was pushed
  */
 
 #include <linux/delay.h>
@@ -36,6 +38,10 @@ static struct topstat_object *objects;
 static struct task_struct *pushers[NR_CPUS];
 static DEFINE_PER_CPU(struct hrtimer, timers);
 static atomic64_t pushed[TABLES];
+/* Another table, while there is one: whoever pushes to it is in an RCU read section. */
+static struct topstat_table __rcu *extra;
+static struct topstat_object of_extra;
+static atomic64_t pushed_extra;
 static bool overrun;
 module_param(overrun, bool, 0644);
 MODULE_PARM_DESC(overrun, "descriptions are longer than allowed");
@@ -67,9 +73,17 @@ static void describe(const struct topstat_object *o, struct topstat_row *row)
 static void push_random(void)
 {
 	u32 random = get_random_u32_of_trial(), table = random & 1, amount = random >> 8 & 1023;
+	struct topstat_table *another;
 
 	topstat_push(tables[table], object(table, random >> 18 & random >> 24), amount, random >> 1 & 1);
 	atomic64_add(amount, &pushed[table]);
+	rcu_read_lock();
+	another = rcu_dereference(extra);
+	if (another) {
+		topstat_push(another, &of_extra, amount, 0);
+		atomic64_add(amount, &pushed_extra);
+	}
+	rcu_read_unlock();
 }
 
 static int push_all_the_time(void *unused)
@@ -196,6 +210,31 @@ static int register_another(void)
 	return error;
 }
 
+static int add_and_delete(u32 times)
+{
+	static const struct topstat_table_info info = { .name = "extra", .type = TOPSTAT_STATIC };
+	struct topstat_table *t;
+	u64 value = 0;
+	u32 i;
+
+	/* Once more than anybody else pushes: the last one asks for the value. */
+	for (i = 0; i <= times; i++) {
+		t = topstat_table_add(sample, &info);
+		if (IS_ERR(t))
+			return PTR_ERR(t);
+		if (i < times) {
+			rcu_assign_pointer(extra, t);
+			msleep(20);
+			RCU_INIT_POINTER(extra, NULL);
+		} else {
+			synchronize_rcu(); /* what was pushed has been noted, too */
+			value = topstat_push(t, &of_extra, 0, 0);
+		}
+		topstat_table_del(t);
+	}
+	return value && value == atomic64_read(&pushed_extra) ? 0 : -EIO;
+}
+
 static int obey(const char *line)
 {
 	u32 table, number, part = 0, seconds;
@@ -227,6 +266,8 @@ static int obey(const char *line)
 		end();
 		return error;
 	}
+	if (sscanf(line, "delete %u", &number) == 1)
+		return add_and_delete(number);
 	if (strstarts(line, "names"))
 		return names();
 	if (strstarts(line, "register"))
@@ -286,6 +327,7 @@ static int __init trial_init(void)
 	int i, error;
 
 	objects = topstat_holder_objects();
+	topstat_object_init(&of_extra);
 	sample = topstat_sample_register(&info);
 	if (IS_ERR(sample))
 		return PTR_ERR(sample);
