@@ -17,13 +17,15 @@ fn main() -> Result<()> {
     let root = here.join("../..");
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rerun-if-changed={}", root.join("observe").display());
-    let source = here.join("bpf/hooks.bpf.c");
-    SkeletonBuilder::new()
-        .source(&source)
-        .obj(out.join("hooks.bpf.o"))
-        .clang(clang::find()?)
-        .clang_args(clang::flags(&[&root])?)
-        .build()
-        .with_context(|| format!("cannot compile {}", source.display()))?;
+    for name in ["hooks", "tasks"] {
+        let source = here.join(format!("bpf/{name}.bpf.c"));
+        SkeletonBuilder::new()
+            .source(&source)
+            .obj(out.join(format!("{name}.bpf.o")))
+            .clang(clang::find()?)
+            .clang_args(clang::flags(&[&root])?)
+            .build()
+            .with_context(|| format!("cannot compile {}", source.display()))?;
+    }
     Ok(())
 }

@@ -8,6 +8,7 @@ mod events;
 mod holders;
 mod icount;
 mod netlink;
+mod originals;
 mod overhead;
 mod push;
 mod refresh;
@@ -55,6 +56,8 @@ enum What {
     Snmp(snmp::Options),
     /// How long making containers takes, with topstat reading every second and without.
     Containers(containers::Options),
+    /// The tables of the first topstat and of ptop, beside their own figures where these are known.
+    Originals(originals::Options),
     /// In a guest: the load, and who watches it.
     #[command(hide = true)]
     AccuracyGuest(accuracy::Size),
@@ -97,6 +100,7 @@ fn main() -> anyhow::Result<()> {
         What::Tree(options) => tree::run(&options),
         What::View(options) => view::run(&options),
         What::Topstat(topstat) => tree::topstat(topstat),
+        What::Originals(options) => originals::run(&options),
         What::Events(options) => events::run(&options),
         What::Accuracy(options) => accuracy::run(&options),
         What::AccuracyGuest(size) => accuracy::guest(&size),

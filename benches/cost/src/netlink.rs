@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! RTM_GETLINK: all links of the thread's namespace with their statistics, as `ip -s link` asks for them; and RTM_NEWLINK, as
-//! `ip link add type veth` does.
+//! RTM_GETLINK: all links of the thread's namespace with their statistics, as `ip -s link` asks for them; RTM_NEWLINK, as
+//! `ip link add type veth` does; and taskstats.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 /// Bytes of a `struct nlmsghdr`, and of a `struct ifinfomsg`.
 const HEADER: usize = 16;
@@ -19,16 +19,42 @@ pub struct Links {
     room: Vec<u8>,
 }
 
+/// A socket that speaks this protocol.
+fn socket(protocol: i32) -> Result<OwnedFd> {
+    // SAFETY: it takes numbers.
+    let socket = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, protocol) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error().into());
+    }
+    // SAFETY: just opened, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(socket) })
+}
+
+/// A message: what it is, and what is in it.
+fn message(kind: u16, flags: i32, body: &[u8]) -> Result<Vec<u8>> {
+    let mut request = u32::try_from(HEADER + body.len())?.to_ne_bytes().to_vec();
+    request.extend(kind.to_ne_bytes());
+    request.extend(u16::try_from(flags)?.to_ne_bytes());
+    request.resize(HEADER, 0);
+    request.extend(body);
+    Ok(request)
+}
+
+/// Sends a message, and says how many bytes of the answer are in the room.
+fn ask(socket: &OwnedFd, request: &[u8], room: &mut [u8]) -> Result<usize> {
+    // SAFETY: the bytes are there.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
+    // SAFETY: the room is there.
+    let got = unsafe { libc::recv(socket.as_raw_fd(), room.as_mut_ptr().cast(), room.len(), 0) };
+    match usize::try_from(got) {
+        Ok(got) if sent >= 0 => Ok(got),
+        _ => Err(io::Error::last_os_error().into()),
+    }
+}
+
 impl Links {
     pub fn new() -> Result<Self> {
-        // SAFETY: it takes numbers.
-        let socket =
-            unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::NETLINK_ROUTE) };
-        if socket < 0 {
-            return Err(io::Error::last_os_error().into());
-        }
-        // SAFETY: just opened, and nobody else's.
-        Ok(Self { socket: unsafe { OwnedFd::from_raw_fd(socket) }, room: vec![0; ROOM] })
+        Ok(Self { socket: socket(libc::NETLINK_ROUTE)?, room: vec![0; ROOM] })
     }
 
     /// Asks for all links, goes through the attributes of each, and says how many there are.
@@ -105,23 +131,81 @@ pub fn veth(here: &str, there: &str, namespace: &OwnedFd) -> Result<()> {
     let info = attribute(libc::IFLA_LINKINFO, &[kind, attribute(libc::IFLA_INFO_DATA, &peer)].concat());
     let body = [vec![0; INFO], name(here), info].concat();
     let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | libc::NLM_F_CREATE | libc::NLM_F_EXCL;
-    let mut request = u32::try_from(HEADER + body.len())?.to_ne_bytes().to_vec();
-    request.extend(libc::RTM_NEWLINK.to_ne_bytes());
-    request.extend(u16::try_from(flags)?.to_ne_bytes());
-    request.resize(HEADER, 0);
-    request.extend(body);
-    let links = Links::new()?;
-    // SAFETY: the bytes are there.
-    let sent = unsafe { libc::send(links.socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
     let mut answer = [0_u8; 1024];
-    // SAFETY: the room is there.
-    let got = unsafe { libc::recv(links.socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
-    if sent < 0 || got < 0 {
-        return Err(io::Error::last_os_error().into());
-    }
+    ask(&socket(libc::NETLINK_ROUTE)?, &message(libc::RTM_NEWLINK, flags, &body)?, &mut answer)?;
     // A struct nlmsgerr: what the kernel says comes first.
     match i32::from_ne_bytes(answer[HEADER..HEADER + 4].try_into()?) {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error.saturating_neg()).into()),
+    }
+}
+
+/// Asks for what single threads have used, by taskstats.
+pub struct Taskstats {
+    socket: OwnedFd,
+    family: u16,
+    room: Vec<u8>,
+}
+
+/// Bytes of a `struct genlmsghdr`.
+const GENERIC: usize = 4;
+
+impl Taskstats {
+    pub fn new() -> Result<Self> {
+        let socket = socket(libc::NETLINK_GENERIC)?;
+        let mut room = vec![0; ROOM];
+        let name = attribute(u16::try_from(libc::CTRL_ATTR_FAMILY_NAME)?, b"TASKSTATS\0");
+        let command = u8::try_from(libc::CTRL_CMD_GETFAMILY)?;
+        let kind = u16::try_from(libc::GENL_ID_CTRL)?;
+        let got = ask(&socket, &message(kind, libc::NLM_F_REQUEST, &generic(command, &name))?, &mut room)?;
+        let answer = answered(&room[..got])?.context("this kernel has no taskstats")?;
+        let id = find(answer, u16::try_from(libc::CTRL_ATTR_FAMILY_ID)?).and_then(|id| id.first_chunk().copied());
+        Ok(Self { socket, family: u16::from_ne_bytes(id.context("taskstats have no number")?), room })
+    }
+
+    /// Nanoseconds that the thread has run; `None`: there is none.
+    pub fn run_ns(&mut self, tid: u32) -> Result<Option<u64>> {
+        // Of linux/taskstats.h.
+        const TASKSTATS_CMD_GET: u8 = 1;
+        const TASKSTATS_CMD_ATTR_PID: u16 = 1;
+        const TASKSTATS_TYPE_AGGR_PID: u16 = 4;
+        const TASKSTATS_TYPE_STATS: u16 = 3;
+        const CPU_RUN_VIRTUAL_TOTAL: usize = 72;
+        let body = generic(TASKSTATS_CMD_GET, &attribute(TASKSTATS_CMD_ATTR_PID, &tid.to_ne_bytes()));
+        let got = ask(&self.socket, &message(self.family, libc::NLM_F_REQUEST, &body)?, &mut self.room)?;
+        let Some(answer) = answered(&self.room[..got])? else { return Ok(None) };
+        let stats = find(answer, TASKSTATS_TYPE_AGGR_PID).and_then(|inner| find(inner, TASKSTATS_TYPE_STATS));
+        let number = stats.and_then(|stats| stats.get(CPU_RUN_VIRTUAL_TOTAL..)?.first_chunk().copied());
+        Ok(Some(u64::from_ne_bytes(number.context("taskstats without a run time")?)))
+    }
+}
+
+/// What is in a message of a family of generic netlink.
+fn generic(command: u8, attributes: &[u8]) -> Vec<u8> {
+    [&[command, 1, 0, 0], attributes].concat()
+}
+
+/// The attributes of an answer; `None`: there is no such thing.
+fn answered(message: &[u8]) -> Result<Option<&[u8]>> {
+    let kind = message.get(4..6).context("a message is cut off")?;
+    if i32::from(u16::from_ne_bytes([kind[0], kind[1]])) != libc::NLMSG_ERROR {
+        return Ok(Some(message.get(HEADER + GENERIC..).context("a message is cut off")?));
+    }
+    let error = message.get(HEADER..).and_then(|error| error.first_chunk().copied()).context("a message is cut off")?;
+    match i32::from_ne_bytes(error).saturating_neg() {
+        libc::ESRCH | libc::ENOENT => Ok(None),
+        error => Err(io::Error::from_raw_os_error(error).into()),
+    }
+}
+
+/// The attribute of this kind.
+fn find(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
+    loop {
+        let &[a, b, c, d] = attributes.first_chunk()?;
+        let length = usize::from(u16::from_ne_bytes([a, b]));
+        if u16::from_ne_bytes([c, d]) == wanted {
+            return attributes.get(4..length);
+        }
+        attributes = attributes.get(length.max(4).next_multiple_of(4)..)?;
     }
 }

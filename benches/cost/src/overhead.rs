@@ -9,7 +9,7 @@ use clap::Args;
 use topstat_kernel::{Source, find, load};
 use topstat_load::{Config, Limits, Load, Plan};
 
-use crate::stats::spread;
+use crate::stats::{Spread, spread};
 
 #[derive(Args)]
 pub struct Options {
@@ -45,42 +45,67 @@ fn attach(delay_ms: u32, names: &[&str]) -> Result<Box<dyn Source>> {
     Ok(load(&tables, &topstat_kernel::Options { delay_ms, ..topstat_kernel::Options::default() })?)
 }
 
+/// What is attached in a turn: a delay, the tables, and what it is called.
+type Setting = (u32, &'static [&'static str], String);
+
+/// What the settings take of a load.
+pub struct Taken {
+    /// CPU time of a transaction without topstat, in nanoseconds.
+    pub without: Spread,
+    /// By setting: how much more it is, in percent.
+    pub more: Vec<Spread>,
+}
+
+/// All tables with these delays, a load of so many connections.
+pub fn all_tables(connections: usize, delays_ms: &[u32], rounds: usize) -> Result<Taken> {
+    let options = Options { connections: vec![], delays: delays_ms.to_vec(), rounds, turn_ms: 300, one_table: false };
+    measure(connections, &options, &settings(&options))
+}
+
+fn settings(options: &Options) -> Vec<Setting> {
+    let mut settings: Vec<Setting> = options.delays.iter().map(|d| (*d, ALL, format!("delay {d} ms"))).collect();
+    if options.one_table {
+        settings.extend(options.delays.iter().map(|d| (*d, &ALL[..1], format!("one table, delay {d} ms"))));
+    }
+    settings
+}
+
+fn measure(connections: usize, options: &Options, settings: &[Setting]) -> Result<Taken> {
+    // Both ends on one CPU: what is compared is the time spent, not who waits for whom.
+    let config = Config { connections, client_cpu: Some(0), server_cpu: Some(0), ..Config::default() };
+    let mut load = Load::open(config)?;
+    let plan = Plan::endless(connections);
+    turn(&mut load, &plan, options)?;
+    let mut without = Vec::new();
+    let mut ratios = vec![Vec::new(); settings.len()];
+    for _ in 0..options.rounds {
+        for ((delay, names, _), ratios) in settings.iter().zip(&mut ratios) {
+            // Without before and after, so that a drift of the machine cancels out.
+            let before = turn(&mut load, &plan, options)?;
+            let source = attach(*delay, names)?;
+            let with = turn(&mut load, &plan, options)?;
+            drop(source);
+            let after = turn(&mut load, &plan, options)?;
+            without.extend([before, after]);
+            ratios.push((with / f64::midpoint(before, after) - 1.0) * 100.0);
+        }
+    }
+    Ok(Taken { without: spread(&without), more: ratios.iter().map(|ratios| spread(ratios)).collect() })
+}
+
 pub fn run(options: &Options) -> Result<()> {
     println!("## overhead: CPU time that a 64-byte request and response take more with topstat");
     println!("({} rounds of {} ms each, interleaved; median, least and most)\n", options.rounds, options.turn_ms);
     print!("| connections | without |");
-    let mut settings: Vec<(u32, &[&str], String)> =
-        options.delays.iter().map(|d| (*d, ALL, format!("delay {d} ms"))).collect();
-    if options.one_table {
-        settings.extend(options.delays.iter().map(|d| (*d, &ALL[..1], format!("one table, delay {d} ms"))));
-    }
+    let settings = settings(options);
     for (_, _, label) in &settings {
         print!(" {label} |");
     }
     println!("\n|---:|---:|{}", "---:|".repeat(settings.len()));
     for &connections in &options.connections {
-        // Both ends on one CPU: what is compared is the time spent, not who waits for whom.
-        let config = Config { connections, client_cpu: Some(0), server_cpu: Some(0), ..Config::default() };
-        let mut load = Load::open(config)?;
-        let plan = Plan::endless(connections);
-        turn(&mut load, &plan, options)?;
-        let mut without = Vec::new();
-        let mut ratios = vec![Vec::new(); settings.len()];
-        for _ in 0..options.rounds {
-            for ((delay, names, _), ratios) in settings.iter().zip(&mut ratios) {
-                // Without before and after, so that a drift of the machine cancels out.
-                let before = turn(&mut load, &plan, options)?;
-                let source = attach(*delay, names)?;
-                let with = turn(&mut load, &plan, options)?;
-                drop(source);
-                let after = turn(&mut load, &plan, options)?;
-                without.extend([before, after]);
-                ratios.push((with / f64::midpoint(before, after) - 1.0) * 100.0);
-            }
-        }
-        print!("| {connections} | {:.2} µs |", spread(&without).median / 1000.0);
-        for ratios in &ratios {
-            let s = spread(ratios);
+        let taken = measure(connections, options, &settings)?;
+        print!("| {connections} | {:.2} µs |", taken.without.median / 1000.0);
+        for s in &taken.more {
             print!(" {:+.1}% ({:+.1} – {:+.1}) |", s.median, s.low, s.high);
         }
         println!();

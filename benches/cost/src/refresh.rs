@@ -247,10 +247,10 @@ impl Terminal {
 }
 
 /// Processes that sleep; they end with this.
-struct Sleepers(Child);
+pub struct Sleepers(Child);
 
 impl Sleepers {
-    fn new(count: u32) -> Result<Self> {
+    pub fn new(count: u32) -> Result<Self> {
         let program = std::env::current_exe()?;
         let child = Command::new(program)
             .args(["sleep", &count.to_string()])

@@ -25,7 +25,10 @@ use topstat_vm::qemu::{Cgroup, Machine, Tier};
 use topstat_vm::session::{self, Outcome, Plan};
 use topstat_vm::watch::Stream;
 
-use guest::{Measured, Selection};
+pub use guest::Selection;
+pub use table::{Column, More};
+
+use guest::Measured;
 
 #[derive(Args)]
 pub struct Options {
@@ -108,6 +111,14 @@ fn arguments(what: &Selection) -> Vec<OsString> {
     arguments.into_iter().map(Into::into).collect()
 }
 
+/// What one boot of a kernel's newest build counts, for another one's table.
+pub fn count(series: Series, what: Selection) -> Result<Column> {
+    let (tools, cache) = (deps::tools()?, Cache::from_env());
+    let kernel = kernel::fetch(&cache, series, false)?;
+    let options = Options { kernels: vec![series], boots: 1, what };
+    Ok(Column { series, release: kernel.release.clone(), boots: boots(&tools, series, &kernel, &options)? })
+}
+
 /// All that the boots of a kernel have measured: one list for each.
 fn boots(tools: &Tools, series: Series, kernel: &Kernel, options: &Options) -> Result<Vec<Vec<Measured>>> {
     let machine = Machine { tier: Tier::Icount, cpus: 1, memory_mib: 2048, append: vec![] };
@@ -148,7 +159,7 @@ pub fn run(options: &Options) -> Result<()> {
         if let Err(error) = kernel::fetch_headers(&cache, &kernel) {
             eprintln!("no headers of {} for bcc: {error:#}", kernel.release);
         }
-        columns.push(table::Column {
+        columns.push(Column {
             series,
             release: kernel.release.clone(),
             boots: boots(&tools, series, &kernel, options)?,

@@ -10,6 +10,15 @@ use super::cases::{CASES, Case, find};
 use super::guest::{MANY_SPEAK, Measured, Selection};
 use crate::stats::spread;
 
+/// What a case adds.
+pub struct More {
+    pub instructions: f64,
+    /// What a transaction takes without anything.
+    pub without: f64,
+    /// How far turns are apart, with it or without, in percent of a transaction.
+    pub turns_apart: f64,
+}
+
 /// All boots of one kernel.
 pub struct Column {
     pub series: Series,
@@ -21,6 +30,35 @@ impl Column {
     /// What each boot says of a case.
     fn of<'a>(&'a self, connections: usize, case: &'a str) -> impl Iterator<Item = &'a Measured> {
         self.boots.iter().flatten().filter(move |measured| measured.connections == connections && measured.case == case)
+    }
+
+    /// One boot in which these were the medians: connections, case, instructions.
+    #[cfg(test)]
+    pub fn of_medians(medians: &[(usize, &str, f64)]) -> Self {
+        let measured = |(connections, case, median): &(usize, &str, f64)| Measured {
+            connections: *connections,
+            case: (*case).to_owned(),
+            turns: vec![*median],
+            error: None,
+            programs: BTreeMap::new(),
+        };
+        let boots = vec![medians.iter().map(measured).collect()];
+        Self { series: Series::V6_1, release: "6.1.0-56-cloud-amd64".to_owned(), boots }
+    }
+
+    /// What a case adds to a transaction; or why that is not known.
+    pub fn more(&self, connections: usize, case: &str) -> Result<More, String> {
+        match (self.figure(connections, case), self.figure(connections, CASES[0].id)) {
+            (Some(with), Some(without)) => Ok(More {
+                instructions: with.median - without.median,
+                without: without.median,
+                turns_apart: with.turns_apart.max(without.turns_apart),
+            }),
+            _ => {
+                let mut said = self.of(connections, case).filter_map(|measured| measured.error.clone());
+                Err(said.next().unwrap_or_else(|| "it was not measured".to_owned()))
+            }
+        }
     }
 
     /// The median of all turns, and how far the boots' medians and the turns are apart, in percent. With hundreds of

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The tables by which topstat's two forerunners were judged, with their figures beside ours: the first topstat, which was a part
+//! of the kernel, and ptop. Neither was ever published, and most of their figures are not known: these are n/a.
+
+mod connections;
+mod make;
+mod ways;
+
+use std::path::Path;
+
+use anyhow::{Result, bail, ensure};
+use clap::Args;
+use topstat_kernel::pinned::{DEFAULT_DIR, Pins, attached, status};
+
+#[derive(Args)]
+pub struct Options {
+    /// Numbers of connections.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 100, 500, 1000, 5000])]
+    connections: Vec<usize>,
+    /// Rounds of each connection's load on this host.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Turns counted in the guest, of 100 ms of its time; three times as many where several connections speak.
+    #[arg(long, default_value_t = 3)]
+    turns: usize,
+    /// Sleeping processes.
+    #[arg(long, default_value_t = 1000)]
+    sleepers: u32,
+    /// How often they are looked at, every two seconds.
+    #[arg(long, default_value_t = 10)]
+    refreshes: u32,
+    /// Only these tables.
+    #[arg(long, value_delimiter = ',', value_parser = ["connections", "sleepers", "make"])]
+    only: Vec<String>,
+}
+
+/// What a daemon has pinned would be in the figures, and keep ours from being attached. What others have attached for as long as
+/// they run is said: it is in both sides of each comparison.
+fn nothing_is_pinned() -> Result<()> {
+    let pins = Pins::at(Path::new(DEFAULT_DIR));
+    if let Some(one) = status(&pins)?.first() {
+        bail!("{} is pinned: stop the daemon, and remove it with 'topstat unload'", one.path.display());
+    }
+    let module = Path::new("/proc/topstat");
+    ensure!(!module.exists(), "the kernel module is loaded ({}): remove it with rmmod", module.display());
+    let others = attached()?.len();
+    if others > 0 {
+        println!("(others have attached {others} of topstat's programs meanwhile)\n");
+    }
+    Ok(())
+}
+
+pub fn run(options: &Options) -> Result<()> {
+    ensure!(!options.connections.is_empty(), "there is nothing to measure");
+    ensure!(options.rounds > 0 && options.turns > 0 && options.refreshes > 0, "nothing is measured in no rounds");
+    println!("## originals: the tables of the first topstat and of ptop (a quarter of an hour in all)\n");
+    nothing_is_pinned()?;
+    let wanted = |table: &str| options.only.is_empty() || options.only.iter().any(|only| only == table);
+    if wanted("connections") {
+        connections::run(options)?;
+    }
+    if wanted("sleepers") {
+        ways::run(options)?;
+    }
+    if wanted("make") {
+        make::run()?;
+    }
+    Ok(())
+}
