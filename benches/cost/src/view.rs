@@ -38,9 +38,11 @@ pub struct Options {
 const CONNECTIONS: usize = 200;
 /// Transactions that they carry in a second: all rows differ from reading to reading.
 const RATE: f64 = 5000.0;
+/// Longer than all rounds take: the load ends when the last has.
+const CARRIED_FOR: Duration = Duration::from_secs(24 * 3600);
 const TABLE: &str = "tcp_v4/conns_pps";
-/// On the screen of a table once there are rows.
-const ROWS_ARE_THERE: &str = "rows proven";
+/// On the screen of a table behind the number of its rows.
+const ROWS: &str = " rows proven";
 /// What is recorded.
 const RECORDED: usize = 16;
 /// Longer than anything here takes.
@@ -62,7 +64,7 @@ pub fn run(options: &Options) -> Result<()> {
     let program = Program { topstat, daemon: &daemon };
     let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() })?;
     let stop = Arc::new(AtomicBool::new(false));
-    let limits = Limits { rate: Some(RATE), stop: Some(Arc::clone(&stop)), ..Limits::default() };
+    let limits = Limits { rate: Some(RATE), time: CARRIED_FOR, stop: Some(Arc::clone(&stop)), ..Limits::default() };
     std::thread::scope(|scope| {
         let running = scope.spawn(|| load.run(&Plan::endless(CONNECTIONS), &limits));
         let measured = program.all(options);
@@ -127,7 +129,7 @@ impl Program<'_> {
     /// CPU milliseconds of a second in which nothing is drawn.
     fn frozen(&self, seconds: u32) -> Result<f64> {
         let mut screen = Screen::start(self.view("1", Some(TABLE)))?;
-        screen.wait_for(ROWS_ARE_THERE)?;
+        screen.wait_for_rows()?;
         screen.press(" ")?;
         screen.wait_for("FROZEN")?;
         let before = cpu_ns(screen.running.0.id());
@@ -139,7 +141,7 @@ impl Program<'_> {
     fn keys(&self, count: usize) -> Result<Vec<f64>> {
         // Nothing else is drawn.
         let mut screen = Screen::start(self.view("3600", Some(TABLE)))?;
-        screen.wait_for(ROWS_ARE_THERE)?;
+        screen.wait_for_rows()?;
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
@@ -170,7 +172,7 @@ impl Program<'_> {
     fn first_rows(&self, command: Command) -> Result<f64> {
         let begun = Instant::now();
         let mut screen = Screen::start(command)?;
-        screen.wait_for(ROWS_ARE_THERE)?;
+        screen.wait_for_rows()?;
         Ok(begun.elapsed().as_secs_f64() * 1e3)
     }
 
@@ -271,11 +273,42 @@ impl Screen {
     }
 
     fn wait_for(&mut self, text: &str) -> Result<()> {
+        self.wait_until(text, |contents| contents.contains(text))
+    }
+
+    /// Waits until the table has rows: a screen that says why there are none is not what was asked for.
+    fn wait_for_rows(&mut self) -> Result<()> {
+        self.wait_until("rows", has_rows)
+    }
+
+    fn wait_until(&mut self, what: &str, enough: impl Fn(&str) -> bool) -> Result<()> {
         let begun = Instant::now();
-        while !self.parser.screen().contents().contains(text) {
-            ensure!(begun.elapsed() < PATIENCE, "no {text:?} in\n{}", self.parser.screen().contents());
+        loop {
+            let contents = self.parser.screen().contents();
+            if enough(&contents) {
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < PATIENCE, "no {what:?} in\n{contents}");
             self.take(Duration::from_millis(500))?;
         }
-        Ok(())
+    }
+}
+
+/// Whether a screen says of any rows that they are proven, or are not.
+fn has_rows(contents: &str) -> bool {
+    let rows = contents.split_once(ROWS).and_then(|(before, _)| before.rsplit(' ').next()?.parse::<u32>().ok());
+    rows.is_some_and(|rows| rows > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_there_once_there_is_one() {
+        assert!(has_rows("tcp_v4/conns_pps\nall 128 rows proven · nothing lost"));
+        assert!(has_rows("counts for 101ms only · the first 3 of 5 rows proven - nothing lost"));
+        assert!(!has_rows("all 0 rows proven · nothing lost"));
+        assert!(!has_rows("waiting for the first reading"));
     }
 }

@@ -86,8 +86,8 @@ use KeyCode::{Backspace, Char, Down, End, Enter, Esc, F, Home, Left, PageDown, P
 
 /// All of them, in the order of the help.
 pub const KEYS: &[Binding] = &[
-    bind(&[(Up, "Up"), (Char('k'), "k")], Action::Move(-1), "one row up", MOVE),
-    bind(&[(Down, "Down"), (Char('j'), "j")], Action::Move(1), "one row down", MOVE),
+    bind(&[(Up, "Up")], Action::Move(-1), "one row up", MOVE),
+    bind(&[(Down, "Down")], Action::Move(1), "one row down", MOVE),
     bind(&[(PageUp, "PgUp")], Action::Page(-1), "a page up", MOVE),
     bind(&[(PageDown, "PgDn")], Action::Page(1), "a page down", MOVE),
     bind(&[(Home, "Home"), (Char('g'), "g")], Action::First, "first row", MOVE),
@@ -111,7 +111,7 @@ pub const KEYS: &[Binding] = &[
     bind(&[(Char('}'), "}")], Action::Time(60), "a minute on", PAST),
     bind(&[(Char('('), "(")], Action::Time(-3600), "an hour back", PAST),
     bind(&[(Char(')'), ")")], Action::Time(3600), "an hour on", PAST),
-    bind(&[(Char('t'), "t"), (Char('@'), "@")], Action::Jump, "to a time: 03:12, -5m", PAST),
+    bind(&[(Char('j'), "j"), (Char('t'), "t"), (Char('@'), "@")], Action::Jump, "to a time: 03:12, -5m", PAST),
     bind(&[(Char('l'), "l")], Action::Live, "live again", PAST),
     bind(&[(Char('p'), "p")], Action::Period, "period", SET),
     bind(&[(Char('d'), "d")], Action::Delay, "delay", SET),

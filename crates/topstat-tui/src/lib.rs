@@ -25,7 +25,7 @@ pub mod rows;
 pub mod state;
 mod terminal;
 
-pub use draw::{Look, draw};
+pub use draw::{Colors, Look, draw};
 pub use feed::{Feed, TableMeta};
 pub use state::{App, Effect};
 pub use terminal::{Options, run};

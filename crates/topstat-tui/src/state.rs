@@ -78,6 +78,8 @@ pub struct Data {
     pub opened: bool,
     /// Rows that have ended.
     pub ended: Ended,
+    /// Those that had when it was frozen.
+    pub frozen: Ended,
     /// What there was at the instant that is shown, where memory does not reach; or why that can't be told.
     pub recalled: Option<(SystemTime, Result<Arc<Snapshot>, String>)>,
     /// What all records come to.
@@ -169,6 +171,7 @@ impl App {
             known: Known::default(),
             opened: false,
             ended: Ended::default(),
+            frozen: Ended::default(),
             recalled: None,
             outline: Outline::default(),
         };
@@ -348,6 +351,7 @@ impl App {
         let none = Ended::default();
         let ended = match (&self.when, self.current()) {
             (When::Live, Some(data)) => &data.ended,
+            (When::Frozen(_), Some(data)) => &data.frozen,
             _ => &none,
         };
         shown(snapshot, ended, &self.filter, self.sort, self.reverse)

@@ -9,10 +9,11 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit};
 use topstat_tui::feed::{Origin, Peak, Recorded, Setting, TableSettings};
+use topstat_tui::host::Host;
 use topstat_tui::state::{Effect, Screen, When};
-use topstat_tui::{App, Look, TableMeta, draw};
+use topstat_tui::{App, Colors, Look, TableMeta, draw};
 
-const PLAIN: Look = Look { color: false, utf8: true };
+const PLAIN: Look = Look { colors: Colors::None, utf8: true };
 
 fn at(second: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_795_248_000 + second)
@@ -136,6 +137,7 @@ fn press(app: &mut App, keys: &str) -> Option<Effect> {
         let code = match c {
             '\n' => KeyCode::Enter,
             '\u{1b}' => KeyCode::Esc,
+            '↓' => KeyCode::Down,
             c => KeyCode::Char(c),
         };
         last = app.key(KeyEvent::new(code, KeyModifiers::NONE));
@@ -174,11 +176,107 @@ fn without_utf8_there_is_only_ascii_and_without_colour_no_colour() {
     let mut app = app();
     press(&mut app, "\n");
     let mut terminal = Terminal::new(TestBackend::new(100, 30)).unwrap();
-    terminal.draw(|frame| draw(&mut app, frame, Look { color: false, utf8: false })).unwrap();
+    terminal.draw(|frame| draw(&mut app, frame, Look { colors: Colors::None, utf8: false })).unwrap();
     for cell in terminal.backend().buffer().content() {
         assert!(cell.symbol().is_ascii(), "{:?}", cell.symbol());
         assert_eq!((cell.fg, cell.bg), (ratatui::style::Color::Reset, ratatui::style::Color::Reset));
     }
+}
+
+/// A frame, and below it the style of each run of cells that has one.
+fn styled(app: &mut App, (width, height): (u16, u16), colors: Colors) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(app, frame, Look { colors, utf8: true })).unwrap();
+    let buffer = terminal.backend().buffer();
+    let mut drawn = frame(app, (width, height), Look { colors, utf8: true });
+    for y in 0..height {
+        let mut runs: Vec<(u16, u16, String)> = Vec::new();
+        for x in 0..width {
+            let cell = &buffer[(x, y)];
+            let style = format!("{:?} on {:?} {:?}", cell.fg, cell.bg, cell.modifier);
+            match runs.last_mut() {
+                Some((_, end, of)) if *end == x && *of == style => *end += 1,
+                _ => runs.push((x, x + 1, style)),
+            }
+        }
+        for (from, end, style) in runs.iter().filter(|(_, _, style)| style != "Reset on Reset NONE") {
+            drawn += &format!("\n{y}: {from}..{end} {style}");
+        }
+    }
+    drawn
+}
+
+/// An application whose host has more CPUs than the line of the host has cells.
+fn busy_app() -> App {
+    let mut app = app();
+    let cpus = (0..20).map(|cpu| f64::from(cpu) / 20.0).collect();
+    app.host(Host { cpus, net: Some((1_500_000, 20_000)), own: Some(0.0042) });
+    app
+}
+
+#[test]
+fn colours_are_those_that_the_terminal_has() {
+    for (name, colors) in [("plain", Colors::None), ("16", Colors::Sixteen), ("true", Colors::True)] {
+        let mut app = busy_app();
+        assert_snapshot!(format!("colours-overview-{name}"), styled(&mut app, (80, 24), colors));
+        press(&mut app, "\n↓");
+        app.read(0, Ok(connections(5, &[50_000, 50_001])));
+        assert_snapshot!(format!("colours-table-{name}"), styled(&mut app, (80, 24), colors));
+        press(&mut app, " ");
+        assert_snapshot!(format!("colours-frozen-{name}"), styled(&mut app, (80, 8), colors));
+    }
+    let mut app = busy_app();
+    press(&mut app, "\n\n");
+    let [none, sixteen, all] =
+        [Colors::None, Colors::Sixteen, Colors::True].map(|colors| styled(&mut app, (80, 24), colors));
+    assert!(all.contains("Rgb(") && !sixteen.contains("Rgb(") && sixteen.contains("Cyan"));
+    assert!(none.lines().skip(24).all(|line| line.contains("Reset on Reset")), "{none}");
+}
+
+#[test]
+fn what_the_host_does_has_a_line_of_its_own_where_the_title_has_no_room() {
+    let host = "cpu 47% ▁▁▂▃▄▄▅▆▇█  rx 1.50Mbit tx 20.0kbit  own 0.4%";
+    let mut app = busy_app();
+    let lines = |app: &mut App, width| {
+        let drawn = frame(app, (width, 24), PLAIN);
+        drawn.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(lines(&mut app, 120)[0].ends_with(host), "{:?}", lines(&mut app, 120)[0]);
+    assert_eq!(lines(&mut app, 80)[1], host);
+    press(&mut app, "\n");
+    assert!(lines(&mut app, 80)[2].ends_with("· own 0.4%"));
+}
+
+#[test]
+fn what_there_is_to_say_is_told_in_full() {
+    let mut app = app();
+    press(&mut app, "\n/comm:a-name-of-a-command-that-is-long cgroup:/system.slice/a-path-that-is-long\n[y");
+    let drawn = frame(&mut app, (80, 24), PLAIN);
+    let told: Vec<_> = drawn.lines().skip(22).collect();
+    assert_eq!(told.concat(), app.message.clone().unwrap(), "{drawn}");
+    app.say("word ".repeat(200));
+    assert_eq!(frame(&mut app, (80, 24), PLAIN).lines().filter(|line| line.starts_with("word")).count(), 4);
+}
+
+#[test]
+fn a_table_without_rows_says_why() {
+    let mut app = app();
+    press(&mut app, "↓↓\n");
+    let none = || Snapshot { rows: vec![], ..connections(5, &[]) };
+    let mut off = Snapshot { objects: 0, total: 0, other: 0, ..none() };
+    off.settings.enabled = false;
+    for (snapshot, why) in [
+        (off, "it is off, and counts nothing: e turns it on"),
+        (Snapshot { objects: 0, total: 0, other: 0, ..none() }, "there are no objects yet"),
+        (Snapshot { objects: 7, total: 0, other: 0, ..none() }, "none of 7 objects was pushed in this period"),
+        (none(), "what was counted is of objects that have ended"),
+    ] {
+        app.read(2, Ok(snapshot));
+        let drawn = frame(&mut app, (80, 24), PLAIN);
+        assert!(drawn.contains(why), "{drawn}");
+    }
+    app.read(2, Err("cannot load: CAP_BPF is missing".to_owned()));
+    assert!(frame(&mut app, (80, 24), PLAIN).contains("CAP_BPF is missing"));
 }
 
 #[test]
@@ -200,7 +298,7 @@ fn what_is_frozen_does_not_change_and_is_not_drawn() {
 #[test]
 fn an_object_is_selected_and_no_line() {
     let mut app = app();
-    press(&mut app, "\njj");
+    press(&mut app, "\n↓↓");
     let object = app.selected.clone().unwrap();
     assert_eq!(object[3], Field::U64(50_002));
     app.read(0, Ok(connections(5, &[50_009, 50_002, 50_000])));
@@ -211,6 +309,14 @@ fn an_object_is_selected_and_no_line() {
     assert_eq!(rows.iter().filter(|row| row.ended.is_some()).count(), 2);
     app.read(0, Ok(connections(14, &[50_009, 50_002])));
     assert_eq!(app.rows().iter().filter(|row| row.ended.is_some()).count(), 3);
+    // What is frozen has them for as long as it is.
+    press(&mut app, " ");
+    let frozen: Vec<_> = app.rows().iter().map(|shown| shown.row.clone()).collect();
+    app.read(0, Ok(connections(15, &[50_009])));
+    assert_eq!(app.rows().iter().map(|shown| shown.row.clone()).collect::<Vec<_>>(), frozen);
+    assert_eq!(frozen.len(), 5);
+    press(&mut app, " ");
+    app.read(0, Ok(connections(15, &[50_009, 50_002])));
     app.read(0, Ok(connections(16, &[50_009, 50_002])));
     assert_eq!(app.rows().iter().filter(|row| row.ended.is_some()).count(), 0);
 }
@@ -226,7 +332,7 @@ fn settings_are_read_when_they_are_seen_and_again_once_something_was_set() {
     app.settings(0, Ok(on));
     app.settings(1, Ok(TableSettings { above: false, ..on }));
     app.settings(2, Err("cannot read udp_v4/conns_pps/enabled: denied".to_owned()));
-    press(&mut app, "j");
+    press(&mut app, "↓");
     assert_snapshot!("settings-80x24", frame(&mut app, (80, 24), PLAIN));
     // What is typed is of the table that is selected; what is refused is told.
     assert_eq!(press(&mut app, "p2s\n"), Some(Effect::Set(1, Setting::Period, 2000)));
@@ -327,7 +433,7 @@ fn the_past_is_in_memory_and_then_in_the_history() {
     assert!(drawn.contains("4711"), "{drawn}");
     assert_eq!(press(&mut app, "y"), None);
     assert!(app.message.as_deref().unwrap().ends_with("--at 2026-11-21T07:59:02.000Z"));
-    press(&mut app, "t1\n");
+    press(&mut app, "j1\n");
     assert_eq!(app.shown(0).unwrap().time, at(1));
     press(&mut app, "tx\n");
     assert!(frame(&mut app, (80, 24), PLAIN).contains("not a time: give a number"));
@@ -371,7 +477,7 @@ fn settings_are_asked_for_and_checked() {
 #[test]
 fn each_table_in_sight_is_looked_up_one_at_a_time() {
     let mut app = app();
-    press(&mut app, "j(");
+    press(&mut app, "↓(");
     let time = at(4) - Duration::from_secs(3600);
     for table in [1, 0, 2] {
         assert_eq!(app.lookup(), Some((table, time)), "the one that is looked at first");

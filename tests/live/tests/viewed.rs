@@ -202,9 +202,9 @@ fn settings_are_those_of_the_tree_and_what_is_refused_changes_nothing() {
         terminal.press(keys);
         terminal.wait_for("only root may set anything");
         wait_for_settings(&mut terminal, &set);
-        terminal.press("k");
+        terminal.press("\x1b[A");
         terminal.wait_for("? keys");
-        terminal.press("j");
+        terminal.press("\x1b[B");
     }
     assert_eq!(all_settings(&daemon), set);
     terminal.press("q");

@@ -3,7 +3,7 @@
 
 use ratatui::layout::Rect;
 
-use super::pen::{CHART, Look, OTHER, Pen};
+use super::pen::{CHART, Colors, Look, OTHER, Pen, Scale, TINT, of_scale};
 
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 const ASCII: [char; 9] = [' ', '.', '.', ':', ':', '+', '+', '#', '#'];
@@ -28,32 +28,45 @@ fn block(level: usize, look: Look) -> char {
     if look.utf8 { BLOCKS[level.min(8)] } else { ASCII[level.min(8)] }
 }
 
-/// Shares from 0 to 1, a character each; the first `most` of them.
-pub fn levels(shares: &[f64], most: usize, look: Look) -> String {
-    shares.iter().take(most).map(|one| share(*one, look)).collect()
+/// Shares from 0 to 1 in no more than so many cells. Where there are more of them, a cell has the largest of several.
+/// Returns where they end.
+pub fn strip(pen: &mut Pen<'_>, x: u16, y: u16, cells: u16, shares: &[f64], scale: Scale) -> u16 {
+    let end = x + strip_width(shares.len(), cells);
+    for (x, several) in (x..end).zip(shares.chunks(in_a_cell(shares.len(), cells))) {
+        cell(pen, x, y, several.iter().copied().fold(0.0, f64::max), scale);
+    }
+    end
 }
 
-/// A share from 0 to 1.
-pub fn share(share: f64, look: Look) -> char {
-    block(level(share, 1.0, 8), look)
+/// How many of so many cells [`strip`] takes.
+pub fn strip_width(shares: usize, cells: u16) -> u16 {
+    let taken = shares.div_ceil(in_a_cell(shares, cells));
+    u16::try_from(taken).unwrap_or(cells).min(cells)
 }
 
-/// The last values, one for each cell of a line.
-pub fn sparkline(values: &[u64], cells: usize, look: Look) -> String {
-    sparkline_of(values, largest(values, cells), cells, look)
+/// How many shares there are in each cell of a [`strip`].
+fn in_a_cell(shares: usize, cells: u16) -> usize {
+    shares.div_ceil(cells.max(1).into()).max(1)
+}
+
+/// A share from 0 to 1, in one cell.
+pub fn cell(pen: &mut Pen<'_>, x: u16, y: u16, share: f64, scale: Scale) {
+    let level = level(share, 1.0, 8);
+    pen.put_char(x, y, block(level, pen.look()), of_scale(scale, to_f64(level as u64) / 8.0));
+}
+
+/// The last values, one for each cell of a line, as levels of a largest one that others may have, too.
+pub fn sparkline(pen: &mut Pen<'_>, area: Rect, values: &[u64], largest: u64) {
+    let last = &values[values.len().saturating_sub(area.width.into())..];
+    let begin = area.right() - u16::try_from(last.len()).unwrap_or(area.width);
+    for (x, value) in (begin..).zip(last) {
+        cell(pen, x, area.y, to_f64(*value) / to_f64(largest.max(1)), TINT);
+    }
 }
 
 /// The largest of the last values.
-pub fn largest(values: &[u64], cells: usize) -> u64 {
-    values[values.len().saturating_sub(cells)..].iter().copied().max().unwrap_or(0)
-}
-
-/// The last values, as levels of a largest one that others have, too.
-pub fn sparkline_of(values: &[u64], largest: u64, cells: usize, look: Look) -> String {
-    let last = &values[values.len().saturating_sub(cells)..];
-    let largest = to_f64(largest);
-    let missing = std::iter::repeat_n(' ', cells - last.len());
-    missing.chain(last.iter().map(|value| block(level(to_f64(*value), largest, 8), look))).collect()
+pub fn largest(values: &[u64], cells: u16) -> u64 {
+    values[values.len().saturating_sub(cells.into())..].iter().copied().max().unwrap_or(0)
 }
 
 /// The last values of two sums, one upon the other: what rows have, and what is not in a row.
@@ -73,7 +86,7 @@ pub fn stacked(pen: &mut Pen<'_>, area: Rect, values: &[(u64, u64)]) {
             // A cell has one colour: that of what fills more of it.
             let (filled, ink) = if in_rows * 2 >= in_all { (in_all, CHART) } else { (in_all, OTHER) };
             let look = pen.look();
-            let plain_other = !look.color && in_rows * 2 < in_all;
+            let plain_other = look.colors == Colors::None && in_rows * 2 < in_all;
             let c = if plain_other { if look.utf8 { '░' } else { '-' } } else { block(filled, look) };
             if filled > 0 {
                 pen.put_char(x, y, c, ink);
@@ -84,19 +97,50 @@ pub fn stacked(pen: &mut Pen<'_>, area: Rect, values: &[(u64, u64)]) {
 
 #[cfg(test)]
 mod tests {
+    use ratatui::buffer::Buffer;
+
     use super::*;
 
-    const UTF8: Look = Look { color: false, utf8: true };
-    const PLAIN: Look = Look { color: false, utf8: false };
+    const UTF8: Look = Look { colors: Colors::None, utf8: true };
+    const PLAIN: Look = Look { colors: Colors::None, utf8: false };
+
+    /// A line of so many cells.
+    fn line(width: u16, look: Look, draw: impl Fn(&mut Pen<'_>, Rect)) -> String {
+        let area = Rect { x: 0, y: 0, width, height: 1 };
+        let mut buffer = Buffer::empty(area);
+        draw(&mut Pen::new(&mut buffer, look), area);
+        buffer.content().iter().map(|cell| cell.symbol()).collect()
+    }
 
     #[test]
     fn values_are_levels_of_the_largest() {
-        assert_eq!(sparkline(&[0, 1, 50, 100], 6, UTF8), "   ▁▄█");
-        assert_eq!(sparkline(&[0, 1, 50, 100], 3, PLAIN), ".:#");
-        assert_eq!(sparkline(&[], 2, UTF8), "  ");
-        assert_eq!(sparkline_of(&[9, 0, 50], 100, 2, UTF8), " ▄");
+        let of =
+            |values: &[u64], largest, width, look| line(width, look, |pen, area| sparkline(pen, area, values, largest));
+        assert_eq!(of(&[0, 1, 50, 100], 100, 6, UTF8), "   ▁▄█");
+        assert_eq!(of(&[0, 1, 50, 100], 100, 3, PLAIN), ".:#");
+        assert_eq!(of(&[], 0, 2, UTF8), "  ");
+        assert_eq!(of(&[9, 0, 50], 100, 2, UTF8), " ▄");
+        assert_eq!(of(&[0, 0], 0, 2, UTF8), "  ");
         assert_eq!(largest(&[9, 0, 5], 2), 5);
-        assert_eq!(sparkline(&[0, 0], 2, UTF8), "  ");
-        assert_eq!(levels(&[0.0, 0.5, 1.0, 1.0], 3, UTF8), " ▄█");
+    }
+
+    #[test]
+    fn a_strip_has_each_share_however_many_there_are() {
+        let of = |shares: &[f64], cells, look| {
+            assert_eq!(usize::from(strip_width(shares.len(), cells)), {
+                let drawn = line(cells, look, |pen, _| {
+                    strip(pen, 0, 0, cells, &vec![1.0; shares.len()], TINT);
+                });
+                drawn.trim_end().chars().count()
+            });
+            line(cells, look, |pen, _| {
+                strip(pen, 0, 0, cells, shares, TINT);
+            })
+        };
+        assert_eq!(of(&[0.0, 0.5, 1.0], 4, UTF8), " ▄█ ");
+        assert_eq!(of(&[0.0, 0.5, 0.0, 0.0, 0.0, 1.0, 0.0], 4, UTF8), "▄ █ ");
+        assert_eq!(of(&[0.1, 0.9], 1, PLAIN), "#");
+        assert_eq!(of(&[], 2, UTF8), "  ");
+        assert_eq!(of(&[1.0], 0, UTF8), "");
     }
 }

@@ -15,8 +15,8 @@ use ratatui::layout::Rect;
 use topstat_model::{Snapshot, Unit, per_second, rfc3339};
 
 use crate::state::{App, Asked, Screen, When};
-pub use pen::Look;
 use pen::Pen;
+pub use pen::{Colors, Look};
 
 /// Draws what is shown, and takes down what can be clicked on.
 pub fn draw(app: &mut App, frame: &mut Frame<'_>, look: Look) {
@@ -29,9 +29,9 @@ pub fn draw(app: &mut App, frame: &mut Frame<'_>, look: Look) {
     let mut pen = Pen::new(frame.buffer_mut(), look);
     let (title, rest) = split(area, 1);
     let (body, foot) = split(rest, rest.height - 1);
-    bar(app, &mut pen, title);
+    let with_host = bar(app, &mut pen, title);
     match app.screen().clone() {
-        Screen::Overview => overview::draw(app, &mut pen, body),
+        Screen::Overview => overview::draw(app, &mut pen, body, !with_host),
         Screen::Table => table::draw(app, &mut pen, body),
         Screen::Object(object) => object::draw(app, &mut pen, body, &object),
         Screen::Settings => settings::draw(app, &mut pen, body),
@@ -47,8 +47,8 @@ fn split(area: Rect, lines: u16) -> (Rect, Rect) {
     (first, Rect { y: area.y + lines, height: area.height - lines, ..area })
 }
 
-/// The first line: live, frozen or past at a glance; and what the host does.
-fn bar(app: &App, pen: &mut Pen<'_>, area: Rect) {
+/// The first line: live, frozen or past at a glance; and what the host does. Returns whether there was room for that.
+fn bar(app: &App, pen: &mut Pen<'_>, area: Rect) -> bool {
     let (badge, style) = match app.when {
         When::Live if app.origin.recorded => (" LAST ", pen::PAST),
         When::Live => (" LIVE ", pen::LIVE),
@@ -62,24 +62,55 @@ fn bar(app: &App, pen: &mut Pen<'_>, area: Rect) {
     };
     let mut x = pen.put(area.x, area.y, area.width, badge, style);
     x = pen.put(x, area.y, area.right() - x, &format!(" {time}  topstat · {}", app.origin.name), pen::BOLD);
-    let mut host = String::new();
-    if !app.host.cpus.is_empty() {
-        let mean = app.host.cpus.iter().sum::<f64>() / bars::to_f64(app.host.cpus.len() as u64);
-        host += &format!("cpu {:.0}% {}", mean * 100.0, bars::levels(&app.host.cpus, 16, pen.look()));
-    }
-    if let Some((rx, tx)) = app.host.net {
-        host += &format!("  rx {} tx {}", Unit::Bits.human(rx), Unit::Bits.human(tx));
-    }
-    if let Some(own) = app.host.own {
-        host += &format!("  own {:.1}%", own * 100.0);
-    }
-    let width = pen.width(&host);
-    if x + width + 2 < area.right() {
-        pen.put(area.right() - width - 1, area.y, width, &host, pen::PLAIN);
+    let host = Host::of(app);
+    let width = host.width(pen);
+    let with_host = width == 0 || x + width + 2 < area.right();
+    if with_host {
+        host.draw(pen, Rect { x: area.right().saturating_sub(width + 1), width, ..area });
     }
     if !matches!(app.when, When::Live) || app.origin.recorded {
         // The whole line, so that nobody takes it for what is there now.
         pen.mark(area.x, area.y, area.width, pen::PAST);
+    }
+    with_host
+}
+
+/// The most cells of the host's CPUs: where it has more, a cell has the busiest of several.
+const CPU_CELLS: u16 = 16;
+
+/// What the host does, in a line.
+struct Host<'a> {
+    before: String,
+    cpus: &'a [f64],
+    after: String,
+}
+
+impl<'a> Host<'a> {
+    fn of(app: &'a App) -> Self {
+        let crate::host::Host { cpus, net, own } = &app.host;
+        let (mut before, mut after) = (String::new(), String::new());
+        if !cpus.is_empty() {
+            let mean = cpus.iter().sum::<f64>() / bars::to_f64(cpus.len() as u64);
+            before = format!("cpu {:.0}% ", mean * 100.0);
+        }
+        if let Some((rx, tx)) = net {
+            after += &format!("  rx {} tx {}", Unit::Bits.human(*rx), Unit::Bits.human(*tx));
+        }
+        if let Some(own) = own {
+            after += &format!("  own {:.1}%", own * 100.0);
+        }
+        Self { before, cpus, after }
+    }
+
+    /// The cells that it takes.
+    fn width(&self, pen: &Pen<'_>) -> u16 {
+        pen.width(&self.before) + bars::strip_width(self.cpus.len(), CPU_CELLS) + pen.width(&self.after)
+    }
+
+    fn draw(&self, pen: &mut Pen<'_>, at: Rect) {
+        let x = pen.put(at.x, at.y, at.width, &self.before, pen::PLAIN);
+        let x = bars::strip(pen, x, at.y, CPU_CELLS.min(at.right() - x), self.cpus, pen::HEAT);
+        pen.put(x, at.y, at.right().saturating_sub(x), &self.after, pen::PLAIN);
     }
 }
 
@@ -100,10 +131,31 @@ fn foot(app: &App, pen: &mut Pen<'_>, area: Rect) {
             pen.put(x + 1, area.y, area.right().saturating_sub(x + 1), wrong, pen::WRONG);
         }
     } else if let Some(message) = &app.message {
-        pen.put(area.x, area.y, area.width, message, pen::BOLD);
+        told(pen, area, message);
     } else {
-        let keys = "? keys  q quit  Enter open  Esc back  Tab table  / filter  > sort  Space freeze  [ ] time  t go to  l live";
+        let keys = "? keys  q quit  Enter open  Esc back  Tab table  / filter  > sort  Space freeze  [ ] time  j go to  l live";
         pen.put(area.x, area.y, area.width, keys, pen::DIM);
+    }
+}
+
+/// The most lines that what there is to say takes of the screen.
+const MOST_TOLD: usize = 4;
+
+/// What there is to say: a command is to be copied, and so is told in full, in as many lines as that takes above the last.
+fn told(pen: &mut Pen<'_>, last: Rect, message: &str) {
+    let mut lines = vec![String::new()];
+    for c in message.chars() {
+        let line = lines.last_mut().expect("there is one");
+        line.push(c);
+        if pen.width(line) > last.width {
+            line.pop();
+            lines.push(c.to_string());
+        }
+    }
+    lines.truncate(MOST_TOLD.min(usize::from(last.y)));
+    for (y, line) in (0..=last.y).rev().zip(lines.iter().rev()) {
+        pen.blank(last.x, y, last.width, pen::PLAIN);
+        pen.put(last.x, y, last.width, line, pen::BOLD);
     }
 }
 

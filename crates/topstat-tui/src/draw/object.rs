@@ -6,7 +6,8 @@ use std::fs;
 use ratatui::layout::Rect;
 use topstat_model::{Field, Snapshot};
 
-use super::pen::{BOLD, CHART, DIM, PLAIN, Pen, fit};
+use super::pen::{BOLD, DIM, PLAIN, Pen, TINT, fit};
+use super::table::cpu_shares;
 use super::{bars, brief, value};
 use crate::state::{App, When};
 
@@ -28,23 +29,19 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, object: &[Field]) {
         Some(row) => {
             let parts = snapshot.parts.iter().zip(&row.parts);
             let parts = parts.map(|(name, part)| format!("{name} {}", value(app, &snapshot, *part)));
-            let cpus: Vec<_> = row.cpus.iter().map(ToString::to_string).collect();
             lines.pair(&snapshot.value_name, &format!("{}  rank {}", value(app, &snapshot, row.value), row.rank));
             lines.pair("parts", &parts.collect::<Vec<_>>().join("  "));
-            lines.pair("cpus", &cpus.join(","));
+            cpus(&mut lines, &snapshot, &row.cpus);
         }
         None => lines.pair(&snapshot.value_name, "not at the top now"),
     }
-    let cells = usize::from(area.width).saturating_sub(NAMES + 2);
     let most = values.value.iter().copied().max().unwrap_or(0);
-    let line = bars::sparkline(&values.value, cells, lines.pen.look());
-    lines.named("over time", &line, CHART);
+    let largest = bars::largest(&values.value, area.width.saturating_sub(NAMES as u16 + 2));
+    lines.chart("over time", &values.value, largest);
     if area.height >= TALL {
         // In the same measure: what they add up to is the line above.
-        let largest = bars::largest(&values.value, cells);
         for (name, part) in snapshot.parts.iter().zip(&values.parts) {
-            let line = bars::sparkline_of(part, largest, cells, lines.pen.look());
-            lines.named(name, &line, CHART);
+            lines.chart(name, part, largest);
         }
     }
     lines.pair("", &format!("most {}, in {} readings", value(app, &snapshot, most), values.value.len()));
@@ -61,6 +58,24 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, object: &[Field]) {
         process(&mut lines, pid);
     }
     related(app, &mut lines, &snapshot, object);
+}
+
+/// The most cells of CPUs: where there are more of them, a cell has the largest of several.
+const CPU_CELLS: u16 = 64;
+
+/// The CPUs that have counted the object, and what these have of the table's total.
+fn cpus(lines: &mut Lines<'_, '_>, snapshot: &Snapshot, own: &[u32]) {
+    let names: Vec<_> = own.iter().map(ToString::to_string).collect();
+    let all = cpu_shares(snapshot).into_iter().zip(&snapshot.cpus);
+    // What has counted it can be seen, however little that is of the total.
+    let shares = all.map(|(share, cpu)| if own.contains(&cpu.cpu) { share.max(f64::MIN_POSITIVE) } else { 0.0 });
+    let shares: Vec<_> = shares.collect();
+    lines.line("cpus", |pen, at| {
+        let x = bars::strip(pen, at.x, at.y, CPU_CELLS.min(at.width), &shares, TINT);
+        let text = format!("  {} of {}", names.join(","), shares.len());
+        let cells = at.right().saturating_sub(x);
+        pen.put(x, at.y, cells, &fit(&text, cells.into(), false), PLAIN);
+    });
 }
 
 /// What /proc knows of the process.
@@ -120,14 +135,20 @@ impl Lines<'_, '_> {
     }
 
     fn pair(&mut self, name: &str, text: &str) {
-        self.named(name, text, PLAIN);
+        self.line(name, |pen, at| {
+            pen.put(at.x, at.y, at.width, &fit(text, at.width.into(), false), PLAIN);
+        });
     }
 
-    fn named(&mut self, name: &str, text: &str, ink: super::pen::Ink) {
+    fn chart(&mut self, name: &str, values: &[u64], largest: u64) {
+        self.line(name, |pen, at| bars::sparkline(pen, at, values, largest));
+    }
+
+    /// A line with a name, and what is drawn behind it.
+    fn line(&mut self, name: &str, draw: impl FnOnce(&mut Pen<'_>, Rect)) {
         if self.y < self.area.bottom() {
             let x = self.pen.put(self.area.x, self.y, self.area.width, &format!("{name:>NAMES$}  "), DIM);
-            let cells = self.area.right().saturating_sub(x);
-            self.pen.put(x, self.y, cells, &fit(text, cells.into(), false), ink);
+            draw(self.pen, Rect { x, y: self.y, width: self.area.right().saturating_sub(x), height: 1 });
             self.y += 1;
         }
     }

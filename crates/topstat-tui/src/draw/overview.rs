@@ -3,8 +3,8 @@
 
 use ratatui::layout::Rect;
 
-use super::pen::{BOLD, CHART, DIM, PLAIN, Pen, SELECTED, WRONG, fit};
-use super::{bars, brief, value};
+use super::pen::{BOLD, DIM, PLAIN, Pen, SELECTED, WRONG, fit};
+use super::{Host, bars, brief, split, value};
 use crate::state::{App, Hit};
 
 /// The rows of a table.
@@ -14,9 +14,14 @@ const LINES: u16 = 7;
 /// From how many cells on there are two tables beside each other.
 const WIDE: u16 = 120;
 
-pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
+/// Draws it; first what the host does, where the title had no room for that.
+pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, with_host: bool) {
     let columns = if area.width >= WIDE { 2 } else { 1 };
     let width = area.width / columns;
+    let (line, area) = split(area, u16::from(with_host));
+    if with_host {
+        Host::of(app).draw(pen, line);
+    }
     let lines = (area.height / LINES).max(1);
     let fitting = usize::from(lines * columns);
     app.page = fitting;
@@ -57,7 +62,8 @@ fn one(app: &App, pen: &mut Pen<'_>, area: Rect, table: usize) {
     let cells = area.right().saturating_sub(x + 1);
     let totals = app.sums(table, cells.into());
     let totals: Vec<_> = totals.iter().map(|sums| sums.rows.saturating_add(sums.other)).collect();
-    pen.put(x + 1, area.y, cells, &bars::sparkline(&totals, cells.into(), pen.look()), CHART);
+    let chart = Rect { x: x + 1, width: cells, height: 1, ..area };
+    bars::sparkline(pen, chart, &totals, bars::largest(&totals, cells));
     if shown.rows.is_empty() && area.height > 1 {
         pen.put(area.x + 2, area.y + 1, area.width - 2, &super::table::nothing(&shown), DIM);
     }

@@ -6,46 +6,107 @@ use ratatui::style::{Color, Modifier, Style};
 use topstat_model::typeset::is_plain;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
+/// The colours that a terminal can show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colors {
+    /// None, or none are wanted.
+    None,
+    /// The sixteen that each terminal has, as its user has chosen them.
+    Sixteen,
+    /// All: 24 bits.
+    True,
+}
+
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Colours: the sixteen that each terminal has.
-    pub color: bool,
+    /// Colours.
+    pub colors: Colors,
     /// Characters beyond ASCII.
     pub utf8: bool,
 }
 
-/// A style with colours, and what stands for it without.
+/// A style: with all colours, with sixteen, and what stands for it without.
 #[derive(Clone, Copy, Debug)]
 pub struct Ink {
-    color: Style,
+    full: Style,
+    sixteen: Style,
     plain: Style,
 }
 
-const fn ink(color: Style, plain: Style) -> Ink {
-    Ink { color, plain }
+impl Ink {
+    fn style(self, look: Look) -> Style {
+        match look.colors {
+            Colors::None => self.plain,
+            Colors::Sixteen => self.sixteen,
+            Colors::True => self.full,
+        }
+    }
+}
+
+const fn ink(full: Style, sixteen: Style, plain: Style) -> Ink {
+    Ink { full, sixteen, plain }
+}
+
+/// The same whatever colours there are.
+const fn same(style: Style) -> Ink {
+    ink(style, style, style)
+}
+
+const fn fg(color: Color) -> Style {
+    Style::new().fg(color)
+}
+
+const fn modified(modifier: Modifier) -> Style {
+    Style::new().add_modifier(modifier)
 }
 
 /// Text.
-pub const PLAIN: Ink = ink(Style::new(), Style::new());
+pub const PLAIN: Ink = same(Style::new());
 /// Titles.
-pub const BOLD: Ink = ink(Style::new().add_modifier(Modifier::BOLD), Style::new().add_modifier(Modifier::BOLD));
+pub const BOLD: Ink = same(modified(Modifier::BOLD));
 /// What matters less; what has ended.
-pub const DIM: Ink = ink(Style::new().fg(Color::DarkGray), Style::new().add_modifier(Modifier::DIM));
+pub const DIM: Ink = ink(fg(Color::Rgb(128, 134, 139)), fg(Color::DarkGray), modified(Modifier::DIM));
 /// What is selected.
-pub const SELECTED: Ink =
-    ink(Style::new().add_modifier(Modifier::REVERSED), Style::new().add_modifier(Modifier::REVERSED));
+pub const SELECTED: Ink = same(modified(Modifier::REVERSED));
 /// What is there now.
-pub const LIVE: Ink = ink(Style::new().fg(Color::Black).bg(Color::Green), Style::new().add_modifier(Modifier::BOLD));
+pub const LIVE: Ink = ink(
+    fg(Color::Rgb(12, 32, 18)).bg(Color::Rgb(78, 201, 120)),
+    fg(Color::Black).bg(Color::Green),
+    modified(Modifier::BOLD),
+);
 /// What is not.
-pub const PAST: Ink =
-    ink(Style::new().fg(Color::Black).bg(Color::Yellow), Style::new().add_modifier(Modifier::REVERSED));
+pub const PAST: Ink = ink(
+    fg(Color::Rgb(40, 30, 0)).bg(Color::Rgb(255, 191, 0)),
+    fg(Color::Black).bg(Color::Yellow),
+    modified(Modifier::REVERSED),
+);
 /// What is wrong, or to be known before the rows are trusted.
-pub const WRONG: Ink = ink(Style::new().fg(Color::Red), Style::new().add_modifier(Modifier::BOLD));
+pub const WRONG: Ink = ink(fg(Color::Rgb(255, 107, 107)), fg(Color::Red), modified(Modifier::BOLD));
 /// Rows of a chart.
-pub const CHART: Ink = ink(Style::new().fg(Color::Cyan), Style::new());
+pub const CHART: Ink = ink(fg(Color::Rgb(86, 182, 194)), fg(Color::Cyan), Style::new());
 /// What is not in a row.
-pub const OTHER: Ink = ink(Style::new().fg(Color::Blue), Style::new().add_modifier(Modifier::DIM));
+pub const OTHER: Ink = ink(fg(Color::Rgb(84, 104, 176)), fg(Color::Blue), modified(Modifier::DIM));
+
+/// A scale of colours, from nothing to all, for terminals that have what lies between: red, green and blue of each.
+pub type Scale = &'static [[u8; 3]];
+
+/// What is beside the largest of its kind: no more of a colour is no better or worse.
+pub const TINT: Scale = &[[56, 120, 140], [120, 216, 228]];
+/// What is of all that there can be: a CPU that is busy all the time.
+pub const HEAT: Scale = &[[86, 182, 194], [126, 200, 110], [229, 192, 80], [240, 98, 80]];
+
+/// What a share from 0 to 1 is drawn with.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // it is clamped
+pub fn of_scale(scale: Scale, share: f64) -> Ink {
+    let place = share.clamp(0.0, 1.0) * (scale.len() - 1) as f64;
+    let below = (place as usize).min(scale.len() - 2);
+    let mix = |color: usize| {
+        let (from, to) = (f64::from(scale[below][color]), f64::from(scale[below + 1][color]));
+        (from + (to - from) * (place - below as f64)).round() as u8
+    };
+    Ink { full: fg(Color::Rgb(mix(0), mix(1), mix(2))), ..CHART }
+}
 
 /// Writes into a frame.
 pub struct Pen<'a> {
@@ -64,7 +125,7 @@ impl<'a> Pen<'a> {
 
     /// Writes as much of a text as fits into so many cells. Returns where it ends.
     pub fn put(&mut self, x: u16, y: u16, width: u16, text: &str, ink: Ink) -> u16 {
-        let style = if self.look.color { ink.color } else { ink.plain };
+        let style = ink.style(self.look);
         if width == 0 || !self.buffer.area.contains((x, y).into()) {
             return x;
         }
@@ -77,7 +138,7 @@ impl<'a> Pen<'a> {
 
     /// Writes one character, which takes a cell.
     pub fn put_char(&mut self, x: u16, y: u16, c: char, ink: Ink) {
-        let style = if self.look.color { ink.color } else { ink.plain };
+        let style = ink.style(self.look);
         if let Some(cell) = self.buffer.cell_mut((x, y)) {
             cell.set_char(c).set_style(style);
         }
@@ -109,7 +170,7 @@ impl<'a> Pen<'a> {
 
     /// Changes the style of a line.
     pub fn mark(&mut self, x: u16, y: u16, width: u16, ink: Ink) {
-        let style = if self.look.color { ink.color } else { ink.plain };
+        let style = ink.style(self.look);
         self.buffer.set_style(ratatui::layout::Rect { x, y, width, height: 1 }, style);
     }
 }

@@ -8,8 +8,8 @@ use ratatui::layout::Rect;
 use topstat_model::typeset::escape;
 use topstat_model::{Align, Column, ColumnKind, Field, Snapshot, TableType, human_ms, rfc3339};
 
-use super::pen::{BOLD, DIM, Ink, PLAIN, Pen, SELECTED, WRONG, cells, fit};
-use super::{Look, bars, split, timebar, value};
+use super::pen::{BOLD, DIM, Ink, PLAIN, Pen, SELECTED, TINT, WRONG, cells, fit};
+use super::{bars, split, timebar, value};
 use crate::rows::{Rows, Shown, SortBy};
 use crate::state::{App, Hit, When};
 
@@ -40,7 +40,8 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
             return;
         }
     };
-    pen.put(x, head.y, head.right() - x, &sums(app, &snapshot, pen.look()), PLAIN);
+    let x = pen.put(x, head.y, head.right() - x, &sums(app, &snapshot), PLAIN);
+    cpus(pen, Rect { x, width: head.right() - x, ..head }, &snapshot);
     let (text, ink) = trust(app, &snapshot);
     let rows = app.rows();
     let x = pen.put(head.x, head.y + 1, head.width, &filtered(app, &snapshot, &rows), SELECTED);
@@ -95,17 +96,28 @@ fn scroll(app: &mut App, selected: Option<usize>, rows: usize) {
 }
 
 /// What all objects add up to.
-fn sums(app: &App, snapshot: &Snapshot, look: Look) -> String {
-    let text = format!(
+fn sums(app: &App, snapshot: &Snapshot) -> String {
+    format!(
         "  total {}  other {}  {} objects",
         value(app, snapshot, snapshot.total),
         value(app, snapshot, snapshot.other),
         snapshot.objects
-    );
-    let largest = snapshot.cpus.iter().map(|cpu| cpu.total).max().unwrap_or(0);
-    let shares = snapshot.cpus.iter().map(|cpu| bars::to_f64(cpu.total) / bars::to_f64(largest.max(1)));
-    let shares: Vec<_> = shares.collect();
-    text + &format!("  cpus {}", bars::levels(&shares, 64, look))
+    )
+}
+
+/// The most cells of CPUs: where there are more of them, a cell has the largest of several.
+const CPU_CELLS: u16 = 64;
+
+/// How CPUs share the total.
+fn cpus(pen: &mut Pen<'_>, at: Rect, snapshot: &Snapshot) {
+    let x = pen.put(at.x, at.y, at.width, "  cpus ", PLAIN);
+    bars::strip(pen, x, at.y, CPU_CELLS.min(at.right() - x), &cpu_shares(snapshot), TINT);
+}
+
+/// What each CPU has of the total, beside the one that has most.
+pub fn cpu_shares(snapshot: &Snapshot) -> Vec<f64> {
+    let largest = snapshot.cpus.iter().map(|cpu| cpu.total).max().unwrap_or(0).max(1);
+    snapshot.cpus.iter().map(|cpu| bars::to_f64(cpu.total) / bars::to_f64(largest)).collect()
 }
 
 /// What the filter has left over.
@@ -132,6 +144,9 @@ fn trust(app: &App, snapshot: &Snapshot) -> (String, Ink) {
         text += &format!(" · cpus {} did not answer", stale.join(","));
     }
     text += &format!(" · period {} · delay {}", human_ms(snapshot.period_ms), human_ms(snapshot.delay_ms));
+    if let Some(own) = app.host.own {
+        text += &format!(" · own {:.1}%", own * 100.0);
+    }
     (text, if lost.is_empty() && stale.is_empty() && young.is_empty() { DIM } else { WRONG })
 }
 

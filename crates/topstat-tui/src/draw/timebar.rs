@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use topstat_model::rfc3339;
 
 use super::bars;
-use super::pen::{CHART, DIM, Pen, SELECTED, WRONG};
+use super::pen::{DIM, Pen, SELECTED, TINT, WRONG};
 use crate::state::{App, Cell, Hit};
 
 /// From how many cells on the line says when it begins.
@@ -39,8 +39,7 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
     for (x, cell) in (bar.x..bar.right()).zip(&cells) {
         match cell {
             Cell::Peak(peak) => {
-                let level = bars::share(bars::to_f64(peak.total) / largest, pen.look());
-                pen.put_char(x, bar.y, level, CHART);
+                bars::cell(pen, x, bar.y, bars::to_f64(peak.total) / largest, TINT);
             }
             Cell::Empty(_) => pen.put_char(x, bar.y, if pen.look().utf8 { '·' } else { '-' }, DIM),
         }

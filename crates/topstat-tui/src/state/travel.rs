@@ -136,6 +136,7 @@ impl App {
             if let Some(reading) = data.past.at(time) {
                 data.recalled = Some((time, Ok(Arc::new(reading))));
             }
+            data.frozen.clone_from(&data.ended);
         }
         self.when = When::Frozen(time);
     }

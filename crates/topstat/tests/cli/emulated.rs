@@ -40,10 +40,15 @@ impl Terminal {
         let slave = File::options().read(true).write(true).open(OsStr::from_bytes(path.as_bytes())).unwrap();
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&master, size).unwrap();
+        // What the terminal is said to be does not depend on where the test runs.
+        for name in ["NO_COLOR", "COLORTERM"] {
+            if command.get_envs().all(|(given, _)| given != name) {
+                command.env_remove(name);
+            }
+        }
         let child = command
             .env("TERM", "xterm-256color")
             .env("LC_ALL", "C.UTF-8")
-            .env_remove("NO_COLOR")
             .stdin(slave.try_clone().unwrap())
             .stdout(slave.try_clone().unwrap())
             .stderr(slave.try_clone().unwrap())
@@ -51,6 +56,11 @@ impl Terminal {
             .unwrap();
         let screen = vt100::Parser::new(cells(rows), cells(columns), 0);
         Self { master: Some(File::from(master)), slave, child, screen }
+    }
+
+    /// The screen as it was read last.
+    pub fn screen(&self) -> &vt100::Screen {
+        self.screen.screen()
     }
 
     /// What it shows.

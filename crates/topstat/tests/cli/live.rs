@@ -36,13 +36,42 @@ fn keys_go_in_and_the_screen_shows_what_they_do() {
     terminal.wait_for("over time");
     terminal.press("o");
     terminal.wait_for("not loaded: Enter loads it");
-    terminal.press("j\r");
+    terminal.press("\x1b[B\r");
     terminal.wait_for("rows proven");
     terminal.press(" ");
     terminal.wait_for("FROZEN");
     terminal.press("q");
     assert_eq!(terminal.end(), Some(0));
     terminal.assert_given_back();
+}
+
+#[test]
+fn colours_are_those_of_the_terminal_and_none_where_none_are_wanted() {
+    use vt100::Color;
+    let nowhere = "/nonexistent";
+    for (environment, options, live) in [
+        (vec![], &[][..], Color::Idx(2)),
+        (vec![("COLORTERM", "truecolor")], &[], Color::Rgb(78, 201, 120)),
+        (vec![("COLORTERM", "24bit")], &[], Color::Rgb(78, 201, 120)),
+        (vec![("COLORTERM", "no such")], &[], Color::Idx(2)),
+        (vec![("COLORTERM", "truecolor"), ("NO_COLOR", "1")], &[], Color::Default),
+        (vec![("COLORTERM", "truecolor")], &["--color", "never"], Color::Default),
+    ] {
+        let mut view = Command::new(demo());
+        view.args(["view", "0.1", "--mount", nowhere, "--pins", nowhere]).args(options).envs(environment.clone());
+        let mut terminal = Terminal::start(view, (24, 80));
+        terminal.wait_for("rows proven");
+        let background = terminal.screen().cell(0, 1).unwrap().bgcolor();
+        assert_eq!(background, live, "{environment:?} {options:?}");
+        let cells = (0..24).flat_map(|y| (0..80).map(move |x| (y, x)));
+        let coloured = cells
+            .filter_map(|(y, x)| terminal.screen().cell(y, x))
+            .any(|cell| (cell.fgcolor(), cell.bgcolor()) != (Color::Default, Color::Default));
+        assert_eq!(coloured, live != Color::Default, "{environment:?} {options:?}");
+        terminal.press("q");
+        assert_eq!(terminal.end(), Some(0));
+        terminal.assert_given_back();
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use topstat_kernel::{Family, Options, Source, TableInfo, family_of};
 use topstat_model::{Snapshot, TableType, document, json, rfc3339};
 use topstat_tui::feed::{Origin, Peak, Recorded, Setting, TableSettings};
-use topstat_tui::{Feed, Look, TableMeta};
+use topstat_tui::{Colors, Feed, Look, TableMeta};
 
 use crate::args::ColorWhen;
 use crate::args::view::ViewArgs;
@@ -43,7 +43,7 @@ pub fn run(
         return Err(Error::Usage(format!("there is no {path} in what is shown ({})", feed.origin().name)));
     }
     let table = asked.or(loaded);
-    let look = Look { color: colors(color, facts), utf8: is_utf8() };
+    let look = Look { colors: terminal_colors(colors(color, facts)), utf8: is_utf8() };
     let interval = args.interval.unwrap_or(INTERVAL);
     let options = topstat_tui::Options { table, interval, look, instant: instant::parse };
     topstat_tui::run(&mut *feed, options).map_err(|source| Error::System { what: "use the terminal", source })?;
@@ -81,6 +81,16 @@ fn find<'a>(
 /// From one reading to the next.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// The colours that the terminal has, where any are wanted. Those that have all of them say so in `COLORTERM`.
+fn terminal_colors(wanted: bool) -> Colors {
+    let all = || std::env::var("COLORTERM").is_ok_and(|value| value == "truecolor" || value == "24bit");
+    match wanted {
+        false => Colors::None,
+        true if all() => Colors::True,
+        true => Colors::Sixteen,
+    }
+}
+
 /// Whether the terminal takes characters beyond ASCII, as locale(7) says: the first of these that is set.
 fn is_utf8() -> bool {
     let set = |name: &&str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -108,8 +118,9 @@ struct Loaded {
     since: SystemTime,
 }
 
-/// How long a family counts before its first reading, which is shown as what it is: of less than a period.
-const FIRST_AFTER: Duration = Duration::from_millis(200);
+/// How long a family counts before its first reading, which is shown as what it is: of less than a period. It is a tenth of the
+/// usual period, which is what its window is made of; to load took ten times as long.
+const FIRST_AFTER: Duration = Duration::from_millis(100);
 
 impl<'a> LiveFeed<'a> {
     /// Without a daemon one table is loaded to begin with, and where that fails there is nothing to show.
