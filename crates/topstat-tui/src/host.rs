@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -23,7 +23,14 @@ pub struct Host {
 #[derive(Debug, Default)]
 pub struct Looker {
     before: Option<Look>,
-    /// What a file is read into.
+    stat: Source,
+    dev: Source,
+}
+
+/// A file of /proc that is read again and again. It stays open: to open it takes as long as to read it.
+#[derive(Debug, Default)]
+struct Source {
+    file: Option<File>,
     text: Vec<u8>,
 }
 
@@ -43,8 +50,8 @@ impl Looker {
         let own = clock_gettime(ClockId::ProcessCPUTime);
         let now = Look {
             at: Instant::now(),
-            cpus: cpus(&read("/proc/stat", &mut self.text)),
-            net: net(&read("/proc/net/dev", &mut self.text)),
+            cpus: cpus(&self.stat.read("/proc/stat")),
+            net: net(&self.dev.read("/proc/net/dev")),
             own_ns: u64::try_from(own.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(own.tv_nsec).unwrap_or(0),
         };
         let host = self.before.as_ref().map(|before| difference(before, &now));
@@ -56,16 +63,29 @@ impl Looker {
 /// What one call reads: on most hosts all. Files of /proc have no size, and cost a call for each part of them.
 const AT_ONCE: usize = 32 << 10;
 
-/// The text of a file; none where it can't be read.
-fn read<'a>(path: &str, text: &'a mut Vec<u8>) -> Cow<'a, str> {
-    text.clear();
-    text.reserve(AT_ONCE);
-    // Without an end the whole of it is read, and its size is not asked for.
-    let read = File::open(path).and_then(|file| file.take(u64::MAX).read_to_end(text));
-    if read.is_err() {
-        text.clear();
+impl Source {
+    /// The text of the file; none where it can't be read.
+    fn read(&mut self, path: &str) -> Cow<'_, str> {
+        if self.file.is_none() {
+            self.file = File::open(path).ok();
+        }
+        let mut filled = 0;
+        while let Some(file) = &self.file {
+            if filled == self.text.len() {
+                self.text.resize(filled + AT_ONCE, 0);
+            }
+            match file.read_at(&mut self.text[filled..], filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    filled = 0;
+                    self.file = None;
+                }
+            }
+        }
+        String::from_utf8_lossy(&self.text[..filled])
     }
-    String::from_utf8_lossy(text)
 }
 
 #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // figures for people
@@ -107,6 +127,27 @@ fn net(dev: &str) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_stays_open_is_read_anew_to_its_end() {
+        let path = std::env::temp_dir().join(format!("topstat-host-{}", std::process::id()));
+        let name = path.to_str().unwrap();
+        let mut source = Source::default();
+        assert_eq!(source.read(name), "", "it is not there yet");
+        for size in [10, 3 * AT_ONCE + 1, AT_ONCE, 0] {
+            let text: String = ('a'..='z').cycle().take(size).collect();
+            std::fs::write(&path, &text).unwrap();
+            assert!(source.read(name) == text, "{size}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        // What /proc says is what it says now, though it is the same open file.
+        let mut source = Source::default();
+        let mut ticks = || cpus(&source.read("/proc/stat")).iter().map(|(all, _)| all).sum::<u64>();
+        let (first, begun) = (ticks(), Instant::now());
+        while ticks() == first {
+            assert!(begun.elapsed().as_secs() < 60, "no CPU has ticked in all that time");
+        }
+    }
 
     #[test]
     fn proc_is_read_as_it_is_written() {

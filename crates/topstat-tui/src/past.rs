@@ -5,8 +5,11 @@
 //! in memory once for as long as a reading has it, and its rows have only their numbers: about 4 MB for a table whose
 //! objects stay, or come back. [`Past::at`] puts a reading together again.
 
-use std::collections::{HashMap, VecDeque};
+use std::borrow::Borrow;
+use std::collections::{HashSet, VecDeque};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use topstat_model::{Field, Row, Snapshot};
@@ -24,7 +27,7 @@ const LEAST_SWEPT: usize = 1024;
 pub struct Past {
     readings: VecDeque<Reading>,
     /// The objects of all readings, each in memory once: where many share the top they come and go.
-    objects: HashMap<Arc<Vec<Field>>, Known>,
+    objects: HashSet<Known>,
     /// From how many objects on those that no reading has any more are forgotten.
     sweep_at: usize,
     last: Option<Arc<Snapshot>>,
@@ -32,13 +35,37 @@ pub struct Past {
     added: u64,
 }
 
-/// An object, in the one place that it has in memory.
-#[derive(Clone, Debug)]
-struct Known {
-    object: Arc<Vec<Field>>,
+/// An object.
+#[derive(Debug)]
+struct Object {
+    fields: Vec<Field>,
     /// The last reading that has it, as they are counted.
-    seen: u64,
+    seen: AtomicU64,
 }
+
+/// The one place that an object has in memory. It is found by what describes it.
+#[derive(Clone, Debug)]
+struct Known(Arc<Object>);
+
+impl Borrow<Vec<Field>> for Known {
+    fn borrow(&self) -> &Vec<Field> {
+        &self.0.fields
+    }
+}
+
+impl Hash for Known {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.fields.hash(state);
+    }
+}
+
+impl PartialEq for Known {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.fields == other.0.fields
+    }
+}
+
+impl Eq for Known {}
 
 /// Rows whose objects a reading no longer has.
 #[derive(Clone, Debug)]
@@ -64,7 +91,7 @@ struct Reading {
 #[derive(Clone, Debug)]
 struct Packed {
     id: [u64; 2],
-    object: Arc<Vec<Field>>,
+    object: Arc<Object>,
     rank: u32,
     /// How many CPUs it has.
     cpus: u32,
@@ -99,16 +126,20 @@ impl Past {
         let time = snapshot.time;
         let before = self.last.replace(Arc::new(snapshot));
         let last_seen = before.as_ref().map_or(time, |before| before.time);
-        // Where nobody draws it any more its rows are not copied.
-        let before =
-            before.map(|before| Arc::try_unwrap(before).map_or_else(|shared| shared.rows.clone(), |own| own.rows));
-        let rows = before.into_iter().flatten().filter(|row| !self.has_now(&row.object)).collect();
+        // Rows of the reading before stand as it has packed them; where a clock was set back, it is no longer there.
+        let packed = self.readings.len().checked_sub(2).map(|place| &self.readings[place].rows);
+        let stays = |(place, row): (usize, &Row)| match packed.and_then(|packed| packed.get(place)) {
+            Some(packed) => packed.object.seen.load(Ordering::Relaxed) == self.added,
+            None => self.has_now(&row.object),
+        };
+        let rows = before.iter().flat_map(|before| before.rows.iter().enumerate());
+        let rows = rows.filter(|row| !stays(*row)).map(|(_, row)| row.clone()).collect();
         while self.readings.len() > MOST || self.readings.front().is_some_and(|first| first.head.time < oldest) {
             self.readings.pop_front();
         }
         if self.objects.len() >= self.sweep_at {
-            // Two references are the map's own.
-            self.objects.retain(|_, known| Arc::strong_count(&known.object) > 2);
+            // One reference is the set's own.
+            self.objects.retain(|known| Arc::strong_count(&known.0) > 1);
             self.sweep_at = (self.objects.len() * 2).max(LEAST_SWEPT);
         }
         Gone { last_seen, rows }
@@ -116,7 +147,7 @@ impl Past {
 
     /// Whether the last reading has a row of this object.
     pub fn has_now(&self, object: &Vec<Field>) -> bool {
-        self.objects.get(object).is_some_and(|known| known.seen == self.added)
+        self.objects.get(object).is_some_and(|known| known.0.seen.load(Ordering::Relaxed) == self.added)
     }
 
     /// The last.
@@ -169,18 +200,19 @@ pub struct Of<'a> {
 
 impl Reading {
     /// Objects that are known are shared, and all are known then.
-    fn pack(snapshot: &Snapshot, known: &mut HashMap<Arc<Vec<Field>>, Known>, seen: u64) -> Self {
+    #[allow(clippy::mutable_key_type)] // what changes is no part of what it is found by
+    fn pack(snapshot: &Snapshot, known: &mut HashSet<Known>, seen: u64) -> Self {
         let parts = snapshot.rows.first().map_or(0, |row| row.parts.len()) * snapshot.rows.len();
         let (mut parts, mut cpus) = (Vec::with_capacity(parts), Vec::with_capacity(snapshot.rows.len()));
         let mut pack = |row: &Row| {
             parts.extend(&row.parts);
             cpus.extend(&row.cpus);
-            let object = if let Some(known) = known.get_mut(&row.object) {
-                known.seen = seen;
-                Arc::clone(&known.object)
+            let object = if let Some(Known(object)) = known.get(&row.object) {
+                object.seen.store(seen, Ordering::Relaxed);
+                Arc::clone(object)
             } else {
-                let object = Arc::new(row.object.clone());
-                known.insert(Arc::clone(&object), Known { object: Arc::clone(&object), seen });
+                let object = Arc::new(Object { fields: row.object.clone(), seen: AtomicU64::new(seen) });
+                known.insert(Known(Arc::clone(&object)));
                 object
             };
             Packed {
@@ -212,10 +244,10 @@ impl Reading {
 
     /// The place of an object's row. Where it is `known` in memory, which it is from reading to reading while it stays at the
     /// top, it is told by that: to compare all that describes objects, in hundreds of readings, takes as long as a frame.
-    fn place(&self, object: &[Field], known: &mut Option<Arc<Vec<Field>>>) -> Option<usize> {
+    fn place(&self, object: &[Field], known: &mut Option<Arc<Object>>) -> Option<usize> {
         let same = known.as_ref().and_then(|known| self.rows.iter().position(|row| Arc::ptr_eq(&row.object, known)));
         same.or_else(|| {
-            let place = self.rows.iter().position(|row| row.object[..] == *object)?;
+            let place = self.rows.iter().position(|row| row.object.fields[..] == *object)?;
             *known = Some(Arc::clone(&self.rows[place].object));
             Some(place)
         })
@@ -232,7 +264,7 @@ impl Reading {
                 id: row.id,
                 rank: row.rank,
                 value: row.value,
-                object: row.object.to_vec(),
+                object: row.object.fields.clone(),
                 parts: own_parts.to_vec(),
                 cpus: own_cpus.to_vec(),
             }

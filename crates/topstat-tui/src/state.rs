@@ -220,6 +220,9 @@ impl App {
 
     /// Which tables are to be read now: what is not looked at costs nothing.
     pub fn wanted(&self) -> Vec<usize> {
+        if self.is_frozen() {
+            return vec![];
+        }
         let mut wanted = self.in_sight();
         if self.origin.recorded {
             // What was recorded does not change.
@@ -284,6 +287,11 @@ impl App {
     pub fn say(&mut self, message: String) {
         self.message = Some(message);
         self.dirty = true;
+    }
+
+    /// Whether what is shown does not change until a key is pressed.
+    pub fn is_frozen(&self) -> bool {
+        matches!(self.when, When::Frozen(_))
     }
 
     /// Whether what is there now is shown.

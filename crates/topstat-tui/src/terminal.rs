@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The terminal: taken, given back whatever happens, and read.
 
-use std::io::{self, BufWriter, Stdout, Write as _};
+use std::io::{self, BufWriter, Read as _, Stdout, Write as _};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use ratatui::backend::CrosstermBackend;
@@ -17,9 +18,9 @@ use ratatui::crossterm::execute;
 use ratatui::crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::{flag, low_level};
 use topstat_model::Snapshot;
 
@@ -27,12 +28,6 @@ use crate::draw::{Look, draw};
 use crate::feed::{Feed, Peak, Recorded, Setting, TableMeta, TableSettings};
 use crate::host::Looker;
 use crate::state::{App, Effect};
-
-/// How long the thread that draws waits for a key before it looks for answers that are on the way: what a reading may be late
-/// on the screen.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// The same while nothing is on the way. A key ends it, and a signal may be that late.
-const IDLE_LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// How long what was read is held back until the other readings of the same refresh are there: they are drawn as one frame.
 /// What a key does is drawn at once.
@@ -86,15 +81,25 @@ pub fn run(feed: &mut dyn Feed, options: Options) -> io::Result<()> {
     }
     let (ask, asked) = channel();
     let (answer, answers) = channel();
+    let (bell, rung) = UnixStream::pair()?;
+    for end in [&bell, &rung] {
+        end.set_nonblocking(true)?;
+    }
+    let of_signals = bell.try_clone()?;
     let screen = std::thread::Builder::new().name("screen".to_owned());
     let screen = screen.spawn(move || {
-        let taken = Taken::take()?;
-        let shown = show(app, &options, &ask, &answers, &taken.signals);
+        let taken = Taken::take(&of_signals)?;
+        let shown = show(app, &options, &ask, &answers, &taken.signals, &rung);
         let given = give_back();
         drop(taken);
         shown.and(given)
     })?;
-    serve(feed, &tables, &asked, &answer);
+    serve(feed, &tables, &asked, &|told| {
+        let sent = answer.send(told);
+        // Where it is full, it has been rung for a while.
+        let _ = (&bell).write(&[0]);
+        sent.map_err(|_| ())
+    });
     match screen.join() {
         Ok(shown) => shown,
         // The panic has already been printed, on a terminal that was given back before.
@@ -103,39 +108,35 @@ pub fn run(feed: &mut dyn Feed, options: Options) -> io::Result<()> {
 }
 
 /// Reads what is asked for, until nobody asks any more.
-fn serve(feed: &mut dyn Feed, tables: &[TableMeta], asked: &Receiver<Ask>, answer: &Sender<Answer>) {
+fn serve(feed: &mut dyn Feed, tables: &[TableMeta], asked: &Receiver<Ask>, answer: &dyn Fn(Answer) -> Result<(), ()>) {
     while let Ok(ask) = asked.recv() {
         let answers = match ask {
-            Ask::Read(wanted) => {
-                let mut gone = false;
-                for table in wanted {
-                    let reading = feed.read(&tables[table]).map(Box::new);
-                    let since = feed.counting_since(&tables[table]);
-                    gone |= answer.send(Answer::Read(table, since, reading)).is_err();
-                }
-                if gone { Err(()) } else { Ok(()) }
-            }
+            Ask::Read(wanted) => wanted.into_iter().try_for_each(|table| {
+                let reading = feed.read(&tables[table]).map(Box::new);
+                let since = feed.counting_since(&tables[table]);
+                answer(Answer::Read(table, since, reading))
+            }),
             Ask::Recall(table, time) => {
                 let found = feed.at(&tables[table], time);
-                answer.send(Answer::Recalled(table, time, found)).map_err(|_| ())
+                answer(Answer::Recalled(table, time, found))
             }
             Ask::Outline(table) => {
                 let peaks = feed.outline(&tables[table]);
-                answer.send(Answer::Outlined(table, peaks)).map_err(|_| ())
+                answer(Answer::Outlined(table, peaks))
             }
             Ask::Settings(wanted) => {
                 let settings = feed.settings(&wanted.iter().map(|table| &tables[*table]).collect::<Vec<_>>());
-                answer.send(Answer::Settings(wanted.into_iter().zip(settings).collect())).map_err(|_| ())
+                answer(Answer::Settings(wanted.into_iter().zip(settings).collect()))
             }
             Ask::Set(table, setting, value) => {
                 let path = format!("{}/{}", tables[table].path(), setting.name());
                 let said = feed.set(&tables[table], setting, value);
                 let said = said.map_or_else(|why| why, |()| format!("{path} is {value}"));
-                answer.send(Answer::Said(said)).map_err(|_| ())
+                answer(Answer::Said(said))
             }
             Ask::Save(snapshot) => {
                 let said = feed.save(&snapshot).map_or_else(|why| why, |path| format!("saved as {path}"));
-                answer.send(Answer::Said(said)).map_err(|_| ())
+                answer(Answer::Said(said))
             }
         };
         if answers.is_err() {
@@ -151,18 +152,15 @@ fn show(
     ask: &Sender<Ask>,
     answers: &Receiver<Answer>,
     signals: &Signals,
+    rung: &UnixStream,
 ) -> io::Result<()> {
     let backend = CrosstermBackend::new(BufWriter::with_capacity(FRAME, io::stdout()));
     // Its size is told when it changes, and not asked for at each frame.
     let viewport = Viewport::Fixed(Rect::default());
     let mut terminal = Terminal::with_options(backend, TerminalOptions { viewport })?;
-    // Changes are told from the first look for events on: one that came before is in the size that is asked for then.
-    event::poll(Duration::ZERO)?;
     clear(&mut terminal)?;
     let mut looker = Looker::default();
     let (mut next, mut waiting, mut read) = (Instant::now(), 0, Vec::new());
-    // Answers other than readings that are on the way.
-    let mut others = 0;
     // Somebody waits for the next frame; and when the last readings were asked for.
     let (mut at_once, mut asked_at) = (true, Instant::now());
     loop {
@@ -180,13 +178,14 @@ fn show(
             waiting = wanted.len();
             asked_at = Instant::now();
             read.clone_from(&wanted);
-            if ask.send(Ask::Read(wanted)).is_err() {
+            if waiting > 0 && ask.send(Ask::Read(wanted)).is_err() {
                 return Ok(());
             }
         }
-        let Some(asked) = ask_for_more(&mut app, ask) else { return Ok(()) };
-        others += asked;
-        if !take_answers(&mut app, answers, &mut waiting, &mut others) {
+        if !ask_for_more(&mut app, ask) {
+            return Ok(());
+        }
+        if !take_answers(&mut app, answers, &mut waiting) {
             return Ok(());
         }
         let complete = waiting == 0 || asked_at.elapsed() >= DRAWN_WITHIN;
@@ -201,14 +200,19 @@ fn show(
             clear(&mut terminal)?;
             (app.dirty, at_once) = (true, true);
         }
-        // Until an answer has come the next readings are not asked for, however long they are due.
-        let mut wait = if waiting + others > 0 {
-            LOOK_EVERY
-        } else {
-            IDLE_LOOK_EVERY.min(next.saturating_duration_since(Instant::now()))
-        };
+        wait(
+            rung,
+            if waiting > 0 {
+                // Until an answer has come the next readings are not asked for, however long they are due.
+                app.dirty.then(|| DRAWN_WITHIN.saturating_sub(asked_at.elapsed()))
+            } else if app.is_frozen() {
+                None
+            } else {
+                Some(next.saturating_duration_since(Instant::now()))
+            },
+        )?;
         // All that has come is taken before the next frame: who holds a key down is not shown each step.
-        while event::poll(std::mem::take(&mut wait))? {
+        while event::poll(Duration::ZERO)? {
             at_once = true;
             let effect = match event::read()? {
                 Event::Key(key) if key.code == KeyCode::Char('z') && key.modifiers == KeyModifiers::CONTROL => {
@@ -233,12 +237,29 @@ fn show(
                 }
                 Some(Effect::Save(snapshot)) => Ask::Save(snapshot),
             };
-            others += 1;
             if ask.send(asked).is_err() {
                 return Ok(());
             }
         }
     }
+}
+
+/// Waits for a key, an answer or a signal; for so long at most.
+fn wait(rung: &UnixStream, at_most: Option<Duration>) -> io::Result<()> {
+    let at_most = at_most.map(|time| Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    });
+    let stdin = rustix::stdio::stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(rung, PollFlags::IN)];
+    match poll(&mut fds, at_most.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // What has rung so far is looked at now.
+    let mut all = [0; 64];
+    while { rung }.read(&mut all).is_ok_and(|read| read == all.len()) {}
+    Ok(())
 }
 
 /// Clears the screen, and draws all of the next frame in the size that the terminal has now. `Terminal::clear` asks the
@@ -269,28 +290,25 @@ fn end_with_terminal() -> io::Result<()> {
     std::thread::Builder::new().name("hangup".to_owned()).spawn(watch).map(drop)
 }
 
-/// Asks for what was recorded and for settings, and says for how much; nothing where there is nobody any more who answers.
-fn ask_for_more(app: &mut App, ask: &Sender<Ask>) -> Option<usize> {
+/// Asks for what was recorded and for settings, and says whether there is still somebody who answers.
+fn ask_for_more(app: &mut App, ask: &Sender<Ask>) -> bool {
     let lookup = app.lookup().map(|(table, time)| Ask::Recall(table, time));
     let outline = app.outline_wanted(Instant::now()).map(Ask::Outline);
     let settings = Some(app.settings_wanted()).filter(|tables| !tables.is_empty()).map(Ask::Settings);
-    let wanted: Vec<_> = lookup.into_iter().chain(outline).chain(settings).collect();
-    let count = wanted.len();
-    wanted.into_iter().all(|wanted| ask.send(wanted).is_ok()).then_some(count)
+    lookup.into_iter().chain(outline).chain(settings).all(|wanted| ask.send(wanted).is_ok())
 }
 
 /// Takes what was answered; says whether there is still somebody who answers.
-fn take_answers(app: &mut App, answers: &Receiver<Answer>, waiting: &mut usize, others: &mut usize) -> bool {
+fn take_answers(app: &mut App, answers: &Receiver<Answer>, waiting: &mut usize) -> bool {
     loop {
-        let answer = match answers.recv_timeout(Duration::ZERO) {
+        let answer = match answers.try_recv() {
             Ok(answer) => answer,
-            Err(RecvTimeoutError::Timeout) => return true,
-            Err(RecvTimeoutError::Disconnected) => return false,
+            Err(TryRecvError::Empty) => return true,
+            Err(TryRecvError::Disconnected) => return false,
         };
-        let count = if matches!(answer, Answer::Read(..)) { &mut *waiting } else { &mut *others };
-        *count = count.saturating_sub(1);
         match answer {
             Answer::Read(table, since, reading) => {
+                *waiting = waiting.saturating_sub(1);
                 app.counting_since(table, since);
                 app.read(table, reading.map(|snapshot| *snapshot));
             }
@@ -316,12 +334,18 @@ struct Taken {
 }
 
 impl Taken {
-    fn take() -> io::Result<Self> {
+    fn take(bell: &UnixStream) -> io::Result<Self> {
         let (stop, suspend) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         for signal in [SIGTERM, SIGINT, SIGHUP] {
             flag::register(signal, Arc::clone(&stop))?;
         }
         flag::register(SIGTSTP, Arc::clone(&suspend))?;
+        // Changes are told from the first look for events on: one that came before is in the size that is asked for later.
+        event::poll(Duration::ZERO)?;
+        // What a signal does is done in this order, so that all is there to be seen once the bell has rung.
+        for signal in [SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGWINCH] {
+            low_level::pipe::register(signal, bell.try_clone()?)?;
+        }
         end_with_terminal()?;
         restore_on_panic();
         let taken = Self { signals: Signals { stop, suspend } };

@@ -265,8 +265,13 @@ fn a_table_without_rows_says_why() {
     let none = || Snapshot { rows: vec![], ..connections(5, &[]) };
     let mut off = Snapshot { objects: 0, total: 0, other: 0, ..none() };
     off.settings.enabled = false;
+    let (mut sample_off, mut all_off) = (off.clone(), off.clone());
+    (sample_off.settings.enabled, sample_off.settings.owner_enabled) = (true, false);
+    (all_off.settings.enabled, all_off.settings.topstat_enabled) = (true, false);
     for (snapshot, why) in [
         (off, "it is off, and counts nothing: e turns it on"),
+        (sample_off, "tcp_v4 is off, and counts nothing: topstat set tcp_v4/enabled 1 turns it on"),
+        (all_off, "all of topstat is off, and counts nothing: topstat set enabled 1 turns it on"),
         (Snapshot { objects: 0, total: 0, other: 0, ..none() }, "there are no objects yet"),
         (Snapshot { objects: 7, total: 0, other: 0, ..none() }, "none of 7 objects was pushed in this period"),
         (none(), "what was counted is of objects that have ended"),
@@ -284,6 +289,7 @@ fn what_is_frozen_does_not_change_and_is_not_drawn() {
     let mut app = app();
     press(&mut app, "\n ");
     assert!(matches!(app.when, When::Frozen(_)));
+    assert!(app.wanted().is_empty(), "nothing is read meanwhile");
     let before = frame(&mut app, (80, 24), PLAIN);
     assert!(before.starts_with(" FROZEN"), "{before}");
     app.dirty = false;
@@ -291,6 +297,7 @@ fn what_is_frozen_does_not_change_and_is_not_drawn() {
     assert!(!app.dirty);
     assert_eq!(frame(&mut app, (80, 24), PLAIN), before);
     press(&mut app, " ");
+    assert_eq!(app.wanted(), [0]);
     let after = frame(&mut app, (80, 24), PLAIN);
     assert!(after.contains("60000") && after.contains("lost now: contended 3"), "{after}");
 }

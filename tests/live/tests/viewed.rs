@@ -192,6 +192,13 @@ fn settings_are_those_of_the_tree_and_what_is_refused_changes_nothing() {
     terminal.press("SS");
     wait_for_settings(&mut terminal, &all_settings(&daemon));
     terminal.wait_for("turned off above");
+    // So has the table's own screen, which has no rows any more once a period is over.
+    terminal.press("\r");
+    terminal.wait_for(&format!("{TABLE}  total"));
+    daemon.write(&format!("{TABLE}/enabled"), 1);
+    terminal.wait_for(&format!("{SAMPLE} is off, and counts nothing"));
+    daemon.write(&format!("{TABLE}/enabled"), 0);
+    terminal.wait_for("it is off, and counts nothing");
     daemon.write(&format!("{SAMPLE}/enabled"), 1);
     terminal.press("q");
     assert_eq!(terminal.end(), Some(0));

@@ -173,8 +173,15 @@ fn recorded(app: &App, snapshot: &Snapshot) -> String {
 /// Why a table has no rows.
 pub fn nothing(snapshot: &Snapshot) -> String {
     let settings = &snapshot.settings;
-    if !settings.counts() {
+    if !settings.enabled {
         return "it is off, and counts nothing: e turns it on".to_owned();
+    }
+    if !settings.owner_enabled {
+        let owner = &settings.owner;
+        return format!("{owner} is off, and counts nothing: topstat set {owner}/enabled 1 turns it on");
+    }
+    if !settings.topstat_enabled {
+        return "all of topstat is off, and counts nothing: topstat set enabled 1 turns it on".to_owned();
     }
     match (snapshot.objects, snapshot.total) {
         (0, _) => "there are no objects yet: nothing of the kind has happened since topstat began".to_owned(),

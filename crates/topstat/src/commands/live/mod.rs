@@ -157,11 +157,15 @@ impl<'a> LiveFeed<'a> {
     }
 
     fn shared(&self, client: &Client, table: &TableMeta) -> Result<Snapshot, String> {
-        let text = |name: &str| client.read(&self.file(table, name)?).map_err(|error| error.to_string());
-        let mut snapshot = document::read(&text("json")?, resolve::shape).map_err(|error| error.to_string())?;
+        let text = |path: &str| client.read(&self.file_at(path)?).map_err(|error| error.to_string());
+        let document = text(&format!("{}/json", table.path()))?;
+        let mut snapshot = document::read(&document, resolve::shape).map_err(|error| error.to_string())?;
         if snapshot.rows.is_empty() {
             // A document does not say why it is empty.
-            snapshot.settings.enabled = text("enabled")?.starts_with(b"1");
+            let on = |above: &str| text(&format!("{above}enabled")).map(|text| text.starts_with(b"1"));
+            snapshot.settings.enabled = on(&format!("{}/", table.path()))?;
+            snapshot.settings.owner_enabled = on(&format!("{}/", table.sample))?;
+            snapshot.settings.topstat_enabled = on("")?;
         }
         Ok(snapshot)
     }
