@@ -104,6 +104,11 @@ bench: ## Measure what topstat costs, for docs/benchmarks.md; wants root and a q
 	$(CARGO) build --release --locked -p topstat -p topstat-bench $(CARGOFLAGS)
 	@set -e; for what in $(BENCH); do $(AS_ROOT) $(TARGET)/release/topstat-bench $$what $(BENCHFLAGS); echo; done
 
+.PHONY: pictures
+pictures: ## Draw the pictures of the README anew, from the live view under a load
+	@scripts/setup build test
+	@AS_ROOT='$(AS_ROOT)' scripts/pictures
+
 .PHONY: bench-icount
 bench-icount: ## The part of `make bench` that runs in virtual machines: instructions and accuracy, beside tcptop
 	@$(MAKE) --no-print-directory bench BENCH='icount accuracy'
