@@ -75,6 +75,35 @@ fn colours_are_those_of_the_terminal_and_none_where_none_are_wanted() {
 }
 
 #[test]
+fn what_is_shown_is_saved_as_a_document_and_written_over_nothing() {
+    let folder = std::env::temp_dir().join(format!("topstat-cli-saved-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let nowhere = "/nonexistent";
+    let mut view = Command::new(demo());
+    view.args(["view", "0.1", "--mount", nowhere, "--pins", nowhere]).current_dir(&folder);
+    let mut terminal = Terminal::start(view, (24, 120));
+    terminal.wait_for("rows proven");
+    terminal.press(" ");
+    terminal.wait_for("FROZEN");
+    terminal.press("s");
+    terminal.wait_for("saved as topstat-tcp_v4-conns_pps-");
+    let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    let text = std::fs::read_to_string(file).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((&document["sample"], &document["table"]), (&"tcp_v4".into(), &"conns_pps".into()));
+    assert_eq!(document["rows"].as_array().unwrap().len(), 128);
+    // It is what is shown that is saved; the same once more is there already.
+    assert!(terminal.text().contains(document["time"].as_str().unwrap()), "{}", terminal.text());
+    terminal.press("s");
+    terminal.wait_for("cannot save topstat-tcp_v4-conns_pps-");
+    assert_eq!(std::fs::read_to_string(file).unwrap(), text);
+    terminal.press("q");
+    assert_eq!(terminal.end(), Some(0));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn it_begins_with_the_table_that_is_named() {
     let view = |table| {
         let nowhere = "/nonexistent";
