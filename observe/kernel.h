@@ -114,6 +114,7 @@ typedef struct {
 
 struct net_device {
 	int ifindex;
+	possible_net_t nd_net;
 } CORE;
 
 struct dst_entry {
@@ -134,7 +135,17 @@ struct socket {
 
 struct file;
 
-struct sk_buff;
+struct sk_buff {
+	struct net_device *dev;
+	u64 tstamp; /* when it arrived, on CLOCK_REALTIME in ns, if anybody wants to know */
+	unsigned int len;
+	unsigned int data_len; /* of it, what is not at `data` but elsewhere */
+	__be16 protocol;
+	u16 transport_header; /* from `head` on */
+	u16 network_header;
+	unsigned char *head;
+	unsigned char *data;
+} CORE;
 
 struct inet_connection_sock {
 	struct {

@@ -15,6 +15,7 @@ use crate::Error;
 const PERF_TYPE_HARDWARE: u32 = 0;
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_HW_CPU_CYCLES: u64 = 0;
+const PERF_COUNT_HW_CACHE_MISSES: u64 = 3;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 /// The bit `freq` of its flags: `sample_freq` is given, and not `sample_period`.
 const FREQ: usize = 10;
@@ -37,6 +38,7 @@ impl CpuEvent {
     pub fn open(event: Event, cpu: u32, hz: u32) -> io::Result<Self> {
         let (kind, config) = match event {
             Event::Cycles => (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES),
+            Event::CacheMisses => (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CACHE_MISSES),
             Event::CpuClock => (PERF_TYPE_SOFTWARE, u64::from(PERF_COUNT_SW_CPU_CLOCK)),
         };
         let mut attr = perf_event_attr { type_: kind, config, ..Default::default() };
@@ -88,6 +90,25 @@ pub fn chosen() -> Result<Event, Error> {
         Ok(_) => Ok(Event::CpuClock),
         Err(e) => Err(Error::Kernel { what: "sample stacks by a perf event".to_owned(), why: e.to_string() }),
     }
+}
+
+/// Whether samples can be taken by this here.
+///
+/// # Errors
+/// The reason why not.
+pub fn available(event: Event) -> Result<(), Error> {
+    let cpu = online()?.first().copied().unwrap_or(0);
+    let why = |e: io::Error| {
+        let advice = match (event, e.raw_os_error()) {
+            (Event::CpuClock, _) => "run as root",
+            (_, Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV)) => {
+                "this machine has no counter of them; in a virtual machine, give it a performance monitoring unit"
+            }
+            _ => "run as root, and look at kernel.perf_event_paranoid",
+        };
+        Error::Kernel { what: format!("sample stacks by {}", event.name()), why: format!("unavailable: {e}; {advice}") }
+    };
+    CpuEvent::open(event, cpu, 1).map(drop).map_err(why)
 }
 
 /// The CPUs that are online.

@@ -33,12 +33,7 @@ impl Loss {
             return Err(Error::Option(format!("{percent} is no share of packets in percent")));
         }
         let failed = |why: String| Error::Kernel { what: format!("lose packets of {device}"), why };
-        let index = rustix::net::netdevice::name_to_index(
-            rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::DGRAM, None)
-                .map_err(|e| failed(e.to_string()))?,
-            device,
-        );
-        let index = index.map_err(|e| failed(e.to_string()))?;
+        let index = super::device_index(device).map_err(|e| failed(e.to_string()))?;
         let mut object = bpf::open("loss", OBJECT)?;
         let constants = abi::netstack_loss { below: below(percent) };
         bpf::set_constants(&mut object, ".rodata.loss", bpf::as_bytes(&constants))?;
@@ -63,6 +58,14 @@ impl Loss {
         }
         Ok(lost)
     }
+}
+
+/// Loads the program.
+///
+/// # Errors
+/// What the kernel says.
+pub fn try_load() -> Result<(), Error> {
+    bpf::load("loss", bpf::open("loss", OBJECT)?).map(drop)
 }
 
 /// The part of all numbers of 32 bits that is this share.

@@ -6,6 +6,7 @@
 abi!("netstack");
 mod classify;
 mod events;
+mod histograms;
 mod loss;
 mod names;
 mod rules;
@@ -13,12 +14,14 @@ mod sampler;
 mod symbols;
 
 pub use classify::{Classifier, Sampled, Why};
+pub use histograms::{Chosen, Counter};
 pub use loss::{Loss, Lost};
 pub use rules::Verdict;
 pub use sampler::{DEFAULT_HZ, MOST_HZ, Options, Sampler};
 
 use topstat_model::stacks::Event;
 
+use crate::Error;
 use crate::family::{Family, Kind, Sampling};
 use crate::report::{Check, Outcome};
 
@@ -28,11 +31,24 @@ pub fn family() -> Family {
         name: "netstack".to_owned(),
         abi: 0, // nothing of it is ever pinned
         samples: Vec::new(),
-        kind: Kind::Stacks(Sampling { try_load: sampler::try_load }),
+        kind: Kind::Stacks(Sampling { try_load }),
         since: (5, 10),
         ready: || Ok(()),
         check: || vec![check()],
     }
+}
+
+/// Loads all programs.
+fn try_load() -> Result<(), Error> {
+    sampler::try_load()?;
+    histograms::try_load()?;
+    loss::try_load()
+}
+
+/// The index of a device in the calling thread's network namespace.
+fn device_index(device: &str) -> std::io::Result<u32> {
+    use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
+    Ok(name_to_index(socket(AddressFamily::INET, SocketType::DGRAM, None)?, device)?)
 }
 
 /// By what stacks are sampled here.
@@ -40,7 +56,9 @@ fn check() -> Check {
     let name = "stacks of the kernel".to_owned();
     let found = sampler::try_load().map(|()| events::chosen());
     let (outcome, found, advice) = match found {
-        Ok(Ok(Event::Cycles)) => (Outcome::Ok, "sampled by cycles of the CPUs".to_owned(), String::new()),
+        Ok(Ok(Event::Cycles | Event::CacheMisses)) => {
+            (Outcome::Ok, "sampled by cycles of the CPUs".to_owned(), String::new())
+        }
         Ok(Ok(Event::CpuClock)) => (
             Outcome::Degraded,
             "sampled by a timer: there is no counter of cycles, and what runs with interrupts masked is seen late"

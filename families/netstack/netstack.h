@@ -64,4 +64,54 @@ struct netstack_dropped {
 	unsigned long long dropped;	/* of them, lost */
 };
 
+/*
+ * Histograms of packets, by programs of their own.
+ *
+ *   G4  Each run adds to one bucket and to the sum of the histogram beside it, or to one of the counts of what is in none:
+ *       so the count of a histogram is the sum of its buckets.
+ *   G5  Of each copy to a process that has a time of arrival, `latency` has one entry. Where it is known how long the process
+ *       waited for a CPU meanwhile, `scheduling` and `queueing` have one each, and those two add up to it; else it is counted
+ *       as unsplit.
+ */
+
+/* Bucket 0 has zeroes, bucket n what is from 2^(n-1) to below 2^n, the last one all that is more: in ns, from 19.5 hours. */
+#define NETSTACK_BUCKETS 48
+/* Ports and processes that may be chosen. */
+#define NETSTACK_CHOSEN 16
+/* Waits of a thread that are remembered: one for each time that it was given a CPU. */
+#define NETSTACK_WAITS 32
+
+struct netstack_histogram {
+	unsigned long long bucket[NETSTACK_BUCKETS];
+	unsigned long long sum;
+};
+
+/* Of one CPU: lengths of packets, without the header of the link layer. */
+struct netstack_sizes {
+	struct netstack_histogram before;	/* as a device has handed them over */
+	struct netstack_histogram after;	/* as protocols get them */
+	unsigned long long unread;		/* ports were asked for, and are not where they can be read */
+};
+
+/* Of one CPU: copies of packets' data to processes, in ns. */
+struct netstack_latencies {
+	struct netstack_histogram latency;
+	struct netstack_histogram scheduling;
+	struct netstack_histogram queueing;
+	unsigned long long copies;	/* all, with those that have no time of arrival */
+	unsigned long long bytes;	/* of all copies */
+	unsigned long long undated;	/* copies without a time of arrival, or with one that is yet to come */
+	unsigned long long unsplit;
+};
+
+/* Set before programs are loaded; where a number is 0, nothing is chosen by it. */
+struct netstack_filter {
+	unsigned int netns;	/* of the device */
+	unsigned int device;	/* its index */
+	unsigned int ports;	/* how many there are of each */
+	unsigned int pids;
+	unsigned int port[NETSTACK_CHOSEN];
+	unsigned int pid[NETSTACK_CHOSEN];
+};
+
 #endif /* TOPSTAT_NETSTACK_H */

@@ -123,7 +123,10 @@ impl Sampler {
         }
         let cpus = events::online()?;
         let object = load(options.hz, cpus.len())?;
-        let event = options.event.map_or_else(events::chosen, Ok)?;
+        let event = match options.event {
+            Some(event) => events::available(event).map(|()| event)?,
+            None => events::chosen()?,
+        };
         let program = bpf::program(&object, PROGRAM)?;
         let (mut events, mut links) = (Vec::new(), Vec::new());
         for cpu in cpus {

@@ -13,7 +13,7 @@
 //! | [`dump::write`] | its `dump` file, for debugging | control characters are escaped |
 //! | [`text::write`] | eyes, on a terminal or in a pipe | no: numbers may be rounded, texts shortened |
 //!
-//! A [`stacks::Profile`] is what samples of the kernel's stacks found. An [`interval::Interval`] is what all tasks used of
+//! A [`histograms::Histograms`] says how often something was how large. A [`stacks::Profile`] is what samples of the kernel's stacks found. An [`interval::Interval`] is what all tasks used of
 //! the CPUs between two instants, a [`counters::Counters`] what counters of the kernel stood at; see there.
 //!
 //! [`events`] are what has happened, one by one. A [`filter`] chooses among whatever has columns.
@@ -39,6 +39,7 @@ pub mod dump;
 pub mod events;
 mod field;
 pub mod filter;
+pub mod histograms;
 pub mod interval;
 pub mod json;
 mod sink;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
-use topstat_kernel::netstack::{self, Classifier, Sampler};
+use topstat_kernel::netstack::{self, Chosen, Classifier, Counter, Sampler};
 use topstat_kernel::pinned::{self, Adopted, Attached, Pins};
 use topstat_kernel::snmp::{Reader, Select, Wish};
 use topstat_kernel::{
@@ -17,6 +17,7 @@ use topstat_kernel::{
 };
 use topstat_model::counters::Counters;
 use topstat_model::events::Event;
+use topstat_model::histograms::{Histograms, Subject};
 use topstat_model::interval::{Each, Interval, Task};
 use topstat_model::stacks::Profile;
 
@@ -96,6 +97,13 @@ pub trait Backend {
     ///
     /// See [`Sampler::open`].
     fn stacks(&mut self, options: &netstack::Options) -> Result<Box<dyn Profiling>, Error>;
+
+    /// Has packets counted in histograms, for as long as what is returned lives.
+    ///
+    /// # Errors
+    ///
+    /// See [`Counter::open`].
+    fn histograms(&mut self, subject: Subject, chosen: &Chosen) -> Result<Box<dyn Distributing>, Error>;
 
     /// What tells the categories of the kernel's functions, with rules of a file before topstat's own.
     ///
@@ -205,6 +213,22 @@ impl Profiling for Sampler {
     }
 }
 
+/// Histograms of packets.
+pub trait Distributing {
+    /// What was counted since the last call.
+    ///
+    /// # Errors
+    ///
+    /// See [`Counter::read`].
+    fn read(&mut self) -> Result<Histograms, Error>;
+}
+
+impl Distributing for Counter {
+    fn read(&mut self) -> Result<Histograms, Error> {
+        Self::read(self)
+    }
+}
+
 /// The account of CPU time, and what else is known of the tasks in it.
 pub trait Account {
     /// What all tasks have used since the last call.
@@ -282,6 +306,10 @@ impl Backend for Kernel {
 
     fn stacks(&mut self, options: &netstack::Options) -> Result<Box<dyn Profiling>, Error> {
         Ok(Box::new(Sampler::open(options)?))
+    }
+
+    fn histograms(&mut self, subject: Subject, chosen: &Chosen) -> Result<Box<dyn Distributing>, Error> {
+        Ok(Box::new(Counter::open(subject, chosen)?))
     }
 
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {

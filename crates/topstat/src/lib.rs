@@ -44,7 +44,7 @@ pub mod fuzz {
 use std::ffi::OsString;
 
 pub use args::Args;
-pub use backend::{Account, Backend, Counting, Kernel, Profiling, Stream};
+pub use backend::{Account, Backend, Counting, Distributing, Kernel, Profiling, Stream};
 pub use console::{Console, Facts, Size, Wake};
 pub use error::{Error, Exit};
 pub use system::SystemConsole;

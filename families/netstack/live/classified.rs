@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use topstat_kernel::netstack::{Classifier, Options, Sampler, Verdict};
 use topstat_live::{Case, Netns, case, note, pace, two_cpus};
-use topstat_model::stacks::{By, Category, Choice, Profile, Side, Table, View, percent};
+use topstat_model::stacks::{By, Category, Choice, Event, Profile, Side, Table, View, percent};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -21,6 +21,7 @@ pub fn cases() -> Vec<Case> {
         case!(system_calls_come_out_as_etc, Root; EveryKernel),
         case!(pages_come_out_as_mm, Root; EveryKernel),
         case!(contention_comes_out_as_lock, Root, TwoCpus, RealTime),
+        case!(cache_misses_are_counted_or_unavailable, Root; EveryKernel),
         case!(no_sample_is_forgotten, Root, FullSpeed),
     ]
 }
@@ -230,6 +231,27 @@ fn samples_of_tcp_are_classified() {
     }
 }
 
+/// Where there is a counter of cache misses, samples are by it; where there is none, that is said, and no number.
+fn cache_misses_are_counted_or_unavailable() {
+    let options = Options { event: Some(Event::CacheMisses), hz: HZ, ..Options::default() };
+    let mut sampler = match Sampler::open(&options) {
+        Ok(sampler) => sampler,
+        Err(e) => {
+            let text = e.to_string();
+            note(text.clone());
+            assert!(text.contains("cache-misses") && text.contains("unavailable"), "{text}");
+            return;
+        }
+    };
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(1) {
+        std::hint::black_box(vec![1_u8; 1 << 24]);
+    }
+    let profile = sampler.read().expect("samples");
+    note(format!("{} samples of cache misses", profile.total()));
+    assert!(profile.event == Event::CacheMisses && profile.total() > 0, "{}", profile.total());
+}
+
 /// Taken and missed are what the timer was due to take, between the shortest time that it can have run and the longest.
 fn no_sample_is_forgotten() {
     let before_open = Instant::now();
@@ -245,7 +267,7 @@ fn no_sample_is_forgotten() {
         cpus = profile.cpus.len();
     }
     let longest = before_open.elapsed();
-    if sampler.event() != topstat_model::stacks::Event::CpuClock {
+    if sampler.event() != Event::CpuClock {
         topstat_live::harness::skip("how often a counter of cycles samples goes up and down");
     }
     let [least, most] = [shortest, longest].map(|time| f64::from(HZ) * cpus as f64 * time.as_secs_f64());

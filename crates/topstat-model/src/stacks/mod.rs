@@ -25,6 +25,8 @@ pub enum Event {
     Cycles,
     /// A timer, where there is no such counter. It can't interrupt where interrupts are masked.
     CpuClock,
+    /// What the CPU had to fetch from memory, which a performance counter counts.
+    CacheMisses,
 }
 
 impl Event {
@@ -33,6 +35,7 @@ impl Event {
         match self {
             Self::Cycles => "cycles",
             Self::CpuClock => "cpu-clock",
+            Self::CacheMisses => "cache-misses",
         }
     }
 }

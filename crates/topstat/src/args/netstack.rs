@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
 use topstat_kernel::netstack::{DEFAULT_HZ, MOST_HZ};
+use topstat_model::histograms::Subject;
 use topstat_model::stacks;
 
 use super::{TopFormat, rows};
@@ -51,6 +52,10 @@ pub struct NetstackArgs {
     #[arg(long, value_name = "HZ", default_value_t = DEFAULT_HZ, value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_HZ)))]
     pub hz: u32,
 
+    /// By what samples are taken [default: cycles where they are counted, else cpu-clock]
+    #[arg(long, value_enum, value_name = "EVENT")]
+    pub event: Option<EventKey>,
+
     /// Rules that go before topstat's own [default: /etc/topstat/netstack.rules, if it is there]
     #[arg(long, value_name = "FILE", global = true)]
     pub rules: Option<PathBuf>,
@@ -63,6 +68,19 @@ pub struct NetstackArgs {
     #[arg(long, value_name = "FILE", help_heading = "Files")]
     pub folded: Option<PathBuf>,
 
+    /// Instead of stacks: how large packets are before and after GRO, or how long data waits to be copied to processes
+    #[arg(long, value_enum, value_name = "WHAT", help_heading = "Histograms",
+        conflicts_with_all = ["view", "hz", "event", "rules", "flame", "folded", "side", "cpu", "comm", "cgroup"])]
+    pub histogram: Option<HistogramKey>,
+
+    /// skb: only of this device, of the network namespace that topstat runs in
+    #[arg(long, value_name = "NAME", requires = "histogram", help_heading = "Histograms")]
+    pub device: Option<String>,
+
+    /// Only from or to one of these ports of TCP and UDP
+    #[arg(long, value_name = "PORT", value_delimiter = ',', requires = "histogram", help_heading = "Histograms")]
+    pub port: Vec<u16>,
+
     /// Only of these sides
     #[arg(long, value_enum, value_name = "SIDE", value_delimiter = ',', help_heading = "Filters")]
     pub side: Vec<SideKey>,
@@ -71,7 +89,7 @@ pub struct NetstackArgs {
     #[arg(long, value_name = "CPU", value_delimiter = ',', help_heading = "Filters")]
     pub cpu: Vec<u32>,
 
-    /// Only of these processes
+    /// Only of these processes; of a histogram: those that data is copied to
     #[arg(long, value_name = "PID", value_delimiter = ',', help_heading = "Filters")]
     pub pid: Vec<u32>,
 
@@ -115,6 +133,45 @@ impl From<ViewKey> for stacks::View {
         match view {
             ViewKey::Leaf => Self::Leaf,
             ViewKey::Corrected => Self::Corrected,
+        }
+    }
+}
+
+/// By what samples are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum EventKey {
+    /// Cycles of the CPUs, where they are counted
+    Cycles,
+    /// A timer
+    CpuClock,
+    /// Cache misses, where they are counted: rows have their share of these, not of time
+    CacheMisses,
+}
+
+impl From<EventKey> for stacks::Event {
+    fn from(event: EventKey) -> Self {
+        match event {
+            EventKey::Cycles => Self::Cycles,
+            EventKey::CpuClock => Self::CpuClock,
+            EventKey::CacheMisses => Self::CacheMisses,
+        }
+    }
+}
+
+/// What there are histograms of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HistogramKey {
+    /// Bytes of packets, as devices hand them over and as protocols get them
+    Skb,
+    /// Time from a packet's arrival to the copy of its data, and how much of it the process waited for a CPU
+    Latency,
+}
+
+impl From<HistogramKey> for Subject {
+    fn from(histogram: HistogramKey) -> Self {
+        match histogram {
+            HistogramKey::Skb => Self::Skb,
+            HistogramKey::Latency => Self::Latency,
         }
     }
 }
@@ -169,4 +226,6 @@ EXAMPLES
   topstat netstack sides 10 1 -o json | jq '.rows[].categories'
   topstat netstack cgroups --side send,receive
   topstat netstack 30 1 --flame stacks.svg       a flame graph of 30 seconds
-  topstat netstack classify tcp_ack skb_clone    why a function is of its category";
+  topstat netstack classify tcp_ack skb_clone    why a function is of its category
+  topstat netstack --histogram skb --device eth0 sizes of packets before and after GRO
+  topstat netstack --histogram latency --port 443  how long data waits to be copied to a process";

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, UNIX_EPOCH};
 
-use topstat::{Account, Backend, Counting, Profiling, Stream};
+use topstat::{Account, Backend, Counting, Distributing, Profiling, Stream};
 use topstat_kernel::netstack;
 use topstat_kernel::pinned::{Adopted, Attached};
 use topstat_kernel::snmp::Wish;
@@ -16,6 +16,7 @@ use topstat_kernel::{
     AccountOptions, Check, Error, Family, Options, Outcome, Program, SampleInfo, Setter, Source, State, Streaming,
     TableInfo, TableSettings, events,
 };
+use topstat_model::histograms::Subject;
 use topstat_model::{Column, ColumnKind, CpuSection, Dump, DumpCpu, DumpSlot, Field, Lost, Row, Settings, Snapshot};
 
 #[path = "account.rs"]
@@ -29,7 +30,7 @@ pub mod streaming;
 
 use account::{Asked, FakeAccount};
 use counting::FakeCounters;
-use profiling::FakeStacks;
+use profiling::{FakeHistograms, FakeStacks};
 use streaming::FakeStream;
 
 /// Objects in each table.
@@ -270,6 +271,13 @@ impl Backend for Fake {
             return Err(Error::Kernel { what: "sample stacks of the kernel".into(), why: "not permitted".into() });
         }
         Ok(Box::new(FakeStacks { lossy: self.lossy, fail_at: self.fail_at, taken: 0 }))
+    }
+
+    fn histograms(&mut self, subject: Subject, _: &netstack::Chosen) -> Result<Box<dyn Distributing>, Error> {
+        if self.refuse {
+            return Err(Error::Kernel { what: "attach histograms".into(), why: "not permitted".into() });
+        }
+        Ok(Box::new(FakeHistograms { subject, lossy: self.lossy, taken: 0 }))
     }
 
     fn check(&mut self, samples: &[Arc<SampleInfo>]) -> Vec<Check> {

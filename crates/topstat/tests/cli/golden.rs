@@ -124,6 +124,9 @@ fn wrong_usage() {
         "lab incast --config tso+gro",
         "lab all-to-all --flows 1000",
         "netstack --hz 0",
+        "netstack --histogram skb sides",
+        "netstack --histogram skb --side send",
+        "netstack --port 80",
         "netstack 1 1 1",
         "completions tcsh",
     ];
@@ -215,6 +218,10 @@ fn netstack() {
         "netstack symbols -o csv --side receive",
         "netstack -o json",
         "netstack cpus -o json -n 1",
+        "netstack --histogram skb",
+        "netstack --histogram latency --color always",
+        "netstack --histogram latency -o json",
+        "netstack --histogram skb 1 2 -o csv",
     ];
     compare("netstack.txt", &session(FakeConsole::pipe, Fake::default, &lines));
     let lossy = || Fake { lossy: true, ..Fake::default() };

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Samples of stacks that are made up: two CPUs, a process that sends and one that receives.
+//! Samples of stacks that are made up: two CPUs, a process that sends and one that receives. And histograms.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use topstat::Profiling;
+use topstat::{Distributing, Profiling};
 use topstat_kernel::Error;
+use topstat_model::histograms::{Histogram, Histograms, Subject};
 use topstat_model::stacks::{Besides, Category, Event, Found, Frame, Profile, Sample, Side};
 
 /// Gives them.
@@ -80,5 +81,50 @@ impl Profiling for FakeStacks {
 
     fn unmatched_rules(&self) -> Vec<(usize, String)> {
         if self.lossy { vec![(3, "gone_*".to_owned())] } else { vec![] }
+    }
+}
+
+/// Gives histograms: of each reading one more of all.
+pub struct FakeHistograms {
+    pub subject: Subject,
+    /// Some could not be put into them.
+    pub lossy: bool,
+    /// How many were taken.
+    pub taken: u64,
+}
+
+impl Distributing for FakeHistograms {
+    fn read(&mut self) -> Result<Histograms, Error> {
+        self.taken += 1;
+        let of = |counts: &[(usize, u64)], sum: u64| {
+            let mut buckets = vec![0; counts.iter().map(|(bucket, _)| bucket + 1).max().unwrap_or(0)];
+            counts.iter().for_each(|(bucket, count)| buckets[*bucket] = count * self.taken);
+            Histogram { buckets, sum: sum * self.taken }
+        };
+        let lost = if self.lossy { 3 } else { 0 };
+        let (series, besides) = match self.subject {
+            Subject::Skb => (
+                vec![
+                    ("before_gro", of(&[(6, 20), (11, 440)], 640_000)),
+                    ("after_gro", of(&[(6, 20), (11, 4), (16, 10)], 620_000)),
+                ],
+                vec![("unread", lost), ("lost", lost)],
+            ),
+            Subject::Latency => (
+                vec![
+                    ("latency", of(&[(14, 6), (20, 2)], 2_000_000)),
+                    ("scheduling", of(&[(0, 5), (19, 2)], 900_000)),
+                    ("queueing", of(&[(14, 5), (20, 2)], 1_000_000)),
+                ],
+                vec![("copies", 9), ("bytes", 90_000), ("undated", 1), ("unsplit", 1), ("lost", lost)],
+            ),
+        };
+        Ok(Histograms {
+            time: UNIX_EPOCH + Duration::from_secs(1_795_248_000 + self.taken),
+            elapsed: Duration::from_secs(1),
+            subject: self.subject,
+            series,
+            besides,
+        })
     }
 }

@@ -7,11 +7,12 @@ mod plan;
 
 use std::time::Duration;
 
+use topstat_model::histograms::Histograms;
 use topstat_model::stacks::{Picture, Profile};
 
 use crate::args::ColorWhen;
 use crate::args::netstack::{NetstackArgs, NetstackCommand};
-use crate::backend::{Backend, Profiling};
+use crate::backend::{Backend, Distributing, Profiling};
 use crate::console::Console;
 use crate::error::{Error, Exit};
 use crate::view::{View, Watched, catch_signals};
@@ -34,6 +35,12 @@ pub fn run(
     let facts = console.facts();
     let plan = Plan::new(args, color, facts)?;
     catch_signals(&plan.output, console)?;
+    if let Some((subject, chosen)) = &plan.histogram {
+        let mut counting = Counted { counting: backend.histograms(*subject, chosen)?, last: None };
+        let first = ("wait for the end of the interval", plan.output.interval);
+        View::new(plan.output, plan.choice.rows.is_some()).watch(&mut counting, first, console)?;
+        return Ok(Exit::Done);
+    }
     let files = Files::begin(args.flame.as_deref(), args.folded.as_deref())?;
     let stacks = backend.stacks(&plan.options)?;
     for (line, pattern) in stacks.unmatched_rules() {
@@ -48,6 +55,24 @@ pub fn run(
     View::new(plan.output, plan.choice.rows.is_some()).watch(&mut watching, first, console)?;
     watching.files.end()?;
     Ok(Exit::Done)
+}
+
+/// Histograms, and what was read of them last.
+struct Counted {
+    counting: Box<dyn Distributing>,
+    last: Option<Histograms>,
+}
+
+impl Watched for Counted {
+    fn read(&mut self) -> Result<(), Error> {
+        self.last = Some(self.counting.read()?);
+        Ok(())
+    }
+
+    fn draw(&mut self, view: &mut View, console: &mut dyn Console) -> Result<(), Error> {
+        let Some(histograms) = &self.last else { return Ok(()) };
+        view.show(&[histograms], console)
+    }
 }
 
 /// Stacks, and what was sampled of them last.

@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use topstat_kernel::netstack::Options;
+use topstat_kernel::netstack::{Chosen, Options};
+use topstat_model::histograms::Subject;
 use topstat_model::stacks::{By, Choice};
 
 use crate::args::netstack::NetstackArgs;
@@ -24,6 +25,8 @@ pub struct Plan {
     pub options: Options,
     /// What to show.
     pub choice: Choice,
+    /// Instead of stacks: a histogram, and of which packets.
+    pub histogram: Option<(Subject, Chosen)>,
     pub output: Output,
 }
 
@@ -43,6 +46,11 @@ impl Plan {
         let interval =
             interval.map(|text| time::interval(text).map_err(|why| wrong("INTERVAL", text, why))).transpose()?;
         let times = times.map(|text| count(text).map_err(|why| wrong("COUNT", text, why))).transpose()?;
+        if let (Some(_), Some(table)) = (args.histogram, table) {
+            return Err(Error::Usage(format!("a histogram has no table '{table}'")));
+        }
+        let chosen = || Chosen { device: args.device.clone(), ports: args.port.clone(), pids: args.pid.clone() };
+        let histogram = args.histogram.map(|histogram| (histogram.into(), chosen()));
         let choice = Choice {
             by: table.map_or(Ok(By::default()), table_of)?,
             view: args.view.into(),
@@ -53,8 +61,8 @@ impl Plan {
             cgroups: args.cgroup.clone(),
             rows: args.rows.map(|rows| rows as usize),
         };
-        let options = Options { hz: args.hz, rules: rules(args.rules.as_deref()), event: None };
-        Ok(Self { options, choice, output: Output::new((interval, times), args.output, color, facts) })
+        let options = Options { hz: args.hz, rules: rules(args.rules.as_deref()), event: args.event.map(Into::into) };
+        Ok(Self { options, choice, histogram, output: Output::new((interval, times), args.output, color, facts) })
     }
 }
 
@@ -114,6 +122,21 @@ mod tests {
         }
         let unknown = plan("symbol", PIPE).unwrap_err().to_string();
         assert!(unknown.ends_with("did you mean symbols?"), "{unknown}");
+    }
+
+    #[test]
+    fn a_histogram_has_filters_of_its_own() {
+        let plan = |line| plan(line, PIPE);
+        let both = plan("--histogram skb --device eth0 --port 80,443 2 3").unwrap();
+        let chosen = Chosen { device: Some("eth0".to_owned()), ports: vec![80, 443], pids: vec![] };
+        assert_eq!((both.histogram, both.output.count), (Some((Subject::Skb, chosen)), Some(3)));
+        let (subject, chosen) = plan("--histogram latency --pid 7").unwrap().histogram.unwrap();
+        assert_eq!((subject, chosen.pids), (Subject::Latency, vec![7]));
+        for line in
+            ["--histogram skb sides", "--histogram skb --side send", "--port 80", "--histogram x", "--device lo"]
+        {
+            assert!(plan(line).is_err(), "{line}");
+        }
     }
 
     #[test]
