@@ -8,6 +8,7 @@ mod events;
 mod holders;
 mod icount;
 mod netlink;
+mod netstack;
 mod originals;
 mod overhead;
 mod push;
@@ -54,6 +55,8 @@ enum What {
     Accuracy(accuracy::Options),
     /// CPU time of reading SNMP counters, beside /proc, netlink and nstat; and of adding them up.
     Snmp(snmp::Options),
+    /// What sampling stacks takes of throughput; of which samples the category is known; the shapes of the study.
+    Netstack(netstack::Options),
     /// How long making containers takes, with topstat reading every second and without.
     Containers(containers::Options),
     /// The tables of the first topstat and of ptop, beside their own figures where these are known.
@@ -96,6 +99,7 @@ fn main() -> anyhow::Result<()> {
         What::Exact(options) => scale::exact(&options),
         What::Refresh(options) => refresh::run(&options),
         What::Snmp(options) => snmp::run(&options),
+        What::Netstack(options) => netstack::run(&options),
         What::Containers(options) => containers::run(&options),
         What::Tree(options) => tree::run(&options),
         What::View(options) => view::run(&options),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `topstat lab` on the running kernel: what it measures, and that nothing of it stays, however it ends.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -17,6 +18,7 @@ pub fn cases() -> Vec<Case> {
         case!(one_flow_is_carried_and_sampled, Root, Netns; EveryKernel),
         case!(what_the_device_cannot_is_unavailable, Root, Netns),
         case!(as_many_packets_are_lost_as_asked_for, Root, Netns),
+        case!(histograms_and_the_congestion_control_are_in_the_documents, Root, Netns),
         case!(nothing_stays_however_it_ends, Root, Netns),
     ]
 }
@@ -148,6 +150,32 @@ fn what_the_device_cannot_is_unavailable() {
     assert!(why.contains("ntuple") && text.contains(why), "{text}");
 }
 
+fn histograms_and_the_congestion_control_are_in_the_documents() {
+    let folder = Folder::new("histograms");
+    let words = "single-flow --config no-opts --congestion reno --runs 1 --time 1s --hz 0 --histograms";
+    let (runs, text) = done(words, &folder.0);
+    assert_eq!(runs[0]["congestion"], "reno");
+    let count = |name: &str| {
+        runs[0]["histograms"][name]["buckets"]
+            .as_array()
+            .map_or(0, |buckets| buckets.iter().filter_map(Value::as_u64).sum::<u64>())
+    };
+    let (before, after, latency) = (count("before_gro"), count("after_gro"), count("latency"));
+    note(format!("{before} packets, {after} after GRO, {latency} copies"));
+    // What is on its way when the histogram begins or ends is in one of them.
+    assert!(before > 0 && before.abs_diff(after) < 1000 && latency > 0, "{}", runs[0]);
+    let unsplit = runs[0]["besides"]["unsplit"].as_u64().expect("a count");
+    assert_eq!(count("scheduling") + unsplit, latency, "{}", runs[0]);
+    for picture in ["skb.svg", "latency.svg"] {
+        assert!(folder.0.join(picture).exists() && text.contains(picture), "{text}");
+    }
+    let other = Folder::new("congestion");
+    let output =
+        lab("single-flow --config no-opts --congestion nosuch --runs 1", &other.0).output().expect("topstat runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("there are reno"), "{said}");
+}
+
 fn as_many_packets_are_lost_as_asked_for() {
     let (mut arrived, mut dropped) = (0.0, 0.0);
     for attempt in 1..=ATTEMPTS {
@@ -170,14 +198,50 @@ fn as_many_packets_are_lost_as_asked_for() {
     assert!((dropped - expected).abs() <= chance, "{dropped} of {arrived}");
 }
 
-/// What an experiment could leave behind that it may not have changed: names of network namespaces, and settings.
-fn left_behind() -> (BTreeSet<String>, Vec<String>) {
-    let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let settings = ["core/rmem_max", "core/wmem_max", "ipv4/tcp_rmem", "ipv4/tcp_congestion_control"];
-    let read = |name: &str| std::fs::read_to_string(format!("/proc/sys/net/{name}")).unwrap_or_default();
-    // Other tests have namespaces of their own.
-    (names.filter(|name| name.contains("lab")).collect(), settings.map(read).into())
+/// What an experiment could leave behind, or change: names of network namespaces, settings of the network and of sampling,
+/// this host's devices and what is pinned.
+fn left_behind() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for folder in ["/proc/sys/net/core", "/proc/sys/net/ipv4", "/run/netns", "/sys/fs/bpf"] {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let name = path.to_string_lossy().into_owned();
+            // Other tests have namespaces and pins of their own.
+            if folder == "/run/netns" && !name.contains("lab") || name.contains("/topstat-live-") {
+                continue;
+            }
+            let is_setting = folder.starts_with("/proc/sys") && path.is_file();
+            found.insert(
+                name,
+                if is_setting { std::fs::read_to_string(&path).unwrap_or_default() } else { String::new() },
+            );
+        }
+    }
+    for name in ["perf_event_paranoid", "perf_event_max_stack", "kptr_restrict"] {
+        let path = format!("/proc/sys/kernel/{name}");
+        found.insert(path.clone(), std::fs::read_to_string(path).unwrap_or_default());
+    }
+    for device in std::fs::read_dir("/sys/class/net").into_iter().flatten().flatten() {
+        for what in ["mtu", "flags", "tx_queue_len", "gro_flush_timeout", "threaded"] {
+            let path = device.path().join(what);
+            let value = std::fs::read_to_string(&path).unwrap_or_default();
+            found.insert(path.to_string_lossy().into_owned(), value);
+        }
+    }
+    found
+}
+
+/// The programs of the family that the kernel has. They go with the process, some time after it.
+fn programs() -> usize {
+    let names = ["netstack_sample", "netstack_lose", "netstack_copy", "netstack_switch", "napi_gro_receiv"];
+    let is_one = |name: &str| names.contains(&name);
+    libbpf_rs::query::ProgInfoIter::default().filter(|program| program.name.to_str().is_some_and(is_one)).count()
+}
+
+/// Processes that the one of this id has started, and that it has left.
+fn children_of(pid: i32) -> usize {
+    let processes = procfs::process::all_processes().into_iter().flatten().flatten();
+    processes.filter_map(|process| process.stat().ok()).filter(|stat| stat.pgrp == pid).count()
 }
 
 /// How many network devices of the experiment's name there are, in any network namespace, also in one without a name.
@@ -187,23 +251,26 @@ fn devices() -> usize {
     reader.touch().expect("the devices")
 }
 
-/// Interrupted or killed at moments all over a run.
+/// How often an experiment is ended, unless TOPSTAT_LAB_KILLS says it: each takes some seconds.
+const KILLS: usize = 10;
+
+/// Interrupted or killed at moments all over a run: of throughput, of samples, of histograms, while namespaces are made.
 fn nothing_stays_however_it_ends() {
-    let before = left_behind();
-    let times: usize = std::env::var("TOPSTAT_LAB_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
+    let before = (left_behind(), programs());
+    let times: usize = std::env::var("TOPSTAT_LAB_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
     let mut finished = 0;
     for number in 0..times {
         let folder = Folder::new(&format!("killed-{number}"));
-        let words = "single-flow --config no-opts,tsogro+jumbo --runs 5 --time 1s";
-        let mut child = lab(words, &folder.0).spawn().expect("topstat runs");
+        let words = "loss --loss 1 --config no-opts,tsogro --runs 5 --time 500ms --histograms";
+        let mut child = lab(words, &folder.0).process_group(0).spawn().expect("topstat runs");
+        let pid = Pid::from_child(&child);
         if number == 0 {
             assert!(eventually(PATIENCE, || devices() == 2), "the experiment has made no devices");
         } else {
             // Spread over the first runs, without chance: a failure can be repeated.
-            std::thread::sleep(Duration::from_millis(50 + (number as u64 * 733) % 4000));
+            std::thread::sleep(Duration::from_millis(20 + (number as u64 * 1733) % 8000));
         }
         let signal = if number % 2 == 0 { Signal::INT } else { Signal::KILL };
-        let pid = Pid::from_child(&child);
         kill_process(pid, signal).expect("a signal");
         let status = child.wait().expect("it ends");
         if signal == Signal::INT {
@@ -214,9 +281,20 @@ fn nothing_stays_however_it_ends() {
         if folder.0.exists() {
             documents(&folder.0);
         }
-        assert_eq!(left_behind(), before, "after {number}, which ended by {signal:?}");
+        let ended = || format!("{number}, which ended by {signal:?}");
+        // What it had started at that moment, such as `ip`, ends by itself.
+        assert!(
+            eventually(PATIENCE, || children_of(pid.as_raw_nonzero().get()) == 0),
+            "processes stay after {}",
+            ended()
+        );
         // The kernel takes namespaces apart after the process has ended, one after the other.
-        assert!(eventually(PATIENCE, || devices() == 0), "devices stay after {number}, which ended by {signal:?}");
+        assert!(eventually(PATIENCE, || devices() == 0), "devices stay after {}", ended());
+        assert!(eventually(PATIENCE, || programs() <= before.1), "programs stay after {}", ended());
+        let now = left_behind();
+        let differs = |name: &&String| now.get(*name) != before.0.get(*name);
+        let changed: Vec<&String> = now.keys().chain(before.0.keys()).filter(differs).collect();
+        assert!(changed.is_empty(), "after {}: {changed:?}", ended());
     }
     note(format!("{times} runs, {finished} of {} ended by themselves after Ctrl-C", times.div_ceil(2)));
 }

@@ -65,6 +65,10 @@ pub struct LabArgs {
     #[arg(long, value_name = "HZ", default_value_t = 499, value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_HZ)))]
     pub hz: u32,
 
+    /// Count packets by size and data by how long it waits to be copied, too, in a run of its own
+    #[arg(long)]
+    pub histograms: bool,
+
     /// Where results are written: a directory that is empty, or not there [default: topstat-lab-EXPERIMENT-TIME]
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,

@@ -77,6 +77,7 @@ fn measure(
             let mut measure = Measure {
                 time: args.time,
                 congestion: args.congestion.clone(),
+                histograms: args.histograms,
                 sampler: (args.hz > 0).then_some(&mut sampler),
                 wait: &mut wait,
             };
@@ -89,6 +90,9 @@ fn measure(
                     Run { configuration, variant, run: number, unavailable: Some(why), ..Run::default() }
                 }
             };
+            if run.unavailable.is_none() && !run.has_carried() {
+                console.note(&format!("topstat: nothing was carried in {:.1} s: no figure is made of it", run.seconds));
+            }
             directory.add(&run)?;
         }
     }

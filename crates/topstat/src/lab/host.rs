@@ -75,6 +75,15 @@ pub enum Trouble {
     Failed(String),
 }
 
+impl Trouble {
+    /// The reason.
+    pub fn why(self) -> String {
+        match self {
+            Self::Unavailable(why) | Self::Failed(why) => why,
+        }
+    }
+}
+
 /// The two namespaces.
 pub struct Host {
     left: File,
@@ -162,9 +171,7 @@ impl Host {
                 }
             }
         };
-        self.inside(end, run).map_err(|trouble| match trouble {
-            Trouble::Failed(why) | Trouble::Unavailable(why) => why,
-        })
+        self.inside(end, run).map_err(Trouble::why)
     }
 }
 

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use procfs::process::Stat;
-use topstat_kernel::netstack::{Loss, Lost};
+use topstat_kernel::netstack::{Chosen, Counter, Loss, Lost};
+use topstat_model::histograms::{Histogram, Histograms, Subject};
 use topstat_model::stacks::{Category, Choice, Profile, Side, Table};
 
 use super::host::{Configuration, DEVICE, End, Host, Trouble};
 use super::plan::Variant;
-use super::results::Run;
+use super::results::{Classified, Run};
 use super::traffic::{self, Moved, Sockets, Sum};
 use crate::backend::Profiling;
 
@@ -23,6 +24,8 @@ pub struct Measure<'a> {
     pub time: Duration,
     /// What all sockets are set to.
     pub congestion: Option<String>,
+    /// Whether histograms are made, too.
+    pub histograms: bool,
     /// Makes what samples; none: nothing is sampled.
     pub sampler: Option<&'a mut dyn FnMut() -> Result<Box<dyn Profiling>, String>>,
     /// Waits; `Err`: the user wants the program to end.
@@ -46,6 +49,8 @@ impl Measure<'_> {
             return Err(Trouble::Unavailable(why.clone()));
         }
         let host = Host::new(configuration)?;
+        let congestion = traffic::congestion(&host, self.congestion.as_deref()).map_err(Trouble::Failed)?;
+        let named = Run { congestion, ..named };
         // It is attached while the thread is in the namespace that the device is in.
         let loss = if variant.loss > 0.0 {
             let attach = || Loss::attach(DEVICE, variant.loss).map_err(|e| Trouble::Unavailable(e.to_string()));
@@ -60,6 +65,18 @@ impl Measure<'_> {
             let profile = traffic::run(&host, &variant.flows, &sockets, |_| self.sample()).map_err(Trouble::Failed)?;
             run.sides = by_side(&profile, &counted());
             run.samples_lost = profile.besides.lost;
+            let table = Table::of(&profile, &Choice { pids: counted(), ..Choice::default() });
+            run.classified = Classified { samples: table.chosen, by_name: table.by_name, by_caller: table.by_caller };
+        }
+        if self.histograms {
+            let read = traffic::run(&host, &variant.flows, &sockets, |_| self.count(&host)).map_err(Trouble::Failed)?;
+            for histograms in read {
+                let named = |(name, histogram): (&str, Histogram)| (name.to_owned(), histogram);
+                run.histograms.extend(histograms.series.into_iter().map(named));
+                for (name, count) in histograms.besides {
+                    *run.besides.entry(name.to_owned()).or_default() += count;
+                }
+            }
         }
         Ok(run)
     }
@@ -82,6 +99,20 @@ impl Measure<'_> {
             dropped: lost_after.dropped - lost_before.dropped,
             ..run
         })
+    }
+
+    /// What arrives at the receiver's device, and what is copied to this process.
+    fn count(&mut self, host: &Host) -> Result<[Histograms; 2], String> {
+        (self.wait)(Instant::now() + WARM_UP)?;
+        let device = Chosen { device: Some(DEVICE.to_owned()), ..Chosen::default() };
+        let own = Chosen { pids: vec![std::process::id()], ..Chosen::default() };
+        let open = |subject, chosen: &Chosen| Counter::open(subject, chosen).map_err(|e| e.to_string());
+        let sizes = host.inside(End::Right, || open(Subject::Skb, &device).map_err(Trouble::Failed));
+        let mut sizes = sizes.map_err(Trouble::why)?;
+        let mut latency = open(Subject::Latency, &own)?;
+        (self.wait)(Instant::now() + self.time)?;
+        let read = |counter: &mut Counter| counter.read().map_err(|e| e.to_string());
+        Ok([read(&mut sizes)?, read(&mut latency)?])
     }
 
     fn sample(&mut self) -> Result<Profile, String> {

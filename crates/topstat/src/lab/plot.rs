@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Results as pictures (SVG): throughput per core, and the categories of each side stacked.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use topstat_model::Unit;
+use topstat_model::histograms::Histogram;
 use topstat_model::stacks::{Category, Side, percent};
 
-use super::report::{Group, RECEIVER, SENDER, groups};
+use super::report::{Group, RECEIVER, SENDER, groups, unit_of};
 use super::results::{Results, Run};
 use crate::error::Error;
 
@@ -57,16 +60,73 @@ pub fn draw(results: &Results, directory: &Path) -> Result<Vec<PathBuf>, Error> 
             write(&format!("{name}.svg"), drawing)?;
         }
     }
+    for (subject, names) in [("skb", &SIZES[..]), ("latency", &TIMES[..])] {
+        let counted: Vec<(&Group, BTreeMap<&str, Histogram>)> = measured
+            .iter()
+            .map(|group| (*group, group.histograms()))
+            .filter(|(_, h)| h.contains_key(names[0]))
+            .collect();
+        if !counted.is_empty() {
+            write(&format!("{subject}.svg"), panels(&counted, names, &measured)?)?;
+        }
+    }
     Ok(drawn)
+}
+
+/// Histograms that are drawn beside each other.
+const SIZES: [&str; 2] = ["before_gro", "after_gro"];
+const TIMES: [&str; 3] = ["latency", "scheduling", "queueing"];
+/// Of a picture of histograms: cells of each, and how many rows are drawn at most.
+const PANEL: (u32, u32) = (360, 170);
+const MOST_PANELS: usize = 64;
+
+/// A row of histograms for each group: how often, by powers of two.
+fn panels(counted: &[(&Group, BTreeMap<&str, Histogram>)], names: &[&str], all: &[&Group]) -> Result<String, Error> {
+    let rows = counted.len().min(MOST_PANELS);
+    let cells = |number: usize, each: u32| each * u32::try_from(number).unwrap_or(1);
+    drawing((cells(names.len(), PANEL.0), cells(rows, PANEL.1)), |area| {
+        let panels = area.split_evenly((rows, names.len()));
+        let wanted = counted.iter().flat_map(|(group, histograms)| names.iter().map(move |n| (group, histograms, *n)));
+        for (panel, (group, histograms, name)) in panels.iter().zip(wanted) {
+            let empty = Histogram::default();
+            let histogram = histograms.get(name).unwrap_or(&empty);
+            bars(panel, &format!("{}: {name}", label(group, all)), histogram, unit_of(name))?;
+        }
+        Ok(())
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "drawn in few cells")]
+fn bars(area: &Area, title: &str, histogram: &Histogram, unit: Unit) -> Drawn {
+    let first = histogram.buckets.iter().position(|count| *count > 0).unwrap_or(0);
+    let end = histogram.buckets.len().max(first + 1);
+    let most = histogram.buckets.iter().copied().max().unwrap_or(0).max(1) as f64;
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, ("sans-serif", 13))
+        .margin(6)
+        .x_label_area_size(22)
+        .y_label_area_size(46)
+        .build_cartesian_2d(first as f64..end as f64, 0.0..most * 1.05)?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place among few bars")]
+    let name = |at: &f64| unit.human(Histogram::bounds(*at as usize).0);
+    chart.configure_mesh().disable_x_mesh().x_labels(5).y_labels(4).x_label_formatter(&name).draw()?;
+    for (bucket, count) in histogram.buckets.iter().enumerate().skip(first) {
+        let (left, right) = (bucket as f64 + 0.05, bucket as f64 + 0.95);
+        chart.draw_series([Rectangle::new([(left, 0.0), (right, *count as f64)], COLORS[0].filled())])?;
+    }
+    Ok(())
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 fn picture(bars: usize, draw: impl FnOnce(&Area) -> Drawn) -> Result<String, Error> {
+    drawing((BESIDE + BAR * u32::try_from(bars).unwrap_or(100).min(100), HEIGHT), draw)
+}
+
+fn drawing(size: (u32, u32), draw: impl FnOnce(&Area) -> Drawn) -> Result<String, Error> {
     let mut text = String::new();
-    let width = BESIDE + BAR * u32::try_from(bars).unwrap_or(100).min(100);
-    let area = SVGBackend::with_string(&mut text, (width, HEIGHT)).into_drawing_area();
+    let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
     let drawn = area.fill(&WHITE).map_err(Into::into).and_then(|()| draw(&area)).and_then(|()| Ok(area.present()?));
     drop(area);
     drawn.map_err(|e| Error::Lab(format!("cannot draw: {e}")))?;
@@ -155,12 +215,13 @@ mod tests {
             bytes: 1 << 30,
             sender_seconds: 1.0,
             sides: sides.into(),
+            histograms: [("before_gro".to_owned(), Histogram { buckets: vec![0, 0, 3], sum: 7 })].into(),
             ..Run::default()
         };
         let results = Results { mark: mark("single-flow"), runs: vec![run] };
         let drawn = draw(&results, &folder).unwrap();
         let names: Vec<_> = drawn.iter().map(|path| path.file_name().unwrap().to_string_lossy().into_owned()).collect();
-        assert_eq!(names, ["throughput.svg", "receiver.svg"]);
+        assert_eq!(names, ["throughput.svg", "receiver.svg", "skb.svg"]);
         for path in drawn {
             let text = std::fs::read_to_string(path).unwrap();
             assert!(text.contains("jumbo") && text.contains("</svg>"), "{text}");

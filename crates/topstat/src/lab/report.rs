@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use topstat_model::stacks::{Category, Side};
+use topstat_model::Unit;
+use topstat_model::histograms::{Histogram, Subject};
+use topstat_model::stacks::{Category, Side, percent};
 use topstat_model::typeset::{escape, width};
 
-use super::results::{Results, Run};
+use super::results::{Classified, Results, Run};
 
 /// What the study has measured of one flow (Linux 5.4, Xeon 6128, 100 Gbit/s): Gbit/s per core of the side that has more to
 /// do.
@@ -20,9 +22,15 @@ const STUDY: [(&str, f64); 7] = [
     ("jumbo+arfs", 40.8),
     ("all-opts", 41.2),
 ];
-/// And of the receiver's samples.
-const STUDY_SHARES: &str =
-    "study, receiver: from no-opts to all-opts data_copy goes from 7.4 to 54.3 percent, tcp/ip from 54.8 to 2.2\n";
+/// Of the receiver's samples the share of data_copy and of tcp/ip in percent, from the first of them to the last.
+const STUDY_SHARES: [(f64, f64); 2] = [(7.4, 54.3), (54.8, 2.2)];
+/// What is compared with it: between these two it need not be that much, for aRFS is not in the second.
+const SHAPED: [&str; 2] = ["no-opts", "tsogro+jumbo"];
+/// How many times as much a core is to carry by then.
+const TIMES: f64 = 5.0;
+/// At least these shares of the samples are to be classified, in percent: by the name of the function, and by that or the
+/// stack.
+const CLASSIFIED: [f64; 2] = [90.0, 97.0];
 
 /// The middle of some numbers, and how far they go.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -62,6 +70,8 @@ pub struct Group<'a> {
     pub variant: &'a str,
     /// Those that were measured.
     pub runs: Vec<&'a Run>,
+    /// How many others carried nothing.
+    pub idle: usize,
     /// Why none was.
     pub unavailable: Option<&'a str>,
 }
@@ -70,6 +80,15 @@ impl Group<'_> {
     /// Of a number of each run.
     pub fn spread(&self, number: impl Fn(&Run) -> f64) -> Spread {
         Spread::of(self.runs.iter().map(|run| number(run)).collect())
+    }
+
+    /// Histograms of all runs, by their names.
+    pub fn histograms(&self) -> BTreeMap<&str, Histogram> {
+        let mut sums: BTreeMap<&str, Histogram> = BTreeMap::new();
+        for (name, histogram) in self.runs.iter().flat_map(|run| &run.histograms) {
+            sums.entry(name).or_default().add(histogram);
+        }
+        sums
     }
 
     /// Samples of these sides by category, of all runs, and their sum.
@@ -101,12 +120,13 @@ pub fn groups(results: &Results) -> Vec<Group<'_>> {
             Some(group) => group,
             None => {
                 let (configuration, variant) = (run.configuration.as_str(), run.variant.as_str());
-                groups.push(Group { configuration, variant, runs: Vec::new(), unavailable: None });
+                groups.push(Group { configuration, variant, runs: Vec::new(), idle: 0, unavailable: None });
                 groups.last_mut().expect("just pushed")
             }
         };
         match &run.unavailable {
             Some(why) => group.unavailable = Some(why),
+            None if !run.has_carried() => group.idle += 1,
             None => group.runs.push(run),
         }
     }
@@ -127,8 +147,8 @@ pub fn text(results: &Results) -> String {
     let mut rows = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
     for group in &groups {
         let mut row = vec![group.configuration.to_owned(), group.variant.to_owned()];
-        if group.unavailable.is_some() && group.runs.is_empty() {
-            row.push("unavailable".to_owned());
+        if group.runs.is_empty() {
+            row.push(if group.idle > 0 { "nothing was carried" } else { "unavailable" }.to_owned());
         } else {
             row.push(group.spread(Run::gbps).text());
             row.push(group.spread(Run::gbps_per_core).text());
@@ -144,10 +164,20 @@ pub fn text(results: &Results) -> String {
     for (title, sides) in [("sender", SENDER), ("receiver", RECEIVER)] {
         text += &shares(&groups, title, &sides);
     }
-    if of_study && groups.iter().any(|group| group.samples(&RECEIVER).1 > 0) {
-        text += STUDY_SHARES;
+    text += &classified(&groups);
+    text += &histograms(&groups);
+    if of_study {
+        text += &shapes(&groups);
     }
-    for group in groups.iter().filter(|group| group.runs.is_empty()) {
+    for group in groups.iter().filter(|group| group.idle > 0) {
+        let (idle, all) = (group.idle, group.idle + group.runs.len());
+        let (configuration, variant) = (escape(group.configuration), escape(group.variant));
+        let _ = writeln!(
+            text,
+            "nothing was carried: {configuration}, {variant}: {idle} of {all} runs, which are in no figure"
+        );
+    }
+    for group in groups.iter().filter(|group| group.runs.is_empty() && group.idle == 0) {
         let why = escape(group.unavailable.unwrap_or("not measured"));
         let _ = writeln!(text, "unavailable: {}, {}: {why}", escape(group.configuration), escape(group.variant));
     }
@@ -167,11 +197,103 @@ fn shares(groups: &[Group], title: &str, sides: &[Side]) -> String {
         let mut row = vec![group.configuration.to_owned(), group.variant.to_owned(), all.to_string()];
         row.extend(names.iter().map(|name| {
             let part = samples.get(name).copied().unwrap_or(0);
-            format!("{:.1}", topstat_model::stacks::percent(part, all))
+            format!("{:.1}", percent(part, all))
         }));
         rows.push(row);
     }
     if rows.len() == 1 { String::new() } else { format!("\n{title}, percent of samples\n{}", table(&rows)) }
+}
+
+/// Which part of the samples has a category, beside what is asked for.
+fn classified(groups: &[Group]) -> String {
+    let head = ["configuration", "variant", "samples", "by name", "by name or stack"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for group in groups {
+        let sum = |part: fn(&Classified) -> u64| group.runs.iter().map(|run| part(&run.classified)).sum::<u64>();
+        let (all, by_name, by_caller) = (sum(|c| c.samples), sum(|c| c.by_name), sum(|c| c.by_caller));
+        if all > 0 {
+            let share = |part| format!("{:.1}", percent(part, all));
+            let names = [group.configuration.to_owned(), group.variant.to_owned()];
+            rows.push(names.into_iter().chain([all.to_string(), share(by_name), share(by_name + by_caller)]).collect());
+        }
+    }
+    if rows.len() == 1 {
+        return String::new();
+    }
+    let [name, stack] = CLASSIFIED;
+    format!(
+        "\nclassified, percent of samples (asked for: {name:.0} by name, {stack:.0} by name or stack)\n{}",
+        table(&rows)
+    )
+}
+
+/// How large packets were, and how long data waited: what half of them are below, and what 99 of 100 are.
+fn histograms(groups: &[Group]) -> String {
+    let head = ["configuration", "variant", "histogram", "count", "mean", "half below", "99% below"];
+    let (mut rows, mut notes) = (vec![head.map(str::to_owned).to_vec()], String::new());
+    for group in groups {
+        for (name, histogram) in group.histograms() {
+            let unit = unit_of(name);
+            let numbers = [unit.human_rate(histogram.mean()), unit.human(histogram.part_below(50))];
+            let names = [group.configuration, group.variant, name].map(str::to_owned).into_iter();
+            let numbers = [histogram.count().to_string()].into_iter().chain(numbers);
+            rows.push(names.chain(numbers).chain([unit.human(histogram.part_below(99))]).collect());
+        }
+        let beside = |name: &str| group.runs.iter().filter_map(|run| run.besides.get(name)).sum::<u64>();
+        let missing: Vec<String> = ["undated", "unsplit", "unread", "lost"]
+            .into_iter()
+            .filter(|name| beside(name) > 0)
+            .map(|name| format!("{} {name}", beside(name)))
+            .collect();
+        if !missing.is_empty() {
+            let (configuration, variant) = (escape(group.configuration), escape(group.variant));
+            let _ = writeln!(notes, "not in histograms: {configuration}, {variant}: {}", missing.join(", "));
+        }
+    }
+    if rows.len() == 1 { String::new() } else { format!("\nhistograms\n{}{notes}", table(&rows)) }
+}
+
+/// What the numbers of a histogram count.
+pub fn unit_of(histogram: &str) -> Unit {
+    if histogram.ends_with("_gro") { Subject::Skb.unit() } else { Subject::Latency.unit() }
+}
+
+/// What the study has found, beside what was found here.
+fn shapes(groups: &[Group]) -> String {
+    let of = |name: &str| groups.iter().find(|group| group.configuration == name && !group.runs.is_empty());
+    let (Some(plain), Some(large)) = (of(SHAPED[0]), of(SHAPED[1])) else { return String::new() };
+    let gbps = [plain, large].map(|group| group.spread(Run::gbps_per_core).median);
+    let times = gbps[1] / gbps[0].max(f64::MIN_POSITIVE);
+    let study: Vec<f64> =
+        SHAPED.iter().filter_map(|name| STUDY.iter().find(|(known, _)| known == name)).map(|s| s.1).collect();
+    let head = ["shape", "asked for", "here", "study"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.push(vec![
+        format!("Gbit/s per core, {} to {}", SHAPED[0], SHAPED[1]),
+        format!("at least {TIMES:.0} times"),
+        format!("{:.2} to {:.2}, {times:.1} times: {}", gbps[0], gbps[1], holds(times >= TIMES)),
+        format!("{:.1} to {:.1}", study[0], study[1]),
+    ]);
+    if [plain, large].iter().all(|group| group.samples(&RECEIVER).1 > 0) {
+        for ((category, rises), (first, last)) in [("data_copy", true), ("tcp/ip", false)].into_iter().zip(STUDY_SHARES)
+        {
+            let [before, after] = [plain, large].map(|group| {
+                let (samples, all) = group.samples(&RECEIVER);
+                percent(samples.get(category).copied().unwrap_or(0), all)
+            });
+            rows.push(vec![
+                format!("receiver's share of {category}, percent"),
+                if rises { "rises" } else { "falls" }.to_owned(),
+                format!("{before:.1} to {after:.1}: {}", holds(if rises { after > before } else { after < before })),
+                format!("{first:.1} to {last:.1} (all-opts)"),
+            ]);
+        }
+    }
+    format!("\nshapes of the study\n{}", table(&rows))
+}
+
+fn holds(does: bool) -> &'static str {
+    if does { "holds" } else { "does not hold" }
 }
 
 /// Two results beside each other: the medians of each, and how they differ.
@@ -266,6 +388,47 @@ mod tests {
         let cells: Vec<&str> = receiver.lines().nth(1).unwrap().split_whitespace().collect();
         let expected = ["no-opts", "1", "flow", "120", "75.0", "0.0", "0.0", "0.0", "0.0", "0.0", "0.0", "25.0", "0.0"];
         assert_eq!(cells, expected, "{text}");
+    }
+
+    /// Its lines, with one space between words.
+    fn lines(results: &Results) -> Vec<String> {
+        let one_space = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        text(results).lines().map(one_space).collect()
+    }
+
+    #[test]
+    fn a_run_that_carried_nothing_is_in_no_figure() {
+        let some = lines(&results([125_000_000, 0, 125_000_000]));
+        assert!(some.contains(&"no-opts 1 flow 1.00 1.00 4.8".to_owned()), "{some:#?}");
+        let said = "nothing was carried: no-opts, 1 flow: 1 of 3 runs, which are in no figure";
+        assert!(some.contains(&said.to_owned()), "{some:#?}");
+        let none = lines(&results([0; 3]));
+        assert!(none.contains(&"no-opts 1 flow nothing was carried".to_owned()), "{none:#?}");
+        assert!(none.contains(&said.replace("1 of 3", "3 of 3")), "{none:#?}");
+    }
+
+    #[test]
+    fn shapes_classified_shares_and_histograms_stand_beside_what_is_asked_for() {
+        let mut runs = vec![run("no-opts", 1, 125_000_000), run("tsogro+jumbo", 1, 1_250_000_000)];
+        runs[1].sides.insert("softirq_receive".to_owned(), [("tcp/ip".to_owned(), 1)].into());
+        for run in &mut runs {
+            run.classified = Classified { samples: 1000, by_name: 950, by_caller: 30 };
+            let histogram = Histogram { buckets: vec![0, 0, 1, 99], sum: 600 };
+            run.histograms = [("after_gro".to_owned(), histogram.clone()), ("latency".to_owned(), histogram)].into();
+            run.besides = [("undated".to_owned(), 4), ("bytes".to_owned(), 7)].into();
+        }
+        let lines = lines(&Results { mark: mark("single-flow"), runs });
+        for wanted in [
+            "tsogro+jumbo 1 flow 1000 95.0 98.0",
+            "no-opts 1 flow after_gro 100 6B 8B 8B",
+            "no-opts 1 flow latency 100 6ns 8ns 8ns",
+            "not in histograms: no-opts, 1 flow: 4 undated",
+            "10.0 times: holds",
+            "75.0 to 96.8: holds",
+            "25.0 to 3.2: holds",
+        ] {
+            assert!(lines.iter().any(|line| line.contains(wanted)), "{wanted}: {lines:#?}");
+        }
     }
 
     #[test]

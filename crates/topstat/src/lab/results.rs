@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use topstat_model::histograms::Histogram;
 
 use crate::error::Error;
 
@@ -61,9 +62,37 @@ pub struct Run {
     pub sides: BTreeMap<String, BTreeMap<String, u64>>,
     /// Samples whose stack could not be kept.
     pub samples_lost: u64,
+    /// How the experiment's samples in the kernel were classified.
+    #[serde(default)]
+    pub classified: Classified,
+    /// The congestion control of the senders' sockets, as the kernel tells it.
+    #[serde(default)]
+    pub congestion: String,
+    /// Of packets, of a run of its own, by their names; empty where none was made.
+    #[serde(default)]
+    pub histograms: BTreeMap<String, Histogram>,
+    /// What else was counted beside them: what is in none of them, above all.
+    #[serde(default)]
+    pub besides: BTreeMap<String, u64>,
+}
+
+/// How samples in the kernel, at work, were classified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Classified {
+    /// All.
+    pub samples: u64,
+    /// By the name of the function.
+    pub by_name: u64,
+    /// By that of a caller.
+    pub by_caller: u64,
 }
 
 impl Run {
+    /// Whether anything was carried: where not, no figure says what could have been.
+    pub fn has_carried(&self) -> bool {
+        self.bytes > 0
+    }
+
     /// Gigabits a second.
     #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
     pub fn gbps(&self) -> f64 {

@@ -9,10 +9,11 @@ use std::sync::mpsc;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::host::{End, Host};
+use super::host::{End, Host, Trouble};
 
 /// Bytes of a call that sends or receives: what the study's generator used.
 const CALL_BYTES: usize = 128 * 1024;
@@ -167,9 +168,43 @@ fn set(socket: &TcpStream, sockets: &Sockets) -> io::Result<()> {
     socket.set_write_timeout(Some(LOOK))?;
     socket.set_nodelay(true)?;
     if let Some(name) = &sockets.congestion {
-        rustix::net::sockopt::set_tcp_congestion(socket, name)?;
+        set_congestion(socket, name)?;
     }
     Ok(())
+}
+
+/// Sets it, and reads it back.
+fn set_congestion(socket: &TcpStream, name: &str) -> io::Result<()> {
+    rustix::net::sockopt::set_tcp_congestion(socket, name)?;
+    let set = rustix::net::sockopt::tcp_congestion(socket)?;
+    if set == name { Ok(()) } else { Err(io::Error::other(format!("the kernel has set {set} instead of {name}"))) }
+}
+
+/// The congestion control that sockets of the sender's namespace will have: this one, or the kernel's default.
+///
+/// # Errors
+///
+/// When the kernel does not have it, or does not let this user set it.
+pub fn congestion(host: &Host, wanted: Option<&str>) -> Result<String, String> {
+    /// What the kernel has; of a network namespace.
+    const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let ask = || {
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).map_err(io::Error::from)?;
+        let socket = TcpStream::from(socket);
+        wanted.map_or(Ok(()), |name| set_congestion(&socket, name))?;
+        rustix::net::sockopt::tcp_congestion(&socket).map_err(io::Error::from)
+    };
+    let told = || {
+        ask().map_err(|e: io::Error| {
+            let there = std::fs::read_to_string(AVAILABLE).unwrap_or_default();
+            let name = wanted.unwrap_or("the default");
+            Trouble::Failed(format!(
+                "cannot use the congestion control {name}: {e}; there are {} (net.ipv4.tcp_available_congestion_control)",
+                there.trim()
+            ))
+        })
+    };
+    host.inside(End::Left, told).map_err(Trouble::why)
 }
 
 fn receive(
