@@ -98,6 +98,15 @@ pub struct Origin {
     pub recorded: bool,
 }
 
+/// What the daemon costs this host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// The share of one CPU that its process takes: since it was asked before, or since it began.
+    pub daemon: f64,
+    /// The share of each CPU that its programs in the kernel take, where they have been measured.
+    pub programs: Option<f64>,
+}
+
 /// Reads tables, and sets them. Errors are for people: what failed, why, and what to do.
 pub trait Feed {
     /// The tables there are, in the order in which they are shown.
@@ -116,6 +125,12 @@ pub trait Feed {
     /// When the table began to count, where the feed knows: a reading that was taken less than a period later has less than
     /// a period.
     fn counting_since(&self, _: &TableMeta) -> Option<SystemTime> {
+        None
+    }
+
+    /// What the daemon costs, where there is one and it tells. To be asked no more often than once a minute: it measures its
+    /// programs when it is asked.
+    fn cost(&mut self) -> Option<Cost> {
         None
     }
 

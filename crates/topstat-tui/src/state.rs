@@ -9,7 +9,7 @@ use ratatui::layout::{Position, Rect};
 use topstat_model::filter::Filter;
 use topstat_model::{Field, Snapshot, TableType, rfc3339};
 
-use crate::feed::{Origin, Setting, TableMeta};
+use crate::feed::{Cost, Origin, Setting, TableMeta};
 use crate::host::Host;
 use crate::keys::{self, Action};
 use crate::past::{Past, Sums};
@@ -142,6 +142,8 @@ pub struct App {
     pub exact: bool,
     /// What the host does.
     pub host: Host,
+    /// What the daemon costs, where it tells.
+    pub cost: Option<Cost>,
     /// How many rows the last frame had room for.
     pub page: usize,
     /// What can be clicked on in the last frame.
@@ -191,6 +193,7 @@ impl App {
             message: None,
             exact: false,
             host: Host::default(),
+            cost: None,
             page: 10,
             hits: vec![],
             dirty: true,
@@ -303,6 +306,12 @@ impl App {
     pub fn host(&mut self, host: Host) {
         self.host = host;
         self.dirty |= self.is_live();
+    }
+
+    /// What the daemon costs.
+    pub fn cost(&mut self, cost: Option<Cost>) {
+        self.dirty |= self.is_live() && self.cost != cost;
+        self.cost = cost;
     }
 
     /// What is shown of a table, or why nothing is.

@@ -25,13 +25,18 @@ use signal_hook::{flag, low_level};
 use topstat_model::Snapshot;
 
 use crate::draw::{Look, draw};
-use crate::feed::{Feed, Peak, Recorded, Setting, TableMeta, TableSettings};
+use crate::feed::{Cost, Feed, Peak, Recorded, Setting, TableMeta, TableSettings};
 use crate::host::Looker;
 use crate::state::{App, Effect};
 
 /// How long what was read is held back until the other readings of the same refresh are there: they are drawn as one frame.
 /// What a key does is drawn at once.
 const DRAWN_WITHIN: Duration = Duration::from_millis(100);
+
+/// What the daemon costs is asked for when it has had the time to measure that, and then this often: it measures its programs
+/// when it is asked, at some cost.
+const FIRST_COST_AFTER: Duration = Duration::from_secs(3);
+const COST_EVERY: Duration = Duration::from_secs(60);
 
 /// The bytes of a frame that reach the terminal at once: all of a usual one, so that none is shown by halves.
 const FRAME: usize = 32 << 10;
@@ -57,6 +62,7 @@ enum Ask {
     Settings(Vec<usize>),
     Set(usize, Setting, u32),
     Save(Arc<Snapshot>),
+    Cost,
 }
 
 /// What the thread that reads answers.
@@ -66,6 +72,7 @@ enum Answer {
     Outlined(usize, Result<Vec<Peak>, String>),
     Settings(Vec<(usize, Result<TableSettings, String>)>),
     Said(String),
+    Cost(Option<Cost>),
 }
 
 /// Shows the view until it is ended by a key or a signal. The terminal is then as it was.
@@ -138,6 +145,7 @@ fn serve(feed: &mut dyn Feed, tables: &[TableMeta], asked: &Receiver<Ask>, answe
                 let said = feed.save(&snapshot).map_or_else(|why| why, |path| format!("saved as {path}"));
                 answer(Answer::Said(said))
             }
+            Ask::Cost => answer(Answer::Cost(feed.cost())),
         };
         if answers.is_err() {
             return;
@@ -163,6 +171,7 @@ fn show(
     let (mut next, mut waiting, mut read) = (Instant::now(), 0, Vec::new());
     // Somebody waits for the next frame; and when the last readings were asked for.
     let (mut at_once, mut asked_at) = (true, Instant::now());
+    let mut cost_due = Instant::now() + FIRST_COST_AFTER;
     loop {
         let due = Instant::now() >= next;
         let wanted = app.wanted();
@@ -173,6 +182,12 @@ fn show(
                 // What is not shown is not looked at: a look after a while is of all of it.
                 if let Some(host) = app.is_live().then(|| looker.look()).flatten() {
                     app.host(host);
+                }
+                if app.is_live() && Instant::now() >= cost_due {
+                    cost_due = Instant::now() + COST_EVERY;
+                    if ask.send(Ask::Cost).is_err() {
+                        return Ok(());
+                    }
                 }
             }
             waiting = wanted.len();
@@ -316,6 +331,7 @@ fn take_answers(app: &mut App, answers: &Receiver<Answer>, waiting: &mut usize) 
             Answer::Outlined(table, peaks) => app.outlined(table, peaks),
             Answer::Settings(all) => all.into_iter().for_each(|(table, settings)| app.settings(table, settings)),
             Answer::Said(said) => app.say(said),
+            Answer::Cost(cost) => app.cost(cost),
         }
     }
 }

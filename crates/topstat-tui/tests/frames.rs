@@ -8,7 +8,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit};
-use topstat_tui::feed::{Origin, Peak, Recorded, Setting, TableSettings};
+use topstat_tui::feed::{Cost, Origin, Peak, Recorded, Setting, TableSettings};
 use topstat_tui::host::Host;
 use topstat_tui::state::{Effect, Screen, When};
 use topstat_tui::{App, Colors, Look, TableMeta, draw};
@@ -212,6 +212,22 @@ fn busy_app() -> App {
     let cpus = (0..20).map(|cpu| f64::from(cpu) / 20.0).collect();
     app.host(Host { cpus, net: Some((1_500_000, 20_000)), own: Some(0.0042) });
     app
+}
+
+#[test]
+fn what_the_daemon_costs_is_shown_beside_what_the_view_costs() {
+    let mut app = busy_app();
+    app.dirty = false;
+    app.cost(Some(Cost { daemon: 0.013, programs: None }));
+    assert!(app.dirty);
+    let shown = frame(&mut app, (160, 24), PLAIN);
+    assert!(shown.contains("own 0.4%  daemon 1.3%") && !shown.contains("programs"), "{shown}");
+    app.cost(Some(Cost { daemon: 0.0, programs: Some(0.0021) }));
+    let shown = frame(&mut app, (160, 24), PLAIN);
+    assert!(shown.contains("own 0.4%  daemon 0.0%  programs 0.2%"), "{shown}");
+    app.dirty = false;
+    app.cost(Some(Cost { daemon: 0.0, programs: Some(0.0021) }));
+    assert!(!app.dirty, "nothing has changed");
 }
 
 #[test]

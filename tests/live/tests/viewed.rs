@@ -73,6 +73,8 @@ fn the_screen_shows_what_was_carried() {
     let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() }).unwrap();
     let mut terminal = Terminal::start(view("topstat", &daemon), SIZE);
     terminal.wait_for(TABLE);
+    // What the daemon has measured of its programs.
+    terminal.wait_for("  programs ");
     // The overview, and then one table after the other.
     terminal.press("\r");
     terminal.wait_for("  other ");

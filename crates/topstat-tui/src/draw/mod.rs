@@ -14,6 +14,7 @@ use ratatui::Frame;
 use ratatui::layout::Rect;
 use topstat_model::{Snapshot, Unit, per_second, rfc3339};
 
+use crate::feed::Cost;
 use crate::state::{App, Asked, Screen, When};
 use pen::Pen;
 pub use pen::{Colors, Look};
@@ -98,6 +99,12 @@ impl<'a> Host<'a> {
         }
         if let Some(own) = own {
             after += &format!("  own {:.1}%", own * 100.0);
+        }
+        if let Some(Cost { daemon, programs }) = app.cost {
+            after += &format!("  daemon {:.1}%", daemon * 100.0);
+            if let Some(programs) = programs {
+                after += &format!("  programs {:.1}%", programs * 100.0);
+            }
         }
         Self { before, cpus, after }
     }

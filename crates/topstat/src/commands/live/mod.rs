@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use topstat_kernel::{Family, Options, Source, TableInfo, family_of};
 use topstat_model::{Snapshot, TableType, document, json, rfc3339};
-use topstat_tui::feed::{Origin, Peak, Recorded, Setting, TableSettings};
+use topstat_tui::feed::{Cost, Origin, Peak, Recorded, Setting, TableSettings};
 use topstat_tui::{Colors, Feed, Look, TableMeta};
 
 use crate::args::ColorWhen;
@@ -73,7 +73,8 @@ fn find<'a>(
         let feed = feed.map_err(|why| Error::Daemon(format!("{why}; and {no_daemon}")))?;
         return Ok((Box::new(feed), None));
     }
-    let mut feed = LiveFeed { backend, client, catalogue: catalogue(), loaded: HashMap::new(), records };
+    let mut feed =
+        LiveFeed { backend, client, catalogue: catalogue(), loaded: HashMap::new(), records, daemon_used: None };
     let table = feed.begin(table.unwrap_or(resolve::DEFAULT_TABLE))?;
     Ok((Box::new(feed), table))
 }
@@ -107,6 +108,8 @@ struct LiveFeed<'a> {
     /// Families that were loaded here, and why some could not be.
     loaded: HashMap<String, Result<Loaded, String>>,
     records: Records,
+    /// Seconds of CPU that the daemon had used when it was asked last, and for how long it had run.
+    daemon_used: Option<(f64, f64)>,
 }
 
 /// Why nothing is set where no daemon runs.
@@ -143,6 +146,19 @@ impl<'a> LiveFeed<'a> {
             Ok(Loaded { source, since: SystemTime::now() })
         });
         loaded.as_mut().map_err(|why| why.clone())
+    }
+
+    fn own_cost(&mut self) -> Option<Cost> {
+        let client = self.client.as_ref().ok()?;
+        let text = client.read(&self.file_at("self.json").ok()?).ok()?;
+        let own: serde_json::Value = serde_json::from_slice(&text).ok()?;
+        let number = |value: &serde_json::Value| value.as_f64();
+        let used = (number(&own["cpu_ns"])? / 1e9, number(&own["uptime_s"])?);
+        // A daemon that was started anew begins at 0.
+        let before = self.daemon_used.replace(used).filter(|before| before.0 <= used.0 && before.1 < used.1);
+        let before = before.unwrap_or_default();
+        let daemon = (used.0 - before.0) / (used.1 - before.1).max(f64::MIN_POSITIVE);
+        Some(Cost { daemon, programs: number(&own["measured"]["share"]) })
     }
 
     fn file(&self, table: &TableMeta, name: &str) -> Result<File, String> {
@@ -223,6 +239,10 @@ impl Feed for LiveFeed<'_> {
 
     fn at(&mut self, table: &TableMeta, time: SystemTime) -> Result<Recorded, String> {
         self.records.at(table, time)
+    }
+
+    fn cost(&mut self) -> Option<Cost> {
+        self.own_cost()
     }
 
     fn outline(&mut self, table: &TableMeta) -> Result<Vec<Peak>, String> {
