@@ -35,13 +35,13 @@ const ENOUGH_PACKETS: f64 = 1000.0;
 const ATTEMPTS: usize = 5;
 
 /// How long the kernel may take to remove a network namespace: it removes those of all tests one after the other.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory that is removed at the end.
-struct Folder(PathBuf);
+pub struct Folder(pub PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Self {
+    pub fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("topstat-lab-live-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         Self(path)
@@ -69,7 +69,8 @@ fn done(words: &str, out: &Path) -> (Vec<Value>, String) {
     (documents(out), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn documents(out: &Path) -> Vec<Value> {
+/// All documents of a directory of results: each is whole.
+pub fn documents(out: &Path) -> Vec<Value> {
     let entries = std::fs::read_dir(out).expect("results").flatten().map(|entry| entry.path());
     let mut files: Vec<PathBuf> =
         entries.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("run-")).collect();
@@ -232,7 +233,7 @@ fn left_behind() -> BTreeMap<String, String> {
 }
 
 /// The programs of the family that the kernel has. They go with the process, some time after it.
-fn programs() -> usize {
+pub fn programs() -> usize {
     let names = ["netstack_sample", "netstack_lose", "netstack_copy", "netstack_switch", "napi_gro_receiv"];
     let is_one = |name: &str| names.contains(&name);
     libbpf_rs::query::ProgInfoIter::default().filter(|program| program.name.to_str().is_some_and(is_one)).count()

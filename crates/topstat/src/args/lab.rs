@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command line of `topstat lab` as it is parsed.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use topstat_kernel::netstack::MOST_HZ;
 
 use super::rows;
 use crate::lab::plan::Experiment;
+use crate::lab::remote::PORT;
 use crate::time;
 
 /// Measure what the network stack carries, and where its CPU time goes: the experiments of "Understanding Host Network
@@ -17,6 +19,9 @@ use crate::time;
 /// Two network namespaces are made for each run, with a pair of veth devices between them, and TCP is sent from one to
 /// the other by a generator of topstat's own. They have no names, and go with the process, however it ends: nothing of
 /// the host's settings is changed. Throughput and CPU time are measured in one run, and stacks are sampled in another.
+///
+/// With --peer it is two hosts, between interfaces that they have. 'topstat lab serve' runs on the other one. What is
+/// changed of the interfaces is saved before and put back at the end; what a kill has left, 'topstat lab restore' puts back.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = NOTES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct LabArgs {
@@ -69,6 +74,22 @@ pub struct LabArgs {
     #[arg(long)]
     pub histograms: bool,
 
+    /// The other host, where 'topstat lab serve' runs: it receives what this one sends [port: 4719]
+    #[arg(long, value_name = "HOST:PORT", requires_all = ["interface", "key"])]
+    pub peer: Option<String>,
+
+    /// The interface of this host, which is set by each configuration, and put back at the end
+    #[arg(long, value_name = "NAME", requires = "peer")]
+    pub interface: Option<String>,
+
+    /// The file of the key that both hosts have: see 'topstat lab key'
+    #[arg(long, value_name = "FILE", requires = "peer")]
+    pub key: Option<PathBuf>,
+
+    /// The peer sends, and this host receives
+    #[arg(long, requires = "peer")]
+    pub reverse: bool,
+
     /// Where results are written: a directory that is empty, or not there [default: topstat-lab-EXPERIMENT-TIME]
     #[arg(short, long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -77,6 +98,38 @@ pub struct LabArgs {
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
     Report(ReportArgs),
+    Serve(ServeArgs),
+    /// Put back the settings of an interface that a lab has left which was killed
+    Restore,
+    Key(KeyArgs),
+}
+
+/// Be the other host of a lab
+///
+/// Takes a control connection of 'topstat lab EXPERIMENT --peer', from whoever has the key, one at a time. It sets the
+/// interface as the experiment says, makes its end of the traffic, and puts the settings back when the other host has ended
+/// or has gone.
+#[derive(Debug, clap::Args)]
+pub struct ServeArgs {
+    /// The interface that is measured; no other one is touched
+    #[arg(long, value_name = "NAME")]
+    pub interface: String,
+
+    /// The file of the key that both hosts have
+    #[arg(long, value_name = "FILE")]
+    pub key: PathBuf,
+
+    /// Where it listens for the other host
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = SocketAddr::from(([0, 0, 0, 0], PORT)))]
+    pub listen: SocketAddr,
+}
+
+/// Make a key for two hosts, in a new file that only its owner may read: copy it to the other host
+#[derive(Debug, clap::Args)]
+pub struct KeyArgs {
+    /// The file
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
 }
 
 /// Print the tables of results again, and draw them; of two directories, compare them
@@ -111,5 +164,8 @@ EXAMPLES
   topstat lab single-flow                        all configurations, three runs each
   topstat lab incast --flows 8 --config tsogro+jumbo
   topstat lab loss --loss 0,0.1,1 --time 10s --out before
+  topstat lab key lab.key                        a key, to be copied to the other host
+  topstat lab serve --interface eth1 --key lab.key
+  topstat lab incast --peer other --interface eth1 --key lab.key
   topstat lab report before                      its tables and pictures again
   topstat lab report before after                what has changed";

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a network device does by itself: read and set as ethtool(8) does, and read back.
 
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketType, socket};
+use serde::{Deserialize, Serialize};
 
 /// Something that a device may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,8 +68,85 @@ struct Value {
 #[repr(C)]
 struct Request {
     name: [c_char; libc::IFNAMSIZ],
-    value: *mut Value,
+    value: *mut c_void,
     rest: [u64; 2],
+}
+
+/// All that a device does, as bits: what it is asked to do, which stays while something else keeps it from doing it, and
+/// what it does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Features {
+    /// What it is asked to do.
+    pub requested: Vec<u32>,
+    /// What it does.
+    pub active: Vec<u32>,
+}
+
+/// `ETHTOOL_GFEATURES`, `ETHTOOL_SFEATURES`
+const GET_FEATURES: u32 = 0x3a;
+const SET_FEATURES: u32 = 0x3b;
+/// Words of features: the kernel has 2, and says how many it has.
+const MOST_WORDS: usize = 8;
+
+/// `struct ethtool_gfeatures`
+#[repr(C)]
+struct AllFeatures {
+    command: u32,
+    words: u32,
+    features: [FeatureWord; MOST_WORDS],
+}
+
+/// `struct ethtool_get_features_block`
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct FeatureWord {
+    available: u32,
+    requested: u32,
+    active: u32,
+    never_changed: u32,
+}
+
+/// `struct ethtool_sfeatures`
+#[repr(C)]
+struct ChosenFeatures {
+    command: u32,
+    words: u32,
+    features: [ChosenWord; MOST_WORDS],
+}
+
+/// `struct ethtool_set_features_block`
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct ChosenWord {
+    valid: u32,
+    requested: u32,
+}
+
+impl Features {
+    /// Those of a device of the calling thread's namespace.
+    pub fn read(device: &str) -> io::Result<Self> {
+        let words = u32::try_from(MOST_WORDS).unwrap_or(0);
+        let mut all = AllFeatures { command: GET_FEATURES, words, features: Default::default() };
+        call(device, (&raw mut all).cast())?;
+        let known = &all.features[..MOST_WORDS.min(all.words as usize)];
+        let of = |part: fn(&FeatureWord) -> u32| known.iter().map(part).collect();
+        Ok(Self { requested: of(|word| word.requested), active: of(|word| word.active) })
+    }
+
+    /// Asks a device to do these again, and leaves alone what it is asked for now as then.
+    pub fn write(&self, device: &str) -> io::Result<()> {
+        let now = Self::read(device)?;
+        let mut chosen =
+            ChosenFeatures { command: SET_FEATURES, words: 0, features: [ChosenWord::default(); MOST_WORDS] };
+        for ((word, wanted), now) in chosen.features.iter_mut().zip(&self.requested).zip(&now.requested) {
+            *word = ChosenWord { valid: wanted ^ now, requested: *wanted };
+            chosen.words += 1;
+        }
+        if chosen.features.iter().any(|word| word.valid != 0) {
+            call(device, (&raw mut chosen).cast())?;
+        }
+        Ok(())
+    }
 }
 
 /// Sets what a device of the calling thread's namespace does, and reads it back.
@@ -90,18 +168,25 @@ pub fn set(device: &str, feature: Feature, on: bool) -> Result<(), String> {
 }
 
 fn command(device: &str, command: u32, data: u32) -> io::Result<u32> {
-    let any: OwnedFd = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     let mut value = Value { command, data };
-    let mut request = Request { name: [0; libc::IFNAMSIZ], value: &raw mut value, rest: [0; 2] };
+    call(device, (&raw mut value).cast())?;
+    Ok(value.data)
+}
+
+/// Gives a device a command of `linux/ethtool.h`: the structure that belongs to it, which begins with its number.
+fn call(device: &str, value: *mut c_void) -> io::Result<()> {
+    let any: OwnedFd = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
+    let mut request = Request { name: [0; libc::IFNAMSIZ], value, rest: [0; 2] };
     if device.len() >= request.name.len() {
         return Err(io::Error::other("no device has so long a name"));
     }
     for (to, byte) in request.name.iter_mut().zip(device.bytes()) {
         *to = c_char::from_ne_bytes([byte]);
     }
-    // SAFETY: the request is as long as the kernel's, and both it and the value that it points to live through the call.
+    // SAFETY: the request is as long as the kernel's, and both it and the structure that it points to live through the call.
     match unsafe { libc::ioctl(any.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) } {
-        0 => Ok(value.data),
+        // Bits that tell what was not set: who asks for it reads back.
+        0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }

@@ -2,21 +2,20 @@
 //! Measures one variant under one configuration: throughput with CPU time, and, in a run of its own, where the time goes.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use procfs::process::Stat;
-use topstat_kernel::netstack::{Chosen, Counter, Loss, Lost};
-use topstat_model::histograms::{Histogram, Histograms, Subject};
-use topstat_model::stacks::{Category, Choice, Profile, Side, Table};
-
-use super::host::{Configuration, DEVICE, End, Host, Trouble};
+use super::place::{Place, Trouble};
 use super::plan::Variant;
-use super::results::{Classified, Run};
-use super::traffic::{self, Moved, Sockets, Sum};
-use crate::backend::Profiling;
+use super::results::{HostFigures, Run};
+use super::settings::Configuration;
+use super::side::{Answer, Counts, Description, Figures, Local, Open, Request, Samples, Setup, Side};
+use super::traffic::{Flow, FlowEnd, Sockets};
 
 /// How long flows run before anything is measured: until windows and buffers have grown.
 const WARM_UP: Duration = Duration::from_millis(500);
+/// How often both ends are told to go on while they are measured.
+const BEAT: Duration = Duration::from_secs(1);
 
 /// What is the same for all runs.
 pub struct Measure<'a> {
@@ -26,139 +25,277 @@ pub struct Measure<'a> {
     pub congestion: Option<String>,
     /// Whether histograms are made, too.
     pub histograms: bool,
-    /// Makes what samples; none: nothing is sampled.
-    pub sampler: Option<&'a mut dyn FnMut() -> Result<Box<dyn Profiling>, String>>,
+    /// How often a second stacks are sampled; 0: they are not.
+    pub hz: u32,
     /// Waits; `Err`: the user wants the program to end.
     pub wait: &'a mut dyn FnMut(Instant) -> Result<(), String>,
 }
 
+/// Both ends.
+pub struct Sides<'a> {
+    /// Which sends.
+    pub sender: &'a mut dyn Side,
+    /// Which receives.
+    pub receiver: &'a mut dyn Side,
+    /// Their addresses.
+    pub addresses: [IpAddr; 2],
+    /// Of two hosts, that of the sender and that of the receiver.
+    pub hosts: Option<[Description; 2]>,
+}
+
+/// An end that has answered something else than it was asked.
+fn strange() -> Trouble {
+    Trouble::Failed("the peer has answered what was not asked".to_owned())
+}
+
+impl Sides<'_> {
+    fn both(&mut self) -> [&mut dyn Side; 2] {
+        [&mut *self.sender, &mut *self.receiver]
+    }
+
+    /// Those that see different hosts: one of both, where they are on the same.
+    fn on_hosts(&mut self) -> Vec<&mut dyn Side> {
+        let skip = usize::from(self.hosts.is_none());
+        self.both().into_iter().skip(skip).collect()
+    }
+
+    fn figures(&mut self, request: Request) -> Result<[Figures; 2], Trouble> {
+        let mut figures = [Figures::default(); 2];
+        for (side, figures) in self.both().into_iter().zip(&mut figures) {
+            let Answer::Figures(found) = side.ask(request.clone())? else { return Err(strange()) };
+            *figures = found;
+        }
+        Ok(figures)
+    }
+
+    fn prepare(
+        &mut self,
+        configuration: &Configuration,
+        variant: &Variant,
+        sockets: &Sockets,
+    ) -> Result<String, Trouble> {
+        let mut congestion = String::new();
+        // The receiver first, so that a device that loses its link while it is set has it again before anything is sent.
+        for (side, loss) in self.both().into_iter().zip([0.0, variant.loss]).rev() {
+            let setup = Setup { configuration: configuration.clone(), loss, sockets: sockets.clone() };
+            let Answer::Ready(name) = side.ask(Request::Prepare(setup))? else { return Err(strange()) };
+            congestion = name;
+        }
+        Ok(congestion)
+    }
+
+    fn connect(&mut self, flows: &[Flow]) -> Result<(), Trouble> {
+        let [own, peer] = self.addresses;
+        let end =
+            |of: fn(&Flow) -> usize| flows.iter().map(|flow| FlowEnd { cpu: of(flow), kind: flow.kind }).collect();
+        let listen = Request::Listen { flows: end(|flow| flow.to_cpu), own: peer, peer: own };
+        let Answer::Listening(to) = self.receiver.ask(listen)? else { return Err(strange()) };
+        // It may name no other host.
+        if to.len() != flows.len() || to.iter().any(|to| to.ip() != peer) {
+            return Err(strange());
+        }
+        self.sender.ask(Request::Connect { flows: end(|flow| flow.from_cpu), own, to }).map(drop)
+    }
+
+    /// Ends the traffic: the sender first, so that the receiver can read all that was sent.
+    fn stop(&mut self) -> Result<[Figures; 2], Trouble> {
+        let mut figures = [Figures::default(); 2];
+        for ((side, finish), figures) in self.both().into_iter().zip([false, true]).zip(&mut figures) {
+            let Answer::Figures(found) = side.ask(Request::Stop(finish))? else { return Err(strange()) };
+            *figures = found;
+        }
+        Ok(figures)
+    }
+}
+
+/// Both ends on this host: in two namespaces, which are made.
+///
+/// # Errors
+///
+/// See [`Place::pair`].
+pub fn on_this_host<'a>(open: Option<&'a mut Open<'a>>) -> Result<([Local<'a>; 2], [IpAddr; 2]), String> {
+    let places = Place::pair()?;
+    let mut addresses = Vec::new();
+    for place in &places {
+        addresses.extend(place.link()?.addresses().into_iter().filter(IpAddr::is_ipv4));
+    }
+    let addresses =
+        <[IpAddr; 2]>::try_from(addresses).map_err(|_| "the devices do not have their addresses".to_owned())?;
+    let [sender, receiver] = places;
+    Ok(([Local::new(sender, None, None), Local::new(receiver, None, open)], addresses))
+}
+
 impl Measure<'_> {
-    /// Both runs, in namespaces of their own.
+    /// All runs of a variant.
     ///
     /// # Errors
     ///
     /// See [`Trouble`].
-    pub fn run(&mut self, configuration: &Configuration, variant: &Variant, number: u32) -> Result<Run, Trouble> {
-        let named = Run {
-            configuration: configuration.name.to_owned(),
-            variant: variant.name.clone(),
-            run: number,
-            ..Run::default()
-        };
+    pub fn run(
+        &mut self,
+        sides: &mut Sides,
+        (name, configuration): (&str, &Configuration),
+        variant: &Variant,
+        number: u32,
+    ) -> Result<Run, Trouble> {
         if let Some(why) = &variant.unavailable {
             return Err(Trouble::Unavailable(why.clone()));
         }
-        let host = Host::new(configuration)?;
-        let congestion = traffic::congestion(&host, self.congestion.as_deref()).map_err(Trouble::Failed)?;
-        let named = Run { congestion, ..named };
-        // It is attached while the thread is in the namespace that the device is in.
-        let loss = if variant.loss > 0.0 {
-            let attach = || Loss::attach(DEVICE, variant.loss).map_err(|e| Trouble::Unavailable(e.to_string()));
-            Some(host.inside(End::Right, attach)?)
-        } else {
-            None
-        };
         let sockets = Sockets { buffer: variant.buffer, congestion: self.congestion.clone() };
-        let run = traffic::run(&host, &variant.flows, &sockets, |moved| self.throughput(moved, loss.as_ref(), named));
-        let mut run = run.map_err(Trouble::Failed)?;
-        if self.sampler.is_some() {
-            let profile = traffic::run(&host, &variant.flows, &sockets, |_| self.sample()).map_err(Trouble::Failed)?;
-            run.sides = by_side(&profile, &counted());
-            run.samples_lost = profile.besides.lost;
-            let table = Table::of(&profile, &Choice { pids: counted(), ..Choice::default() });
-            run.classified = Classified { samples: table.chosen, by_name: table.by_name, by_caller: table.by_caller };
-        }
-        if self.histograms {
-            let read = traffic::run(&host, &variant.flows, &sockets, |_| self.count(&host)).map_err(Trouble::Failed)?;
-            for histograms in read {
-                let named = |(name, histogram): (&str, Histogram)| (name.to_owned(), histogram);
-                run.histograms.extend(histograms.series.into_iter().map(named));
-                for (name, count) in histograms.besides {
-                    *run.besides.entry(name.to_owned()).or_default() += count;
+        let (mut run, congestion) =
+            self.traffic(sides, configuration, variant, &sockets, |measure, sides| measure.throughput(sides))?;
+        let (configuration_name, variant_name) = (name.to_owned(), variant.name.clone());
+        run = Run { configuration: configuration_name, variant: variant_name, run: number, congestion, ..run };
+        if self.hz > 0 {
+            let (samples, _) =
+                self.traffic(sides, configuration, variant, &sockets, |measure, sides| measure.sample(sides))?;
+            for (number, samples) in samples.into_iter().enumerate() {
+                run.samples_lost += samples.lost;
+                run.classified.add(&samples.classified);
+                add(&mut run.sides, &samples.sides);
+                if let Some(host) = run.hosts.get_mut(number) {
+                    host.sides = samples.sides;
                 }
             }
+        }
+        if self.histograms {
+            let (counts, _) =
+                self.traffic(sides, configuration, variant, &sockets, |measure, sides| measure.count(sides))?;
+            (run.histograms, run.besides) = (counts.histograms, counts.besides);
         }
         Ok(run)
     }
 
-    fn throughput(&mut self, moved: &Moved, loss: Option<&Loss>, run: Run) -> Result<Run, String> {
-        let lost = || loss.map_or(Ok(Lost::default()), Loss::lost).map_err(|e| e.to_string());
-        (self.wait)(Instant::now() + WARM_UP)?;
-        let (begun, before, softirqs, lost_before) = (Instant::now(), moved.sum(), ksoftirqd(), lost()?);
-        (self.wait)(begun + self.time)?;
-        let (after, elapsed, lost_after) = (moved.sum(), begun.elapsed(), lost()?);
-        let seconds = |part: fn(&Sum) -> u64| Duration::from_nanos(part(&after) - part(&before)).as_secs_f64();
+    /// Makes the traffic of a variant while something is measured. Says, too, which congestion control it has.
+    fn traffic<M: Measured>(
+        &mut self,
+        sides: &mut Sides,
+        configuration: &Configuration,
+        variant: &Variant,
+        sockets: &Sockets,
+        during: impl FnOnce(&mut Self, &mut Sides) -> Result<M, Trouble>,
+    ) -> Result<(M, String), Trouble> {
+        let congestion = sides.prepare(configuration, variant, sockets)?;
+        sides.connect(&variant.flows)?;
+        self.pause(sides, Instant::now() + WARM_UP)?;
+        let mut measured = during(self, sides)?;
+        let [sender, receiver] = sides.stop()?;
+        measured.end(&sender, &receiver);
+        Ok((measured, congestion))
+    }
+
+    /// Waits, and has both ends know meanwhile that somebody does.
+    fn pause(&mut self, sides: &mut Sides, until: Instant) -> Result<(), Trouble> {
+        loop {
+            let next = (Instant::now() + BEAT).min(until);
+            (self.wait)(next)?;
+            if next == until {
+                return Ok(());
+            }
+            for side in sides.both() {
+                side.ask(Request::Beat)?;
+            }
+        }
+    }
+
+    fn throughput(&mut self, sides: &mut Sides) -> Result<Run, Trouble> {
+        let before = sides.figures(Request::Look)?;
+        self.pause(sides, Instant::now() + self.time)?;
+        let after = sides.figures(Request::Look)?;
+        let [sender, receiver] = [0, 1].map(|end| Passed::between(&before[end], &after[end]));
+        let of_host = |(passed, about): (&Passed, Description)| HostFigures {
+            host: about.host,
+            kernel: about.kernel,
+            device: about.device,
+            threads_seconds: passed.cpu_seconds,
+            ksoftirqd_seconds: passed.ksoftirqd_seconds,
+            busy_seconds: passed.busy_seconds,
+            ..HostFigures::default()
+        };
+        let described = sides.hosts.clone().into_iter().flatten();
+        let hosts: Vec<HostFigures> = [&sender, &receiver].into_iter().zip(described).map(of_host).collect();
         Ok(Run {
-            seconds: elapsed.as_secs_f64(),
-            bytes: after.received - before.received,
-            responses: after.responses - before.responses,
-            sender_seconds: seconds(|sum| sum.sender_ns),
-            receiver_seconds: seconds(|sum| sum.receiver_ns),
-            ksoftirqd_seconds: (ksoftirqd() - softirqs).max(0.0),
-            arrived: lost_after.seen - lost_before.seen,
-            dropped: lost_after.dropped - lost_before.dropped,
-            ..run
+            seconds: receiver.seconds,
+            bytes: receiver.received,
+            responses: sender.responses,
+            sender_seconds: sender.cpu_seconds,
+            receiver_seconds: receiver.cpu_seconds,
+            ksoftirqd_seconds: receiver.ksoftirqd_seconds
+                + if hosts.is_empty() { 0.0 } else { sender.ksoftirqd_seconds },
+            arrived: after[1].arrived.saturating_sub(before[1].arrived),
+            dropped: after[1].dropped.saturating_sub(before[1].dropped),
+            hosts,
+            ..Run::default()
         })
     }
 
-    /// What arrives at the receiver's device, and what is copied to this process.
-    fn count(&mut self, host: &Host) -> Result<[Histograms; 2], String> {
-        (self.wait)(Instant::now() + WARM_UP)?;
-        let device = Chosen { device: Some(DEVICE.to_owned()), ..Chosen::default() };
-        let own = Chosen { pids: vec![std::process::id()], ..Chosen::default() };
-        let open = |subject, chosen: &Chosen| Counter::open(subject, chosen).map_err(|e| e.to_string());
-        let sizes = host.inside(End::Right, || open(Subject::Skb, &device).map_err(Trouble::Failed));
-        let mut sizes = sizes.map_err(Trouble::why)?;
-        let mut latency = open(Subject::Latency, &own)?;
-        (self.wait)(Instant::now() + self.time)?;
-        let read = |counter: &mut Counter| counter.read().map_err(|e| e.to_string());
-        Ok([read(&mut sizes)?, read(&mut latency)?])
+    /// Of each host.
+    fn sample(&mut self, sides: &mut Sides) -> Result<Vec<Samples>, Trouble> {
+        for side in sides.on_hosts() {
+            side.ask(Request::Sample(self.hz))?;
+        }
+        self.pause(sides, Instant::now() + self.time)?;
+        let taken = sides.on_hosts().into_iter().map(|side| match side.ask(Request::Samples)? {
+            Answer::Samples(samples) => Ok(samples),
+            _ => Err(strange()),
+        });
+        taken.collect()
     }
 
-    fn sample(&mut self) -> Result<Profile, String> {
-        (self.wait)(Instant::now() + WARM_UP)?;
-        let open = self.sampler.as_mut().ok_or("nothing samples")?;
-        let mut sampler = open()?;
-        let end = Instant::now() + self.time;
-        loop {
-            let next = (Instant::now() + Duration::from_secs(1)).min(end);
-            (self.wait)(next)?;
-            if next == end {
-                return sampler.read().map_err(|e| e.to_string());
-            }
-            sampler.poll().map_err(|e| e.to_string())?;
+    fn count(&mut self, sides: &mut Sides) -> Result<Counts, Trouble> {
+        sides.receiver.ask(Request::Count)?;
+        self.pause(sides, Instant::now() + self.time)?;
+        match sides.receiver.ask(Request::Counts)? {
+            Answer::Counts(counts) => Ok(counts),
+            _ => Err(strange()),
         }
     }
 }
 
-/// Samples of the network stack by side and category, of these processes: what others on this host do meanwhile is not the
-/// experiment's.
-fn by_side(profile: &Profile, pids: &[u32]) -> BTreeMap<String, BTreeMap<String, u64>> {
-    let of = |side: Side| {
-        let choice = Choice { sides: vec![side], pids: pids.to_vec(), ..Choice::default() };
-        let rows = Table::of(profile, &choice).rows.into_iter().map(|row| (row.key.concat(), row.samples));
-        let all = Category::ALL.iter().map(|category| (category.name().to_owned(), 0));
-        (side.name().to_owned(), all.chain(rows).collect())
-    };
-    Side::ALL.into_iter().filter(|side| *side != Side::Other).map(of).collect()
+/// What is told of the whole traffic at its end.
+trait Measured {
+    fn end(&mut self, _sender: &Figures, _receiver: &Figures) {}
 }
 
-/// The processes whose CPU time is counted, and whose samples: this one, and the kernel's threads that run softirqs.
-fn counted() -> Vec<u32> {
-    let softirqs = ksoftirqds().filter_map(|stat| u32::try_from(stat.pid).ok());
-    std::iter::once(std::process::id()).chain(softirqs).collect()
+impl Measured for Run {
+    fn end(&mut self, sender: &Figures, receiver: &Figures) {
+        (self.sent, self.read) = (sender.sum.sent, receiver.sum.received);
+    }
 }
 
-/// The kernel's threads that run softirqs, of all CPUs.
-fn ksoftirqds() -> impl Iterator<Item = Stat> {
-    let processes = procfs::process::all_processes().into_iter().flatten().flatten();
-    let stats = processes.filter_map(|process| process.stat().ok());
-    stats.filter(|stat| stat.comm.starts_with("ksoftirqd/"))
+impl Measured for Vec<Samples> {}
+impl Measured for Counts {}
+
+/// What one end has counted between two moments. Figures of another host may be anything.
+struct Passed {
+    seconds: f64,
+    received: u64,
+    responses: u64,
+    cpu_seconds: f64,
+    ksoftirqd_seconds: f64,
+    busy_seconds: f64,
 }
 
-/// Their CPU time in seconds, whoever has raised what they run.
-#[expect(clippy::cast_precision_loss, reason = "ticks of a few days are exact")]
-fn ksoftirqd() -> f64 {
-    let ticks: u64 = ksoftirqds().map(|stat| stat.utime + stat.stime).sum();
-    ticks as f64 / procfs::ticks_per_second() as f64
+impl Passed {
+    fn between(before: &Figures, after: &Figures) -> Self {
+        let seconds =
+            |part: fn(&Figures) -> u64| Duration::from_nanos(part(after).saturating_sub(part(before))).as_secs_f64();
+        Self {
+            seconds: seconds(|figures| figures.at_ns),
+            received: after.sum.received.saturating_sub(before.sum.received),
+            responses: after.sum.responses.saturating_sub(before.sum.responses),
+            cpu_seconds: seconds(|figures| figures.sum.cpu_ns),
+            ksoftirqd_seconds: (after.ksoftirqd_seconds - before.ksoftirqd_seconds).max(0.0),
+            busy_seconds: (after.busy_seconds - before.busy_seconds).max(0.0),
+        }
+    }
+}
+
+fn add(sums: &mut BTreeMap<String, BTreeMap<String, u64>>, more: &BTreeMap<String, BTreeMap<String, u64>>) {
+    for (side, categories) in more {
+        let sums = sums.entry(side.clone()).or_default();
+        for (category, count) in categories {
+            *sums.entry(category.clone()).or_default() += count;
+        }
+    }
 }

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Experiments with the network stack, on one host: what it can carry, and where its CPU time goes.
+//! Experiments with the network stack, on one host or on two: what it can carry, and where its CPU time goes.
 
 pub mod ethtool;
-pub mod host;
+pub mod key;
 pub mod measure;
+pub mod place;
 pub mod plan;
 pub mod plot;
+pub mod remote;
 pub mod report;
 pub mod results;
+pub mod saved;
+pub mod settings;
+pub mod side;
 pub mod traffic;
+pub mod wire;

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 use super::traffic::{Flow, Kind};
 use crate::error::Error;
 
+/// The most flows of a run: each is a thread at both ends.
+pub const MOST_FLOWS: usize = 1024;
+
 /// The experiments of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -74,7 +77,8 @@ pub struct Places {
     pub senders: Vec<usize>,
     /// Where receivers run.
     pub receivers: Vec<usize>,
-    /// A CPU on the senders' NUMA node besides the first, and one on another.
+    /// Where NUMA's flow is received: a CPU on the node of the sender, besides its own, or of the receiver's device, if that
+    /// is another host's; and one on another node.
     pub numa: Option<(usize, usize)>,
 }
 
@@ -89,6 +93,12 @@ impl Places {
         let other = cpus.iter().find(|cpu| node_of(**cpu) != node_of(first));
         let numa = same.zip(other).map(|(same, other)| (*same, *other));
         Self { senders: senders.to_vec(), receivers: receivers.to_vec(), numa }
+    }
+
+    /// Of two hosts: all CPUs of each, and for NUMA those of the receiver, on its device's node and on another.
+    pub fn of_two(senders: &[usize], receivers: &[usize], nodes: &[Vec<usize>]) -> Self {
+        let on = |node: usize| nodes.get(node).and_then(|cpus| cpus.first()).copied();
+        Self { senders: senders.to_vec(), receivers: receivers.to_vec(), numa: on(0).zip(on(1)) }
     }
 
     fn sender(&self, number: usize) -> usize {
@@ -106,8 +116,6 @@ impl Places {
 ///
 /// When a parameter is out of its range.
 pub fn variants(experiment: Experiment, parameters: &Parameters, places: &Places) -> Result<Vec<Variant>, Error> {
-    /// Threads of a run: two for each flow.
-    const MOST_FLOWS: usize = 1024;
     let count = parameters.flows;
     let flows = if experiment == Experiment::AllToAll { count * count } else { count };
     if flows > MOST_FLOWS {
@@ -151,7 +159,7 @@ pub fn variants(experiment: Experiment, parameters: &Parameters, places: &Places
             vec![of(format!("1 long flow and {count} of {bytes} bytes"), flows.collect())]
         }
         Experiment::Numa => {
-            let why = "no CPU of this host is on another NUMA node, with one more on the first".to_owned();
+            let why = "no CPU that may receive is on another NUMA node, with one more on the first".to_owned();
             let to = |name: &str, to_cpu: Option<usize>| Variant {
                 unavailable: to_cpu.is_none().then(|| why.clone()),
                 ..of(
@@ -203,6 +211,13 @@ mod tests {
         assert_eq!(pairs(Experiment::OneToOne, &Places::of(&[0, 1], &[])), [(0, 1); 3]);
         let many = Parameters { flows: 33, ..parameters() };
         assert!(variants(Experiment::AllToAll, &many, &Places::of(&[0], &[])).is_err());
+    }
+
+    #[test]
+    fn of_two_hosts_each_has_all_its_cpus() {
+        let one_node = Places::of_two(&[0, 1], &[0, 1, 2], &[vec![0, 1, 2]]);
+        assert_eq!((pairs(Experiment::OneToOne, &one_node), one_node.numa), (vec![(0, 0), (1, 1), (0, 2)], None));
+        assert_eq!(Places::of_two(&[0], &[0, 1, 2, 3], &[vec![2, 3], vec![0, 1]]).numa, Some((2, 0)));
     }
 
     #[test]

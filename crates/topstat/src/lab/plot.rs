@@ -8,9 +8,9 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use topstat_model::Unit;
 use topstat_model::histograms::Histogram;
-use topstat_model::stacks::{Category, Side, percent};
+use topstat_model::stacks::{Category, percent};
 
-use super::report::{Group, RECEIVER, SENDER, groups, unit_of};
+use super::report::{End, Group, RECEIVER, SENDER, groups, unit_of};
 use super::results::{Results, Run};
 use crate::error::Error;
 
@@ -52,11 +52,11 @@ pub fn draw(results: &Results, directory: &Path) -> Result<Vec<PathBuf>, Error> 
     };
     let title = format!("{}: Gbit/s per core", results.mark.experiment);
     write("throughput.svg", picture(measured.len(), |area| throughput(area, &title, &measured))?)?;
-    for (name, sides) in [("sender", SENDER), ("receiver", RECEIVER)] {
-        let sampled: Vec<&Group> = measured.iter().copied().filter(|group| group.samples(&sides).1 > 0).collect();
+    for (name, end) in [("sender", SENDER), ("receiver", RECEIVER)] {
+        let sampled: Vec<&Group> = measured.iter().copied().filter(|group| group.samples(&end).1 > 0).collect();
         if !sampled.is_empty() {
             let title = format!("{}: where the {name} spends its CPU time, in percent", results.mark.experiment);
-            let drawing = picture(sampled.len(), |area| stacked(area, &title, &sampled, &sides))?;
+            let drawing = picture(sampled.len(), |area| stacked(area, &title, &sampled, &end))?;
             write(&format!("{name}.svg"), drawing)?;
         }
     }
@@ -168,7 +168,7 @@ fn throughput(area: &Area, title: &str, groups: &[&Group]) -> Drawn {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "few bars")]
-fn stacked(area: &Area, title: &str, groups: &[&Group], sides: &[Side]) -> Drawn {
+fn stacked(area: &Area, title: &str, groups: &[&Group], end: &End) -> Drawn {
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 18))
         .margin(10)
@@ -183,7 +183,7 @@ fn stacked(area: &Area, title: &str, groups: &[&Group], sides: &[Side]) -> Drawn
     for (row, (category, color)) in (0..).zip(names.zip(COLORS)) {
         let mut bars = Vec::new();
         for (number, group) in groups.iter().enumerate() {
-            let (samples, all) = group.samples(sides);
+            let (samples, all) = group.samples(end);
             let share = percent(samples.get(category).copied().unwrap_or(0), all);
             let (left, right) = (number as f64 + 0.15, number as f64 + 0.85);
             bars.push(Rectangle::new([(left, below[number]), (right, below[number] + share)], color.filled()));

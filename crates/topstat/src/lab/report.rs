@@ -9,7 +9,7 @@ use topstat_model::histograms::{Histogram, Subject};
 use topstat_model::stacks::{Category, Side, percent};
 use topstat_model::typeset::{escape, width};
 
-use super::results::{Classified, Results, Run};
+use super::results::{Classified, HostFigures, Results, Run};
 
 /// What the study has measured of one flow (Linux 5.4, Xeon 6128, 100 Gbit/s): Gbit/s per core of the side that has more to
 /// do.
@@ -91,11 +91,16 @@ impl Group<'_> {
         sums
     }
 
-    /// Samples of these sides by category, of all runs, and their sum.
-    pub fn samples(&self, sides: &[Side]) -> (BTreeMap<&str, u64>, u64) {
+    /// Samples of an end by category, of all runs, and their sum.
+    pub fn samples(&self, end: &End) -> (BTreeMap<&str, u64>, u64) {
         let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-        for (side, categories) in self.runs.iter().flat_map(|run| &run.sides) {
-            if sides.iter().any(|wanted| wanted.name() == side) {
+        for run in &self.runs {
+            // On a host of its own all is the end's, also the acknowledgements that arrive at who sends.
+            let host = run.hosts.get(end.host);
+            for (side, categories) in host.map_or(&run.sides, |host| &host.sides) {
+                if host.is_none() && !end.sides.iter().any(|wanted| wanted.name() == side) {
+                    continue;
+                }
                 for (category, count) in categories {
                     *sums.entry(category).or_default() += count;
                 }
@@ -106,10 +111,18 @@ impl Group<'_> {
     }
 }
 
-/// The sides of the end that sends.
-pub const SENDER: [Side; 2] = [Side::Send, Side::SoftirqSend];
-/// Of the end that receives.
-pub const RECEIVER: [Side; 2] = [Side::SoftirqReceive, Side::Receive];
+/// One end, and what its samples are.
+pub struct End {
+    /// Its place among two hosts.
+    host: usize,
+    /// On one host, its sides.
+    sides: [Side; 2],
+}
+
+/// That sends.
+pub const SENDER: End = End { host: 0, sides: [Side::Send, Side::SoftirqSend] };
+/// That receives.
+pub const RECEIVER: End = End { host: 1, sides: [Side::SoftirqReceive, Side::Receive] };
 
 /// The results by configuration and variant, in the order in which they were made.
 pub fn groups(results: &Results) -> Vec<Group<'_>> {
@@ -161,8 +174,9 @@ pub fn text(results: &Results) -> String {
         rows.push(row);
     }
     text += &table(&rows);
-    for (title, sides) in [("sender", SENDER), ("receiver", RECEIVER)] {
-        text += &shares(&groups, title, &sides);
+    text += &hosts(&groups);
+    for (title, end) in [("sender", SENDER), ("receiver", RECEIVER)] {
+        text += &shares(&groups, title, &end);
     }
     text += &classified(&groups);
     text += &histograms(&groups);
@@ -184,13 +198,34 @@ pub fn text(results: &Results) -> String {
     text
 }
 
-/// Of the samples of these sides, the share of each category in percent.
-fn shares(groups: &[Group], title: &str, sides: &[Side]) -> String {
+/// Of two hosts, how many CPUs each has kept busy.
+fn hosts(groups: &[Group]) -> String {
+    let head = ["configuration", "variant", "end", "host", "interface", "CPUs busy", "of them flows", "ksoftirqd"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for group in groups {
+        for (host, end) in ["sender", "receiver"].into_iter().enumerate() {
+            let Some(about) = group.runs.iter().find_map(|run| run.hosts.get(host)) else { continue };
+            let cpus = |part: fn(&HostFigures) -> f64| {
+                let of =
+                    |run: &Run| run.hosts.get(host).map_or(0.0, |host| part(host) / run.seconds.max(f64::MIN_POSITIVE));
+                group.spread(of).text()
+            };
+            let name = format!("{} (Linux {})", about.host, about.kernel);
+            let names = [group.configuration, group.variant, end, name.as_str(), about.device.as_str()];
+            let parts = [cpus(|h| h.busy_seconds), cpus(|h| h.threads_seconds), cpus(|h| h.ksoftirqd_seconds)];
+            rows.push(names.map(str::to_owned).into_iter().chain(parts).collect());
+        }
+    }
+    if rows.len() == 1 { String::new() } else { format!("\nhosts\n{}", table(&rows)) }
+}
+
+/// Of the samples of this end, the share of each category in percent.
+fn shares(groups: &[Group], title: &str, end: &End) -> String {
     let names: Vec<&str> = Category::ALL.iter().map(|category| category.name()).chain(["unclassified"]).collect();
     let head = ["configuration", "variant", "samples"].into_iter().chain(names.iter().copied());
     let mut rows = vec![head.map(str::to_owned).collect::<Vec<_>>()];
     for group in groups {
-        let (samples, all) = group.samples(sides);
+        let (samples, all) = group.samples(end);
         if all == 0 {
             continue;
         }
@@ -428,6 +463,31 @@ mod tests {
             "25.0 to 3.2: holds",
         ] {
             assert!(lines.iter().any(|line| line.contains(wanted)), "{wanted}: {lines:#?}");
+        }
+    }
+
+    #[test]
+    fn of_two_hosts_each_has_its_own_samples_and_cpus() {
+        let host = |host: &str, busy_seconds, side: &str, copied| HostFigures {
+            host: host.to_owned(),
+            kernel: "6.1".to_owned(),
+            device: "eth1".to_owned(),
+            busy_seconds,
+            sides: [(side.to_owned(), [("data_copy".to_owned(), copied), ("etc".to_owned(), 1)].into())].into(),
+            ..HostFigures::default()
+        };
+        // What arrives at the sender is its own.
+        let hosts = vec![host("one\x1b", 1.5, "softirq_receive", 3), host("two", 0.5, "receive", 1)];
+        let runs = vec![Run { hosts, ..run("jumbo", 1, 250_000_000) }];
+        let lines = lines(&Results { mark: mark("incast"), runs });
+        for wanted in [
+            "jumbo 1 flow 2.00 1.00 -",
+            "jumbo 1 flow sender one\\x1b (Linux 6.1) eth1 1.50 0.00 0.00",
+            "jumbo 1 flow receiver two (Linux 6.1) eth1 0.50 0.00 0.00",
+            "jumbo 1 flow 4 75.0 25.0 0.0 0.0 0.0 0.0 0.0 0.0 0.0",
+            "jumbo 1 flow 2 50.0 50.0 0.0 0.0 0.0 0.0 0.0 0.0 0.0",
+        ] {
+            assert!(lines.iter().any(|line| line == wanted), "{wanted}: {lines:#?}");
         }
     }
 

@@ -68,12 +68,41 @@ pub struct Run {
     /// The congestion control of the senders' sockets, as the kernel tells it.
     #[serde(default)]
     pub congestion: String,
+    /// Bytes that senders have written, and that receivers have read, from the first to the last: what was on its way at the
+    /// end is read, but no longer than for two seconds.
+    #[serde(default)]
+    pub sent: u64,
+    /// See there.
+    #[serde(default)]
+    pub read: u64,
+    /// Of two hosts, that of the sender and that of the receiver; empty where both ends are on one.
+    #[serde(default)]
+    pub hosts: Vec<HostFigures>,
     /// Of packets, of a run of its own, by their names; empty where none was made.
     #[serde(default)]
     pub histograms: BTreeMap<String, Histogram>,
     /// What else was counted beside them: what is in none of them, above all.
     #[serde(default)]
     pub besides: BTreeMap<String, u64>,
+}
+
+/// One of two hosts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostFigures {
+    /// Its name.
+    pub host: String,
+    /// Its kernel.
+    pub kernel: String,
+    /// Its device.
+    pub device: String,
+    /// CPU time of the threads that send or receive.
+    pub threads_seconds: f64,
+    /// Of the kernel's threads that run softirqs.
+    pub ksoftirqd_seconds: f64,
+    /// Of all that its CPUs have run meanwhile.
+    pub busy_seconds: f64,
+    /// Its samples by side and category.
+    pub sides: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
 /// How samples in the kernel, at work, were classified.
@@ -85,6 +114,15 @@ pub struct Classified {
     pub by_name: u64,
     /// By that of a caller.
     pub by_caller: u64,
+}
+
+impl Classified {
+    /// Adds those of another host.
+    pub fn add(&mut self, others: &Self) {
+        self.samples += others.samples;
+        self.by_name += others.by_name;
+        self.by_caller += others.by_caller;
+    }
 }
 
 impl Run {
@@ -99,10 +137,14 @@ impl Run {
         if self.seconds > 0.0 { self.bytes as f64 * 8.0 / 1e9 / self.seconds } else { 0.0 }
     }
 
-    /// Gigabits for each second of CPU time, of both ends together.
+    /// Gigabits for each second of CPU time, of both ends together. Of two hosts it is all that they have run, since softirqs
+    /// that come while a CPU has nothing else to do are in no thread's.
     #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
     pub fn gbps_per_core(&self) -> f64 {
-        let cpu = self.sender_seconds + self.receiver_seconds + self.ksoftirqd_seconds;
+        let cpu = match self.hosts.is_empty() {
+            true => self.sender_seconds + self.receiver_seconds + self.ksoftirqd_seconds,
+            false => self.hosts.iter().map(|host| host.busy_seconds).sum(),
+        };
         if cpu > 0.0 { self.bytes as f64 * 8.0 / 1e9 / cpu } else { 0.0 }
     }
 }
@@ -271,6 +313,8 @@ mod tests {
             ..Run::default()
         };
         assert_eq!((run.gbps(), run.gbps_per_core()), (4.0, 4.0));
+        let busy = |busy_seconds| HostFigures { busy_seconds, ..HostFigures::default() };
+        assert_eq!(Run { hosts: vec![busy(3.0), busy(1.0)], ..run }.gbps_per_core(), 2.0);
         assert_eq!((Run::default().gbps(), Run::default().gbps_per_core()), (0.0, 0.0));
     }
 }

@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Makes TCP traffic between two network namespaces: long flows, and requests with responses, each end on a thread that is
-//! pinned to its CPU.
+//! Makes one end of TCP traffic: long flows, and requests with responses, each flow on a thread that is pinned to its CPU.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
-use std::thread::{Scope, ScopedJoinHandle};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
-use super::host::{End, Host, Trouble};
+use super::place::Place;
 
 /// Bytes of a call that sends or receives: what the study's generator used.
 const CALL_BYTES: usize = 128 * 1024;
 /// How long a connection may take, and any call may wait before the thread looks whether it is to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
+/// How long a receiver reads what is still on its way, after all senders have ended: where packets are lost it may be more.
+const DRAIN: Duration = Duration::from_secs(2);
 
 /// What a flow carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Kind {
     /// As much as goes, from one side to the other.
     Long,
@@ -44,8 +48,17 @@ pub struct Flow {
     pub kind: Kind,
 }
 
+/// One end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowEnd {
+    /// Where it runs.
+    pub cpu: usize,
+    /// What it carries.
+    pub kind: Kind,
+}
+
 /// What all sockets are set to.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sockets {
     /// The receive buffer; `None`: the kernel tunes it.
     pub buffer: Option<usize>,
@@ -53,114 +66,162 @@ pub struct Sockets {
     pub congestion: Option<String>,
 }
 
-/// What flows have moved, and what that took; all of it only grows.
+/// What the flows of one end have moved, and what that took; all of it only grows.
 #[derive(Debug, Default)]
-pub struct Moved {
-    /// Bytes that receivers have read.
+struct Moved {
+    sent: AtomicU64,
     received: AtomicU64,
-    /// Responses that have come back.
     responses: AtomicU64,
-    /// CPU time of the threads of each end.
-    sender_ns: AtomicU64,
-    receiver_ns: AtomicU64,
+    cpu_ns: AtomicU64,
 }
 
 /// The same at a moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sum {
+    /// Bytes that senders have written: of requests, not of responses.
+    pub sent: u64,
     /// Bytes that receivers have read.
     pub received: u64,
     /// Responses that have come back.
     pub responses: u64,
-    /// CPU time of the sending threads.
-    pub sender_ns: u64,
-    /// Of the receiving ones.
-    pub receiver_ns: u64,
+    /// CPU time of the threads.
+    pub cpu_ns: u64,
 }
 
-impl Moved {
-    /// At this moment, but for what threads have not told yet: they do with every call.
-    pub fn sum(&self) -> Sum {
-        let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
-        Sum {
-            received: read(&self.received),
-            responses: read(&self.responses),
-            sender_ns: read(&self.sender_ns),
-            receiver_ns: read(&self.receiver_ns),
-        }
+/// Until when threads go on.
+const GO_ON: u8 = 0;
+/// Receivers read what is still on its way.
+const FINISH: u8 = 1;
+const END: u8 = 2;
+
+/// What all threads of an end share.
+#[derive(Debug)]
+struct Shared {
+    place: Arc<Place>,
+    sockets: Sockets,
+    moved: Moved,
+    phase: AtomicU8,
+}
+
+impl Shared {
+    fn goes_on(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) == GO_ON
+    }
+
+    /// For who waits for the other end.
+    fn waits(&self) -> bool {
+        self.phase.load(Ordering::Relaxed) != END
     }
 }
 
-/// Makes the traffic as long as `during` runs, which is called when all flows are connected. What went wrong in a flow is
-/// an error, also where the others went on.
-///
-/// # Errors
-///
-/// When a connection can't be made, or breaks.
-pub fn run<T>(
-    host: &Host,
-    flows: &[Flow],
-    sockets: &Sockets,
-    during: impl FnOnce(&Moved) -> Result<T, String>,
-) -> Result<T, String> {
-    let (moved, stop) = (Moved::default(), AtomicBool::new(false));
-    std::thread::scope(|scope| {
-        let mut threads = Vec::new();
-        let connected = connect(scope, host, flows, sockets, &moved, &stop, &mut threads);
-        let done = connected.and_then(|()| during(&moved));
-        stop.store(true, Ordering::Relaxed);
-        let mut failures = threads.into_iter().filter_map(|thread| match thread.join() {
+/// The threads of one end of all flows. They end when it is dropped.
+#[derive(Debug)]
+pub struct Generator {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<Result<(), String>>>,
+}
+
+impl Generator {
+    /// One without flows.
+    pub fn new(place: Arc<Place>, sockets: Sockets) -> Self {
+        let (moved, phase) = (Moved::default(), AtomicU8::new(GO_ON));
+        Self { shared: Arc::new(Shared { place, sockets, moved, phase }), threads: Vec::new() }
+    }
+
+    /// Starts a receiver of each flow, which takes a connection of this peer; gives the ports that they listen on.
+    ///
+    /// # Errors
+    ///
+    /// When one can't listen.
+    pub fn listen(&mut self, flows: &[FlowEnd], own: IpAddr, peer: IpAddr) -> Result<Vec<SocketAddr>, String> {
+        let mut addresses = Vec::new();
+        for flow in flows.iter().copied() {
+            let (listening, address) = mpsc::channel();
+            self.start(flow, move |shared| {
+                receive(flow, shared, (own, peer), &listening).map_err(|e| format!("a receiver: {e}"))
+            });
+            match address.recv_timeout(2 * PATIENCE) {
+                Ok(address) => addresses.push(address),
+                // Who does not listen has ended with an error.
+                Err(_) => {
+                    return Err(self.stop(false).err().unwrap_or_else(|| "a receiver does not listen".to_owned()));
+                }
+            }
+        }
+        Ok(addresses)
+    }
+
+    /// Starts a sender of each flow; done when all are connected.
+    ///
+    /// # Errors
+    ///
+    /// When one is not.
+    pub fn connect(&mut self, flows: &[FlowEnd], own: IpAddr, to: &[SocketAddr]) -> Result<(), String> {
+        let (ready, all_ready) = mpsc::channel();
+        for (flow, to) in flows.iter().copied().zip(to.iter().copied()) {
+            let ready = ready.clone();
+            self.start(flow, move |shared| {
+                send(flow, shared, own, to, &ready).map_err(|e| format!("a sender, to {to}: {e}"))
+            });
+        }
+        drop(ready);
+        for _ in flows {
+            if all_ready.recv_timeout(2 * PATIENCE).is_err() {
+                return Err(self.stop(false).err().unwrap_or_else(|| "a sender is not connected".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, flow: FlowEnd, work: impl FnOnce(&Shared) -> Result<(), String> + Send + 'static) {
+        let shared = Arc::clone(&self.shared);
+        self.threads.push(std::thread::spawn(move || {
+            let mut only = CpuSet::new();
+            only.set(flow.cpu);
+            sched_setaffinity(None, &only).map_err(|e| format!("cannot run on CPU {}: {e}", flow.cpu))?;
+            shared.place.enter()?;
+            work(&shared)
+        }));
+    }
+
+    /// At this moment, but for the CPU time that threads have not told yet: they do every few calls.
+    pub fn sum(&self) -> Sum {
+        let (moved, read) = (&self.shared.moved, |number: &AtomicU64| number.load(Ordering::Relaxed));
+        Sum {
+            sent: read(&moved.sent),
+            received: read(&moved.received),
+            responses: read(&moved.responses),
+            cpu_ns: read(&moved.cpu_ns),
+        }
+    }
+
+    /// Ends all threads. `finish`: the other end has ended, and what is on its way is read. What went wrong in a flow is an
+    /// error, also where the others went on.
+    ///
+    /// # Errors
+    ///
+    /// See above.
+    pub fn stop(&mut self, finish: bool) -> Result<(), String> {
+        self.shared.phase.store(if finish { FINISH } else { END }, Ordering::Relaxed);
+        let threads = std::mem::take(&mut self.threads);
+        let begun = Instant::now();
+        while finish && begun.elapsed() < DRAIN && threads.iter().any(|thread| !thread.is_finished()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.shared.phase.store(END, Ordering::Relaxed);
+        let ended = threads.into_iter().filter_map(|thread| match thread.join() {
             Ok(ended) => ended.err(),
             Err(_) => Some("a thread of the generator has panicked".to_owned()),
         });
-        match (done, failures.next()) {
-            (Ok(_), Some(failure)) => Err(failure),
-            (done, _) => done,
-        }
-    })
+        // All are joined.
+        ended.collect::<Vec<String>>().into_iter().next().map_or(Ok(()), Err)
+    }
 }
 
-type Thread<'scope> = ScopedJoinHandle<'scope, Result<(), String>>;
-
-/// Starts the threads of all flows; done when all are connected.
-fn connect<'scope, 'env: 'scope>(
-    scope: &'scope Scope<'scope, 'env>,
-    host: &'env Host,
-    flows: &'env [Flow],
-    sockets: &'env Sockets,
-    moved: &'scope Moved,
-    stop: &'scope AtomicBool,
-    threads: &mut Vec<Thread<'scope>>,
-) -> Result<(), String> {
-    let (ready, all_ready) = mpsc::channel();
-    for flow in flows {
-        let (listening, port) = mpsc::channel();
-        threads.push(scope.spawn(move || {
-            begin(host, End::Right, flow.to_cpu)?;
-            receive(*flow, sockets, moved, stop, &listening).map_err(|e| format!("a receiver: {e}"))
-        }));
-        // Who does not listen has ended with an error, which is told at the end.
-        let address: SocketAddr =
-            port.recv_timeout(2 * PATIENCE).map_err(|_| "a receiver does not listen".to_owned())?;
-        let ready = ready.clone();
-        threads.push(scope.spawn(move || {
-            begin(host, End::Left, flow.from_cpu)?;
-            send(*flow, address, sockets, moved, stop, &ready).map_err(|e| format!("a sender: {e}"))
-        }));
+impl Drop for Generator {
+    fn drop(&mut self) {
+        let _ = self.stop(false);
     }
-    drop(ready);
-    for _ in flows {
-        all_ready.recv_timeout(2 * PATIENCE).map_err(|_| "a sender is not connected".to_owned())?;
-    }
-    Ok(())
-}
-
-/// Enters the namespace of an end, on a CPU.
-fn begin(host: &Host, end: End, cpu: usize) -> Result<(), String> {
-    let mut only = CpuSet::new();
-    only.set(cpu);
-    sched_setaffinity(None, &only).map_err(|e| format!("cannot run on CPU {cpu}: {e}"))?;
-    host.enter(end)
 }
 
 fn set(socket: &TcpStream, sockets: &Sockets) -> io::Result<()> {
@@ -180,12 +241,12 @@ fn set_congestion(socket: &TcpStream, name: &str) -> io::Result<()> {
     if set == name { Ok(()) } else { Err(io::Error::other(format!("the kernel has set {set} instead of {name}"))) }
 }
 
-/// The congestion control that sockets of the sender's namespace will have: this one, or the kernel's default.
+/// The congestion control that sockets of this place will have: this one, or the kernel's default.
 ///
 /// # Errors
 ///
 /// When the kernel does not have it, or does not let this user set it.
-pub fn congestion(host: &Host, wanted: Option<&str>) -> Result<String, String> {
+pub fn congestion(place: &Place, wanted: Option<&str>) -> Result<String, String> {
     /// What the kernel has; of a network namespace.
     const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     let ask = || {
@@ -194,60 +255,73 @@ pub fn congestion(host: &Host, wanted: Option<&str>) -> Result<String, String> {
         wanted.map_or(Ok(()), |name| set_congestion(&socket, name))?;
         rustix::net::sockopt::tcp_congestion(&socket).map_err(io::Error::from)
     };
-    let told = || {
+    place.inside(|| {
         ask().map_err(|e: io::Error| {
             let there = std::fs::read_to_string(AVAILABLE).unwrap_or_default();
             let name = wanted.unwrap_or("the default");
-            Trouble::Failed(format!(
+            format!(
                 "cannot use the congestion control {name}: {e}; there are {} (net.ipv4.tcp_available_congestion_control)",
                 there.trim()
-            ))
+            )
         })
-    };
-    host.inside(End::Left, told).map_err(Trouble::why)
+    })
+}
+
+/// A socket with this address whose packets pass the device and no other one.
+fn bound(own: IpAddr, device: &str) -> io::Result<OwnedFd> {
+    let family = if own.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = rustix::net::SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    setsockopt(&socket.as_fd(), BindToDevice, &device.into())?;
+    rustix::net::bind(&socket, &SocketAddr::from((own, 0)))?;
+    Ok(socket)
 }
 
 fn receive(
-    flow: Flow,
-    sockets: &Sockets,
-    moved: &Moved,
-    stop: &AtomicBool,
+    flow: FlowEnd,
+    shared: &Shared,
+    (own, peer): (IpAddr, IpAddr),
     listening: &mpsc::Sender<SocketAddr>,
 ) -> io::Result<()> {
-    let listener = TcpListener::bind((IpAddr::from(End::Right.address()), 0))?;
+    let listener = bound(own, &shared.place.device)?;
     // Before it listens: the window of a connection is scaled by what the listener has.
-    if let Some(bytes) = sockets.buffer {
+    if let Some(bytes) = shared.sockets.buffer {
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&listener, bytes)?;
     }
+    rustix::net::listen(&listener, 1)?;
+    let listener = TcpListener::from(listener);
     listener.set_nonblocking(true)?;
     let _ = listening.send(listener.local_addr()?);
     let begun = Instant::now();
     let mut socket = loop {
         match listener.accept() {
-            Ok((socket, _)) => break socket,
+            // Others are not measured.
+            Ok((socket, from)) if from.ip() == peer => break socket,
             Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
-            Err(_) if stop.load(Ordering::Relaxed) => return Ok(()),
-            Err(e) if begun.elapsed() > PATIENCE => return Err(e),
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            _ if !shared.goes_on() => return Ok(()),
+            _ if begun.elapsed() > 2 * PATIENCE => {
+                return Err(io::Error::other(format!("no connection has come from {peer}")));
+            }
+            _ => std::thread::sleep(Duration::from_millis(1)),
         }
     };
     socket.set_nonblocking(false)?;
-    set(&socket, sockets)?;
+    set(&socket, &shared.sockets)?;
     let mut buffer = vec![0; CALL_BYTES];
-    let mut cpu = OwnCpu::new(&moved.receiver_ns);
-    while !stop.load(Ordering::Relaxed) {
+    let received = &shared.moved.received;
+    let mut cpu = OwnCpu::new(&shared.moved.cpu_ns);
+    while shared.waits() {
         match flow.kind {
             Kind::Long => match again(socket.read(&mut buffer))? {
                 Some(0) => break,
-                Some(bytes) => _ = moved.received.fetch_add(bytes as u64, Ordering::Relaxed),
+                Some(bytes) => _ = received.fetch_add(bytes as u64, Ordering::Relaxed),
                 None => {}
             },
             Kind::Requests { bytes } => {
-                if !read_all(&mut socket, &mut buffer, bytes, stop)? {
-                    break;
-                }
-                moved.received.fetch_add(bytes as u64, Ordering::Relaxed);
-                if !write_all(&mut socket, &buffer, bytes, stop)? {
+                let waits = || shared.waits();
+                if !read_all(&mut socket, &mut buffer, bytes, waits, Some(received))?
+                    || !write_all(&mut socket, &buffer, bytes, waits, None)?
+                {
                     break;
                 }
             }
@@ -257,27 +331,35 @@ fn receive(
     Ok(())
 }
 
-fn send(
-    flow: Flow,
-    to: SocketAddr,
-    sockets: &Sockets,
-    moved: &Moved,
-    stop: &AtomicBool,
-    ready: &mpsc::Sender<()>,
-) -> io::Result<()> {
-    let mut socket = TcpStream::connect_timeout(&to, PATIENCE)?;
-    set(&socket, sockets)?;
+fn send(flow: FlowEnd, shared: &Shared, own: IpAddr, to: SocketAddr, ready: &mpsc::Sender<()>) -> io::Result<()> {
+    let socket = bound(own, &shared.place.device)?;
+    // Linux gives up connecting after the time that sending may take.
+    rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, Some(PATIENCE))?;
+    rustix::net::connect(&socket, &to).map_err(|e| match e {
+        rustix::io::Errno::INPROGRESS => io::Error::from(ErrorKind::TimedOut),
+        e => e.into(),
+    })?;
+    let mut socket = TcpStream::from(socket);
+    set(&socket, &shared.sockets)?;
     let _ = ready.send(());
     let mut buffer = vec![0; CALL_BYTES];
-    let mut cpu = OwnCpu::new(&moved.sender_ns);
-    while !stop.load(Ordering::Relaxed) {
+    let sent = &shared.moved.sent;
+    let mut cpu = OwnCpu::new(&shared.moved.cpu_ns);
+    while shared.goes_on() {
         match flow.kind {
-            Kind::Long => _ = again(socket.write(&buffer))?,
+            Kind::Long => match again(socket.write(&buffer))? {
+                Some(0) => break,
+                Some(bytes) => _ = sent.fetch_add(bytes as u64, Ordering::Relaxed),
+                None => {}
+            },
             Kind::Requests { bytes } => {
-                if !write_all(&mut socket, &buffer, bytes, stop)? || !read_all(&mut socket, &mut buffer, bytes, stop)? {
+                let goes_on = || shared.goes_on();
+                if !write_all(&mut socket, &buffer, bytes, goes_on, Some(sent))?
+                    || !read_all(&mut socket, &mut buffer, bytes, goes_on, None)?
+                {
                     break;
                 }
-                moved.responses.fetch_add(1, Ordering::Relaxed);
+                shared.moved.responses.fetch_add(1, Ordering::Relaxed);
             }
         }
         cpu.tell();
@@ -295,29 +377,46 @@ fn again(result: io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
-/// Reads so many bytes; false: the end has come first.
-fn read_all(socket: &mut TcpStream, buffer: &mut [u8], bytes: usize, stop: &AtomicBool) -> io::Result<bool> {
-    let mut left = bytes;
-    while left > 0 {
+/// Reads so many bytes, which are counted; false: the end has come first.
+fn read_all(
+    socket: &mut TcpStream,
+    buffer: &mut [u8],
+    bytes: usize,
+    goes_on: impl Fn() -> bool,
+    counted: Option<&AtomicU64>,
+) -> io::Result<bool> {
+    all(bytes, goes_on, counted, |left| {
         let most = left.min(buffer.len());
-        match again(socket.read(&mut buffer[..most]))? {
-            Some(0) => return Ok(false),
-            Some(read) => left -= read,
-            None if stop.load(Ordering::Relaxed) => return Ok(false),
-            None => {}
-        }
-    }
-    Ok(true)
+        socket.read(&mut buffer[..most])
+    })
 }
 
-/// Writes so many bytes; false: the end has come first.
-fn write_all(socket: &mut TcpStream, buffer: &[u8], bytes: usize, stop: &AtomicBool) -> io::Result<bool> {
+/// Writes so many bytes, which are counted; false: the end has come first.
+fn write_all(
+    socket: &mut TcpStream,
+    buffer: &[u8],
+    bytes: usize,
+    goes_on: impl Fn() -> bool,
+    counted: Option<&AtomicU64>,
+) -> io::Result<bool> {
+    all(bytes, goes_on, counted, |left| socket.write(&buffer[..left.min(buffer.len())]))
+}
+
+fn all(
+    bytes: usize,
+    goes_on: impl Fn() -> bool,
+    counted: Option<&AtomicU64>,
+    mut call: impl FnMut(usize) -> io::Result<usize>,
+) -> io::Result<bool> {
     let mut left = bytes;
     while left > 0 {
-        match again(socket.write(&buffer[..left.min(buffer.len())]))? {
+        match again(call(left))? {
             Some(0) => return Ok(false),
-            Some(written) => left -= written,
-            None if stop.load(Ordering::Relaxed) => return Ok(false),
+            Some(moved) => {
+                left -= moved;
+                counted.map(|counted| counted.fetch_add(moved as u64, Ordering::Relaxed));
+            }
+            None if !goes_on() => return Ok(false),
             None => {}
         }
     }

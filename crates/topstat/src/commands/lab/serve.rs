@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `topstat lab serve`: the other host of an experiment.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
+use std::sync::mpsc::TryRecvError;
+use std::time::{Duration, Instant};
+
+use topstat_kernel::netstack;
+
+use super::{caught, put_back};
+use crate::args::lab::ServeArgs;
+use crate::backend::Backend;
+use crate::console::{Console, Wake};
+use crate::error::{Error, Exit};
+use crate::lab::key::Key;
+use crate::lab::place::{Place, Trouble};
+use crate::lab::remote::{Event, Server};
+use crate::lab::saved::Claim;
+use crate::lab::side::{Answer, Local, Request, Side as _};
+use crate::lab::wire::{Channel, MESSAGE};
+
+/// How often it looks who has come.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long the other host may say nothing: it speaks every second, but while it sets its own interface.
+const SILENCE: Duration = Duration::from_secs(30);
+
+pub fn run(args: &ServeArgs, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
+    let key = Key::read(&args.key).map_err(Error::Lab)?;
+    let place = || Place::here(&args.interface).map_err(Error::Lab);
+    Local::new(place()?, None, None).describe().map_err(Error::Lab)?;
+    let claim = Claim::take().map_err(Error::Lab)?;
+    put_back(&claim, console)?;
+    caught(console)?;
+    let server = Server::listen(args.listen, key).map_err(Error::Lab)?;
+    console.note(&format!("topstat: serves {} at {}", args.interface, server.address()));
+    loop {
+        match console.wait_until(Instant::now() + LOOK) {
+            Ok(Wake::Stop | Wake::Closed) => return Ok(Exit::Done),
+            Ok(_) => {}
+            Err(source) => return Err(Error::System { what: "wait", source }),
+        }
+        let Some((channel, from)) = next(&server, console)? else { continue };
+        console.note(&format!("topstat: {from} begins"));
+        let mut open = |hz| {
+            let options = netstack::Options { hz, ..netstack::Options::default() };
+            backend.stacks(&options).map_err(|e| e.to_string())
+        };
+        let mut local = Local::new(place()?, Some(&claim), Some(&mut open));
+        let ended = serve(channel, from, &mut local, &server, console);
+        // What the other host has not asked to put back.
+        let restored = local.restore().map_err(Error::Lab)?.map_or_else(String::new, |what| format!("; {what}"));
+        match ended {
+            Ended::Peer(why) => console.note(&format!("topstat: {from} has ended: {why}{restored}")),
+            Ended::Stopped => {
+                console.note(&format!("topstat: stopped{restored}"));
+                return Ok(Exit::Done);
+            }
+        }
+        server.free();
+    }
+}
+
+/// Who has come, if anybody has. Who was refused is told.
+fn next(server: &Server, console: &mut dyn Console) -> Result<Option<(Channel, SocketAddr)>, Error> {
+    loop {
+        match server.events.try_recv() {
+            Ok(Event::Peer(channel, from)) => return Ok(Some((*channel, from))),
+            Ok(Event::Refused(from, why)) => console.note(&format!("topstat: refused {from}: {why}")),
+            Ok(Event::Failed(e)) => console.note(&format!("topstat: cannot take a connection: {e}")),
+            Err(TryRecvError::Empty) => return Ok(None),
+            Err(TryRecvError::Disconnected) => return Err(Error::Lab("nothing takes connections any more".to_owned())),
+        }
+    }
+}
+
+/// Why a lab is over.
+enum Ended {
+    /// By the other host.
+    Peer(String),
+    /// By the user of this one.
+    Stopped,
+}
+
+/// Does what the other host asks for, until it ends.
+fn serve(
+    mut channel: Channel,
+    from: SocketAddr,
+    local: &mut Local,
+    server: &Server,
+    console: &mut dyn Console,
+) -> Ended {
+    let mut heard = Instant::now();
+    loop {
+        // Meanwhile others may have been refused; none is let in.
+        if let Err(e) = next(server, console) {
+            return Ended::Peer(e.to_string());
+        }
+        let deadline = heard + SILENCE;
+        match console.wait_for(Some(channel.socket.as_fd()), deadline.min(Instant::now() + LOOK)) {
+            Ok(Wake::Ready) => {}
+            Ok(Wake::Stop | Wake::Closed) => return Ended::Stopped,
+            Ok(Wake::Deadline) if Instant::now() >= deadline => {
+                return Ended::Peer(format!("it has said nothing for {} s", SILENCE.as_secs()));
+            }
+            Ok(_) => continue,
+            Err(e) => return Ended::Peer(format!("cannot wait: {e}")),
+        }
+        let request: Request = match channel.receive(MESSAGE) {
+            Ok(request) => request,
+            Err(why) => return Ended::Peer(why),
+        };
+        let is_end = matches!(request, Request::Stop(_));
+        let answer = request.check().map_err(Trouble::Failed).and_then(|()| local.ask(request));
+        if is_end {
+            let sum = local.sum();
+            console.note(&format!("topstat: {from}: {} bytes sent, {} bytes read", sum.sent, sum.received));
+        }
+        if let Ok(Answer::Restored(Some(what))) = &answer {
+            console.note(&format!("topstat: {from}: {what}"));
+        }
+        if let Err(why) = channel.send(&answer) {
+            return Ended::Peer(why);
+        }
+        heard = Instant::now();
+    }
+}

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a device is set: as a configuration of the study says, and as it was before.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketType, socket};
+use serde::{Deserialize, Serialize};
+
+use super::ethtool::{self, Feature, Features};
+use super::place::{Place, Trouble};
+
+/// How both devices are set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Configuration {
+    /// Segmentation on sending, and its reverse on receiving, are put off to the device, or to where it would be.
+    pub offloads: bool,
+    /// Frames of 9000 bytes instead of 1500.
+    pub jumbo: bool,
+    /// Packets are steered to the CPU that receives them, by the device.
+    pub steering: bool,
+}
+
+const fn as_said(offloads: bool, jumbo: bool, steering: bool) -> Configuration {
+    Configuration { offloads, jumbo, steering }
+}
+
+/// Those of the study, as it calls them.
+pub const CONFIGURATIONS: [(&str, Configuration); 7] = [
+    ("no-opts", as_said(false, false, false)),
+    ("tsogro", as_said(true, false, false)),
+    ("jumbo", as_said(false, true, false)),
+    ("tsogro+jumbo", as_said(true, true, false)),
+    ("tsogro+arfs", as_said(true, false, true)),
+    ("jumbo+arfs", as_said(false, true, true)),
+    ("all-opts", as_said(true, true, true)),
+];
+
+impl Configuration {
+    fn mtu(&self) -> u32 {
+        if self.jumbo { 9000 } else { 1500 }
+    }
+
+    /// Sets a device so, and reads back what is set. What is so already is not touched: some devices lose their link for
+    /// seconds when they are set.
+    ///
+    /// # Errors
+    ///
+    /// When the device can't do it, or does not come up again.
+    pub fn apply(&self, place: &Place) -> Result<(), Trouble> {
+        let device = place.device.as_str();
+        place.inside(|| {
+            for feature in [Feature::ScatterGather, Feature::TxChecksum] {
+                ethtool::set(device, feature, true).map_err(Trouble::Unavailable)?;
+            }
+            for feature in [Feature::Tso, Feature::Gso, Feature::Gro] {
+                ethtool::set(device, feature, self.offloads).map_err(Trouble::Unavailable)?;
+            }
+            ethtool::set(device, Feature::Ntuple, self.steering).map_err(Trouble::Unavailable)?;
+            if self.steering { Steering::switch_on(device).map_err(Trouble::Unavailable) } else { Ok(()) }
+        })?;
+        let link = place.link()?;
+        // Without it TCP makes large buffers even where nothing segments them but the stack itself.
+        if !self.offloads && link.gso_max_segs != Some(1) {
+            place.ip(&format!("link set dev {device} gso_max_segs 1")).map_err(Trouble::Unavailable)?;
+        }
+        let mtu = self.mtu();
+        if link.mtu != mtu {
+            place.ip(&format!("link set dev {device} mtu {mtu}")).map_err(Trouble::Unavailable)?;
+        }
+        await_link(place)
+    }
+}
+
+/// How long a device may take until packets pass it again: some negotiate with their peer anew.
+const LINK_PATIENCE: Duration = Duration::from_secs(10);
+
+fn await_link(place: &Place) -> Result<(), Trouble> {
+    let begun = Instant::now();
+    while !place.link()?.is_up() {
+        if begun.elapsed() > LINK_PATIENCE {
+            let (device, seconds) = (&place.device, LINK_PATIENCE.as_secs());
+            return Err(Trouble::Failed(format!("{device} is not up {seconds} s after it was set: see 'ip link'")));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+/// All that a configuration changes of a device, as it was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    features: Features,
+    mtu: u32,
+    gso_max_segs: Option<u32>,
+    /// That of IPv6, which the kernel sets anew with the device's.
+    ipv6_mtu: Option<u32>,
+    steering: Steering,
+}
+
+/// How long what is put back may take to be there: an XDP program, which goes with the process, keeps some from it until
+/// the kernel has taken it away.
+const RESTORE_PATIENCE: Duration = Duration::from_secs(5);
+
+impl Settings {
+    /// Those of a device.
+    ///
+    /// # Errors
+    ///
+    /// When they can't be read.
+    pub fn read(place: &Place) -> Result<Self, String> {
+        let link = place.link()?;
+        let device = place.device.as_str();
+        place.inside(|| {
+            Ok(Self {
+                features: Features::read(device).map_err(|e| format!("cannot read what {device} does: {e}"))?,
+                mtu: link.mtu,
+                gso_max_segs: link.gso_max_segs,
+                ipv6_mtu: number(&ipv6_mtu(device)),
+                steering: Steering::read(device)?,
+            })
+        })
+    }
+
+    /// Puts them back, reads what there is then, and says what has changed by that.
+    ///
+    /// # Errors
+    ///
+    /// What could not be put back.
+    pub fn restore(&self, place: &Place) -> Result<Vec<String>, String> {
+        let before = Self::read(place)?;
+        let begun = Instant::now();
+        loop {
+            let tried = self.write(place);
+            let now = Self::read(place)?;
+            let left = now.differences(self);
+            if left.is_empty() {
+                return Ok(before.differences(self));
+            }
+            if begun.elapsed() > RESTORE_PATIENCE {
+                if now.asked() == self.asked() {
+                    // What else keeps it from some, or did before, such as an XDP program of somebody else.
+                    let does = left.into_iter().map(|left| format!("but asked for the same it has {left}"));
+                    return Ok(before.differences(self).into_iter().chain(does).collect());
+                }
+                let why = tried.err().map_or_else(String::new, |why| format!(": {why}"));
+                return Err(format!("cannot put back of {}: {}{why}", place.device, left.join(", ")));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn write(&self, place: &Place) -> Result<(), String> {
+        let (now, device) = (Self::read(place)?, place.device.as_str());
+        place.inside(|| {
+            self.features.write(device).map_err(|e| format!("what {device} does: {e}"))?;
+            self.steering.write(device, &now.steering)
+        })?;
+        if let Some(segments) = self.gso_max_segs.filter(|_| self.gso_max_segs != now.gso_max_segs) {
+            place.ip(&format!("link set dev {device} gso_max_segs {segments}"))?;
+        }
+        if self.mtu != now.mtu {
+            place.ip(&format!("link set dev {device} mtu {}", self.mtu))?;
+        }
+        // After the device's, which changes it.
+        let path = ipv6_mtu(device);
+        if let Some(mtu) = self.ipv6_mtu {
+            place.inside(|| if number(&path) == Some(mtu) { Ok(()) } else { write(&path, mtu) })?;
+        }
+        Ok(())
+    }
+
+    /// All but what the device makes of it.
+    fn asked(&self) -> Self {
+        let features = Features { active: Vec::new(), ..self.features.clone() };
+        Self { features, ..self.clone() }
+    }
+
+    /// What of these settings others have in another way: `mtu 1500 -> 9000`.
+    fn differences(&self, others: &Self) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut add = |name: &str, here: String, there: String| {
+            if here != there {
+                found.push(format!("{name} {here} -> {there}"));
+            }
+        };
+        let maybe = |number: Option<u32>| number.map_or_else(|| "none".to_owned(), |number| number.to_string());
+        let bits = |words: &[u32]| words.iter().rev().map(|word| format!("{word:08x}")).collect::<String>();
+        add("features asked for", bits(&self.features.requested), bits(&others.features.requested));
+        add("features", bits(&self.features.active), bits(&others.features.active));
+        add("mtu", self.mtu.to_string(), others.mtu.to_string());
+        add("gso_max_segs", maybe(self.gso_max_segs), maybe(others.gso_max_segs));
+        add("IPv6's mtu", maybe(self.ipv6_mtu), maybe(others.ipv6_mtu));
+        add("rps_sock_flow_entries", maybe(self.steering.entries), maybe(others.steering.entries));
+        let (here, there) = (&self.steering.counts, &others.steering.counts);
+        for queue in here.keys().chain(there.keys().filter(|queue| !here.contains_key(*queue))) {
+            let of = |counts: &BTreeMap<String, u32>| maybe(counts.get(queue).copied());
+            add(&format!("{queue}/rps_flow_cnt"), of(here), of(there));
+        }
+        found
+    }
+}
+
+fn ipv6_mtu(device: &str) -> PathBuf {
+    PathBuf::from("/proc/sys/net/ipv6/conf").join(device).join("mtu")
+}
+
+fn number(path: &PathBuf) -> Option<u32> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn write(path: &PathBuf, number: u32) -> Result<(), String> {
+    fs::write(path, number.to_string()).map_err(|e| format!("cannot write {}: {e}", path.display()))
+}
+
+/// By what packets find the CPU that reads them, besides the device's filters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Steering {
+    /// How many flows of sockets the kernel remembers; `None`: the kernel does not, or this namespace may not say.
+    entries: Option<u32>,
+    /// How many flows of each queue, by its name.
+    counts: BTreeMap<String, u32>,
+}
+
+/// Of the whole host.
+const ENTRIES: &str = "/proc/sys/net/core/rps_sock_flow_entries";
+/// What the kernel's Documentation/networking/scaling.rst advises; of queues, together.
+const FLOWS: u32 = 32_768;
+
+impl Steering {
+    /// The queues of a device by which packets arrive; none where `/sys` shows another network namespace.
+    fn queues(device: &str) -> Vec<PathBuf> {
+        let folder = PathBuf::from("/sys/class/net").join(device);
+        let own = socket(AddressFamily::INET, SocketType::DGRAM, None).and_then(|any| name_to_index(any, device)).ok();
+        if own.is_none() || number(&folder.join("ifindex")) != own {
+            return Vec::new();
+        }
+        let entries = fs::read_dir(folder.join("queues")).into_iter().flatten().flatten();
+        let mut queues: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        queues.retain(|queue| queue.join("rps_flow_cnt").exists());
+        queues.sort();
+        queues
+    }
+
+    fn read(device: &str) -> Result<Self, String> {
+        let named = |queue: PathBuf| {
+            let count = number(&queue.join("rps_flow_cnt"))?;
+            Some((queue.file_name()?.to_string_lossy().into_owned(), count))
+        };
+        let counts = Self::queues(device).into_iter().filter_map(named).collect();
+        Ok(Self { entries: number(&PathBuf::from(ENTRIES)), counts })
+    }
+
+    fn switch_on(device: &str) -> Result<(), String> {
+        let now = Self::read(device)?;
+        let queues = u32::try_from(now.counts.len()).unwrap_or(u32::MAX);
+        let Some(entries) = now.entries.filter(|_| queues > 0) else {
+            return Err(format!(
+                "packets of {device} can't be steered: the kernel shows no {ENTRIES}, or no rps_flow_cnt"
+            ));
+        };
+        let counts = now.counts.keys().map(|queue| (queue.clone(), FLOWS / queues.next_power_of_two())).collect();
+        Self { entries: Some(entries.max(FLOWS)), counts }.write(device, &now)
+    }
+
+    /// Writes what differs from what there is now.
+    fn write(&self, device: &str, now: &Self) -> Result<(), String> {
+        if let Some(entries) = self.entries.filter(|_| self.entries != now.entries) {
+            write(&PathBuf::from(ENTRIES), entries)?;
+        }
+        for queue in Self::queues(device) {
+            let name = queue.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if let Some(count) = self.counts.get(&name).filter(|count| now.counts.get(&name) != Some(count)) {
+                write(&queue.join("rps_flow_cnt"), *count)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_is_named() {
+        let features = Features { requested: vec![1, 2], active: vec![1, 0] };
+        let counts = [("rx-0".to_owned(), 0), ("rx-1".to_owned(), 7)].into();
+        let steering = Steering { entries: Some(0), counts };
+        let was = Settings { features, mtu: 1500, gso_max_segs: Some(65_535), ipv6_mtu: Some(1280), steering };
+        assert!(was.differences(&was.clone()).is_empty());
+        let mut is = was.clone();
+        (is.mtu, is.ipv6_mtu, is.steering.entries) = (9000, None, Some(32_768));
+        is.features.requested[1] = 0x8000_0002;
+        is.steering.counts.insert("rx-1".to_owned(), 4096);
+        let found = [
+            "features asked for 8000000200000001 -> 0000000200000001",
+            "mtu 9000 -> 1500",
+            "IPv6's mtu none -> 1280",
+            "rps_sock_flow_entries 32768 -> 0",
+            "rx-1/rps_flow_cnt 4096 -> 7",
+        ];
+        assert_eq!(is.differences(&was), found);
+    }
+}

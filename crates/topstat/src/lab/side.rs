@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One end of an experiment, wherever it is: what is asked of it, and the end that is on this host. That of another host is
+//! asked the same by messages ([`super::remote`]).
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use procfs::process::Stat;
+use procfs::{CurrentSI as _, KernelStats};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use topstat_kernel::netstack::{Chosen, Counter, Loss, MOST_HZ};
+use topstat_model::histograms::{Histogram, Subject};
+use topstat_model::stacks::{Category, Choice, Profile, Side as Part, Table};
+
+use super::place::{Place, Trouble};
+use super::plan::MOST_FLOWS;
+use super::results::Classified;
+use super::saved::Claim;
+use super::settings::Configuration;
+use super::traffic::{self, FlowEnd, Generator, Kind, Sockets, Sum};
+use crate::backend::Profiling;
+
+/// The largest of what a message may ask for: what the command line allows.
+const MOST_REQUEST_BYTES: usize = 16 << 20;
+const MOST_BUFFER_BYTES: usize = 1 << 30;
+
+/// What is asked of an end.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Request {
+    /// Where it is.
+    Describe,
+    /// To save its settings, before anything is changed at either end: what one does may show at the other.
+    Save,
+    /// To set its device, and be ready for traffic. What was begun before ends.
+    Prepare(Setup),
+    /// To take connections.
+    Listen {
+        /// What comes by each.
+        flows: Vec<FlowEnd>,
+        /// The own address.
+        own: IpAddr,
+        /// Who connects.
+        peer: IpAddr,
+    },
+    /// To connect, and send.
+    Connect {
+        /// What goes by each.
+        flows: Vec<FlowEnd>,
+        /// The own address.
+        own: IpAddr,
+        /// Where to.
+        to: Vec<SocketAddr>,
+    },
+    /// What it has counted so far.
+    Look,
+    /// To sample stacks so often a second, from now on.
+    Sample(u32),
+    /// The samples.
+    Samples,
+    /// To make histograms from now on.
+    Count,
+    /// The histograms.
+    Counts,
+    /// To end the traffic; and whether the other end has ended, so that what is on its way is to be read.
+    Stop(bool),
+    /// To put its settings back.
+    Restore,
+    /// To go on: who hears nothing of the other host ends.
+    Beat,
+}
+
+/// How an end is set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    /// Its device.
+    pub configuration: Configuration,
+    /// The share of packets that it loses, in percent.
+    pub loss: f64,
+    /// Its sockets.
+    pub sockets: Sockets,
+}
+
+/// What it answers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Answer {
+    /// To [`Request::Describe`].
+    Description(Description),
+    /// To [`Request::Prepare`]: the congestion control that sockets have.
+    Ready(String),
+    /// To [`Request::Listen`]: where to connect.
+    Listening(Vec<SocketAddr>),
+    /// To [`Request::Look`] and [`Request::Stop`].
+    Figures(Figures),
+    /// To [`Request::Samples`].
+    Samples(Samples),
+    /// To [`Request::Counts`].
+    Counts(Counts),
+    /// To [`Request::Restore`]: what was put back, if anything was changed.
+    Restored(Option<String>),
+    /// To all else.
+    Done,
+}
+
+/// Where an end is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Description {
+    /// The name of the host.
+    pub host: String,
+    /// Its kernel.
+    pub kernel: String,
+    /// The device.
+    pub device: String,
+    /// The addresses of the device.
+    pub addresses: Vec<IpAddr>,
+    /// The CPUs that may be used.
+    pub cpus: Vec<usize>,
+    /// Which of them are together on a NUMA node; that of the device comes first.
+    pub nodes: Vec<Vec<usize>>,
+}
+
+/// What an end has counted at a moment; all of it only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// When, by the host's monotonic clock.
+    pub at_ns: u64,
+    /// By its flows.
+    pub sum: Sum,
+    /// CPU time of the kernel's threads that run softirqs.
+    pub ksoftirqd_seconds: f64,
+    /// CPU time of all that the host has run.
+    pub busy_seconds: f64,
+    /// Packets that have arrived where some are to be lost.
+    pub arrived: u64,
+    /// Those that were.
+    pub dropped: u64,
+}
+
+/// Samples of stacks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Samples {
+    /// By side and category.
+    pub sides: BTreeMap<String, BTreeMap<String, u64>>,
+    /// Those whose stack could not be kept.
+    pub lost: u64,
+    /// How they were classified.
+    pub classified: Classified,
+}
+
+/// Histograms, by their names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Of packets and of data.
+    pub histograms: BTreeMap<String, Histogram>,
+    /// What else was counted.
+    pub besides: BTreeMap<String, u64>,
+}
+
+/// An end.
+pub trait Side {
+    /// Has it do something.
+    ///
+    /// # Errors
+    ///
+    /// When it can't, or has gone.
+    fn ask(&mut self, request: Request) -> Result<Answer, Trouble>;
+}
+
+/// What samples stacks, so often a second.
+pub type Open<'a> = dyn FnMut(u32) -> Result<Box<dyn Profiling>, String> + 'a;
+
+/// The end on this host. When it is dropped, its traffic ends, and its settings are put back.
+pub struct Local<'a> {
+    place: Arc<Place>,
+    /// Where the settings of a device of the host are saved; none: the device goes with the process.
+    claim: Option<&'a Claim>,
+    open: Option<&'a mut Open<'a>>,
+    generator: Option<Generator>,
+    loss: Option<Loss>,
+    sampler: Option<Box<dyn Profiling>>,
+    counters: Option<[Counter; 2]>,
+    saved: bool,
+}
+
+impl<'a> Local<'a> {
+    /// The end at this place. Nothing is changed yet.
+    pub fn new(place: Place, claim: Option<&'a Claim>, open: Option<&'a mut Open<'a>>) -> Self {
+        let (generator, loss, sampler, counters) = (None, None, None, None);
+        Self { place: Arc::new(place), claim, open, generator, loss, sampler, counters, saved: false }
+    }
+
+    /// What it has sent and received since it was last prepared.
+    pub fn sum(&self) -> Sum {
+        self.generator.as_ref().map(Generator::sum).unwrap_or_default()
+    }
+
+    /// Where it is.
+    ///
+    /// # Errors
+    ///
+    /// When its device is not there, or not up.
+    pub fn describe(&self) -> Result<Description, String> {
+        let uname = rustix::system::uname();
+        let cpus = cpus()?;
+        let link = self.place.link()?;
+        if !link.is_up() {
+            return Err(format!("{} is not up: ip link set {} up", self.place.device, self.place.device));
+        }
+        Ok(Description {
+            host: uname.nodename().to_string_lossy().into_owned(),
+            kernel: uname.release().to_string_lossy().into_owned(),
+            device: self.place.device.clone(),
+            addresses: link.addresses(),
+            nodes: nodes(&cpus, &self.place.device),
+            cpus,
+        })
+    }
+
+    /// Saves the settings, unless they are.
+    fn save(&mut self) -> Result<(), String> {
+        if let Some(claim) = self.claim.filter(|_| !self.saved) {
+            claim.save(&self.place)?;
+            self.saved = true;
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, setup: Setup) -> Result<String, Trouble> {
+        self.quiet();
+        self.save()?;
+        setup.configuration.apply(&self.place)?;
+        let congestion = traffic::congestion(&self.place, setup.sockets.congestion.as_deref())?;
+        if setup.loss > 0.0 {
+            // It is attached while the thread is in the namespace that the device is in.
+            let attach =
+                || Loss::attach(&self.place.device, setup.loss).map_err(|e| Trouble::Unavailable(e.to_string()));
+            self.loss = Some(self.place.inside(attach)?);
+        }
+        self.generator = Some(Generator::new(Arc::clone(&self.place), setup.sockets));
+        Ok(congestion)
+    }
+
+    fn generator(&mut self) -> Result<&mut Generator, String> {
+        self.generator.as_mut().ok_or_else(|| "it is not prepared".to_owned())
+    }
+
+    fn look(&self) -> Result<Figures, String> {
+        let lost = self.loss.as_ref().map(Loss::lost).transpose().map_err(|e| e.to_string())?.unwrap_or_default();
+        Ok(Figures {
+            at_ns: now_ns(),
+            sum: self.sum(),
+            ksoftirqd_seconds: softirq_seconds(),
+            busy_seconds: busy_seconds()?,
+            arrived: lost.seen,
+            dropped: lost.dropped,
+        })
+    }
+
+    fn samples(&mut self) -> Result<Samples, String> {
+        let mut sampler = self.sampler.take().ok_or("nothing is sampled")?;
+        let profile = sampler.read().map_err(|e| e.to_string())?;
+        let mut pids = counted();
+        // Packets of a real device also arrive while a CPU has nothing to do: softirqs on top of the idle task.
+        pids.extend(self.claim.map(|_| 0));
+        let table = Table::of(&profile, &Choice { pids: pids.clone(), ..Choice::default() });
+        Ok(Samples {
+            sides: by_side(&profile, &pids),
+            lost: profile.besides.lost,
+            classified: Classified { samples: table.chosen, by_name: table.by_name, by_caller: table.by_caller },
+        })
+    }
+
+    /// What arrives at the device, and what is copied to this process.
+    fn count(&mut self) -> Result<(), String> {
+        let device = Chosen { device: Some(self.place.device.clone()), ..Chosen::default() };
+        let own = Chosen { pids: vec![std::process::id()], ..Chosen::default() };
+        let open = |subject, chosen: &Chosen| Counter::open(subject, chosen).map_err(|e| e.to_string());
+        let sizes = self.place.inside(|| open(Subject::Skb, &device))?;
+        self.counters = Some([sizes, open(Subject::Latency, &own)?]);
+        Ok(())
+    }
+
+    fn counts(&mut self) -> Result<Counts, String> {
+        let mut counts = Counts::default();
+        for mut counter in self.counters.take().ok_or("nothing is counted")? {
+            let read = counter.read().map_err(|e| e.to_string())?;
+            let named = |(name, histogram): (&str, Histogram)| (name.to_owned(), histogram);
+            counts.histograms.extend(read.series.into_iter().map(named));
+            for (name, count) in read.besides {
+                *counts.besides.entry(name.to_owned()).or_default() += count;
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Ends what was begun.
+    fn quiet(&mut self) {
+        (self.generator, self.loss, self.sampler, self.counters) = (None, None, None, None);
+    }
+
+    /// Ends what was begun, and puts back what was changed, if anything was.
+    ///
+    /// # Errors
+    ///
+    /// What could not be put back: `topstat lab restore` tries again.
+    pub fn restore(&mut self) -> Result<Option<String>, String> {
+        self.quiet();
+        let Some(claim) = self.claim.filter(|_| self.saved) else { return Ok(None) };
+        let restored = claim.restore()?;
+        self.saved = false;
+        Ok(restored.map(|restored| restored.to_string()))
+    }
+}
+
+impl Side for Local<'_> {
+    fn ask(&mut self, request: Request) -> Result<Answer, Trouble> {
+        Ok(match request {
+            Request::Describe => Answer::Description(self.describe()?),
+            Request::Save => {
+                self.save()?;
+                Answer::Done
+            }
+            Request::Prepare(setup) => Answer::Ready(self.prepare(setup)?),
+            Request::Listen { flows, own, peer } => Answer::Listening(self.generator()?.listen(&flows, own, peer)?),
+            Request::Connect { flows, own, to } => {
+                self.generator()?.connect(&flows, own, &to)?;
+                Answer::Done
+            }
+            Request::Look => Answer::Figures(self.look()?),
+            Request::Sample(hz) => {
+                let open = self.open.as_mut().ok_or_else(|| "nothing samples here".to_owned())?;
+                self.sampler = Some(open(hz)?);
+                Answer::Done
+            }
+            Request::Samples => Answer::Samples(self.samples()?),
+            Request::Count => {
+                self.count()?;
+                Answer::Done
+            }
+            Request::Counts => Answer::Counts(self.counts()?),
+            Request::Stop(finish) => {
+                self.generator()?.stop(finish)?;
+                Answer::Figures(self.look()?)
+            }
+            Request::Restore => Answer::Restored(self.restore()?),
+            Request::Beat => {
+                if let Some(sampler) = &mut self.sampler {
+                    sampler.poll().map_err(|e| e.to_string())?;
+                }
+                Answer::Done
+            }
+        })
+    }
+}
+
+impl Drop for Local<'_> {
+    fn drop(&mut self) {
+        // Where it fails, it stays saved, and who comes next puts it back.
+        let _ = self.restore();
+    }
+}
+
+impl Request {
+    /// Looks whether all is in the range that the command line allows: a message may say anything.
+    ///
+    /// # Errors
+    ///
+    /// What is not.
+    pub fn check(&self) -> Result<(), String> {
+        let within = |what: &str, number: usize, most: usize| match number <= most {
+            true => Ok(()),
+            false => Err(format!("{number} {what} are more than {most}")),
+        };
+        match self {
+            Self::Prepare(setup) => within("bytes of a buffer", setup.sockets.buffer.unwrap_or(0), MOST_BUFFER_BYTES),
+            Self::Listen { flows, .. } | Self::Connect { flows, .. } => {
+                within("flows", flows.len(), MOST_FLOWS)?;
+                flows.iter().try_for_each(|flow| {
+                    within("as the number of a CPU", flow.cpu, rustix::thread::CpuSet::MAX_CPU - 1)?;
+                    match flow.kind {
+                        Kind::Long => Ok(()),
+                        Kind::Requests { bytes: 0 } => Err("a request has at least one byte".to_owned()),
+                        Kind::Requests { bytes } => within("bytes of a request", bytes, MOST_REQUEST_BYTES),
+                    }
+                })
+            }
+            Self::Sample(hz) => within("samples a second", *hz as usize, MOST_HZ as usize),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The CPUs that this process may use.
+///
+/// # Errors
+///
+/// When the kernel does not say.
+pub fn cpus() -> Result<Vec<usize>, String> {
+    let allowed =
+        rustix::thread::sched_getaffinity(None).map_err(|e| format!("cannot ask which CPUs may be used: {e}"))?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
+}
+
+/// Which of them are together on a NUMA node, that of the device first; where it has none, in the order of their numbers.
+pub fn nodes(cpus: &[usize], device: &str) -> Vec<Vec<usize>> {
+    let own = std::fs::read_to_string(format!("/sys/class/net/{device}/device/numa_node")).unwrap_or_default();
+    let own = format!("node{}", own.trim());
+    let entries = std::fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten();
+    let mut folders: Vec<_> = entries.map(|entry| entry.path()).collect();
+    folders.sort_by_key(|path| (path.file_name().is_none_or(|name| name != own.as_str()), path.clone()));
+    let on =
+        |node: std::path::PathBuf| cpus.iter().copied().filter(|cpu| node.join(format!("cpu{cpu}")).exists()).collect();
+    folders.into_iter().map(on).filter(|cpus: &Vec<usize>| !cpus.is_empty()).collect()
+}
+
+/// Samples of the network stack by side and category, of these processes: what others on this host do meanwhile is not the
+/// experiment's.
+fn by_side(profile: &Profile, pids: &[u32]) -> BTreeMap<String, BTreeMap<String, u64>> {
+    let of = |part: Part| {
+        let choice = Choice { sides: vec![part], pids: pids.to_vec(), ..Choice::default() };
+        let rows = Table::of(profile, &choice).rows.into_iter().map(|row| (row.key.concat(), row.samples));
+        let all = Category::ALL.iter().map(|category| (category.name().to_owned(), 0));
+        (part.name().to_owned(), all.chain(rows).collect())
+    };
+    Part::ALL.into_iter().filter(|part| *part != Part::Other).map(of).collect()
+}
+
+/// The processes whose CPU time is counted, and whose samples: this one, and the kernel's threads that run softirqs.
+fn counted() -> Vec<u32> {
+    let softirqs = softirq_threads().filter_map(|stat| u32::try_from(stat.pid).ok());
+    std::iter::once(std::process::id()).chain(softirqs).collect()
+}
+
+/// The kernel's threads that run softirqs, of all CPUs.
+fn softirq_threads() -> impl Iterator<Item = Stat> {
+    let processes = procfs::process::all_processes().into_iter().flatten().flatten();
+    let stats = processes.filter_map(|process| process.stat().ok());
+    stats.filter(|stat| stat.comm.starts_with("ksoftirqd/"))
+}
+
+/// Their CPU time in seconds, whoever has raised what they run.
+fn softirq_seconds() -> f64 {
+    seconds(softirq_threads().map(|stat| stat.utime + stat.stime).sum())
+}
+
+/// The CPU time of all CPUs in seconds, but for what they had nothing to do, and what a hypervisor took.
+fn busy_seconds() -> Result<f64, String> {
+    let stats = KernelStats::current().map_err(|e| format!("cannot read /proc/stat: {e}"))?;
+    let all = stats.total;
+    Ok(seconds(all.user + all.nice + all.system + all.irq.unwrap_or(0) + all.softirq.unwrap_or(0)))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "ticks of a few days are exact")]
+fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / procfs::ticks_per_second() as f64
+}
+
+fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
