@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use foldhash::fast::RandomState;
 use topstat_model::{Field, Row, Snapshot};
 
 /// How far back memory reaches.
@@ -26,8 +27,9 @@ const LEAST_SWEPT: usize = 1024;
 #[derive(Clone, Debug, Default)]
 pub struct Past {
     readings: VecDeque<Reading>,
-    /// The objects of all readings, each in memory once: where many share the top they come and go.
-    objects: HashSet<Known>,
+    /// The objects of all readings, each in memory once: where many share the top they come and go. All that describes each
+    /// row is hashed at each reading, which takes the default hasher a twentieth of a refresh.
+    objects: HashSet<Known, RandomState>,
     /// From how many objects on those that no reading has any more are forgotten.
     sweep_at: usize,
     last: Option<Arc<Snapshot>>,
@@ -201,7 +203,7 @@ pub struct Of<'a> {
 impl Reading {
     /// Objects that are known are shared, and all are known then.
     #[allow(clippy::mutable_key_type)] // what changes is no part of what it is found by
-    fn pack(snapshot: &Snapshot, known: &mut HashSet<Known>, seen: u64) -> Self {
+    fn pack(snapshot: &Snapshot, known: &mut HashSet<Known, RandomState>, seen: u64) -> Self {
         let parts = snapshot.rows.first().map_or(0, |row| row.parts.len()) * snapshot.rows.len();
         let (mut parts, mut cpus) = (Vec::with_capacity(parts), Vec::with_capacity(snapshot.rows.len()));
         let mut pack = |row: &Row| {

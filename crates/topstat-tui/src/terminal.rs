@@ -3,6 +3,7 @@
 
 use std::io::{self, BufWriter, Read as _, Stdout, Write as _};
 use std::os::unix::net::UnixStream;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,16 +102,22 @@ pub fn run(feed: &mut dyn Feed, options: Options) -> io::Result<()> {
         drop(taken);
         shown.and(given)
     })?;
-    serve(feed, &tables, &asked, &|told| {
-        let sent = answer.send(told);
-        // Where it is full, it has been rung for a while.
-        let _ = (&bell).write(&[0]);
-        sent.map_err(|_| ())
-    });
-    match screen.join() {
-        Ok(shown) => shown,
+    // Where it is full, it has been rung for a while.
+    let ring = || drop((&bell).write(&[0]));
+    let served = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        serve(feed, &tables, &asked, &|told| {
+            let sent = answer.send(told);
+            ring();
+            sent.map_err(|_| ())
+        });
+    }));
+    // Who draws sees by this that nobody answers any more, also where it waits for a key.
+    drop((asked, answer));
+    ring();
+    match (served, screen.join()) {
+        (Ok(()), Ok(shown)) => shown,
         // The panic has already been printed, on a terminal that was given back before.
-        Err(panic) => std::panic::resume_unwind(panic),
+        (Err(panic), _) | (_, Err(panic)) => std::panic::resume_unwind(panic),
     }
 }
 
@@ -205,6 +212,11 @@ fn show(
         }
         let complete = waiting == 0 || asked_at.elapsed() >= DRAWN_WITHIN;
         if (complete || std::mem::take(&mut at_once)) && std::mem::take(&mut app.dirty) {
+            // Nobody gives the terminal back amid a frame; and once a panic has, no frame is drawn over what it prints.
+            let _whole = io::stdout().lock();
+            if !IS_OURS.load(Ordering::SeqCst) {
+                return Ok(());
+            }
             terminal.draw(|frame| draw(&mut app, frame, options.look))?;
         }
         if signals.stop.load(Ordering::SeqCst) {
@@ -377,15 +389,24 @@ impl Drop for Taken {
     }
 }
 
+/// The terminal is the view's. Given back twice its cursor would be where it was in the beginning, and what was printed in
+/// between would be overwritten.
+static IS_OURS: AtomicBool = AtomicBool::new(false);
+
 fn enter() -> io::Result<()> {
+    IS_OURS.store(true, Ordering::SeqCst);
     enable_raw_mode()?;
     execute!(io::stdout(), EnterAlternateScreen, EnableMouseCapture, Hide)
 }
 
 fn give_back() -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    if !IS_OURS.swap(false, Ordering::SeqCst) {
+        return Ok(());
+    }
     let raw = disable_raw_mode();
-    let left = execute!(io::stdout(), DisableMouseCapture, LeaveAlternateScreen, Show);
-    raw.and(left).and(io::stdout().flush())
+    let left = execute!(stdout, DisableMouseCapture, LeaveAlternateScreen, Show);
+    raw.and(left).and(stdout.flush())
 }
 
 /// What a panic prints must not be lost with the screen.

@@ -11,6 +11,7 @@ mod files;
 mod golden;
 mod live;
 mod netstack;
+mod panicking;
 mod pinned;
 mod program;
 mod record;
