@@ -22,6 +22,10 @@
  *   HOST_ARRAY(name, entries, type)
  *                          makes so many structures of the type, zeroes at first; host_item(name, i) finds
  *                          one, or NULL
+ *   HOST_KEPT(type, banks, tables)
+ *                          where TS_KEEPS is defined: has the first so many tables of the first so many banks of a CPU
+ *                          keep what has ended (the engine's keep.h), each in a structure of the type, which begins
+ *                          with a ts_kept called `kept`
  *   HOST_WORD(name)        makes a u64, 0 at first, that readers find by its name
  *
  * Functions:

@@ -21,11 +21,13 @@
 int host_settle(u32 place, u32 pos, u64 key, u32 slot);
 int host_admit(u32 place, u64 obj, u64 id, u64 value);
 int host_look_again(u32 place, u32 slot);
+int host_look_at_kept(u32 place, u32 slot);
 int host_bank_roll(u32 place);
 #define TS_COLD(f, ...) HOST_COLD_##f(__VA_ARGS__)
 #define HOST_COLD_ts_settle(t, pos, key, slot, mask) host_settle((t)->place, pos, key, slot)
 #define HOST_COLD_ts_admit(t, tick, obj, id, value, view) host_admit((t)->place, obj, id, value)
 #define HOST_COLD_ts_look_again(t, tick, slot, view) host_look_again((t)->place, slot)
+#define HOST_COLD_ts_look_at_kept(t, tick, slot, view) host_look_at_kept((t)->place, slot)
 #define HOST_COLD_ts_bank_roll(bank, stride, c, generation, now) host_bank_roll(ts_bank_table(bank, 0, stride)->place)
 
 #include "topstat/section.h"
@@ -104,6 +106,50 @@ int host_bank_roll(u32 place);
 		__type(value, stored);                 \
 	} name SEC(".maps")
 #define host_on(name, cpu) host_item(name, cpu)
+
+/* User space resizes both maps. In the first so many banks of a CPU, the first so many tables keep what has ended. */
+#define HOST_KEPT(stored, kept_banks, kept_tables)                                             \
+	struct {                                                                               \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                              \
+		__uint(max_entries, 1);                                                        \
+		__type(key, u32);                                                              \
+		__type(value, stored);                                                         \
+	} kept SEC(".maps");                                                                   \
+	struct {                                                                               \
+		__uint(type, BPF_MAP_TYPE_ARRAY);                                              \
+		__uint(map_flags, BPF_F_MMAPABLE);                                             \
+		__uint(max_entries, 1);                                                        \
+		__type(key, u32);                                                              \
+		__type(value, struct ts_ended);                                                \
+	} ended SEC(".maps");                                                                  \
+	TS_INLINE u32 host_kept_place(u32 place)                                               \
+	{                                                                                      \
+		u32 bank = place >> 8, number = bank & (HOST_BANKS - 1), table = place & 255;  \
+		if (number >= (kept_banks) || table >= (kept_tables))                          \
+			return ~0U;                                                            \
+		return (bank / HOST_BANKS * (kept_banks) + number) * (kept_tables) + table;    \
+	}                                                                                      \
+	TS_INLINE struct ts_ended *ts_ended_of(u32 place)                                      \
+	{                                                                                      \
+		u32 i = host_kept_place(place);                                                \
+		struct ts_ended *found = bpf_map_lookup_elem(&ended, &i);                      \
+		if (found)                                                                     \
+			barrier_var(found);                                                    \
+		return found;                                                                  \
+	}                                                                                      \
+	TS_INLINE struct ts_kept *ts_kept_of(u32 place, u32 slot)                              \
+	{                                                                                      \
+		u32 i = host_kept_place(place), mask = constants.shape.entries_mask;           \
+		struct ts_kept *found;                                                         \
+		if (i == ~0U)                                                                  \
+			return NULL;                                                           \
+		i = i * (mask + 1) + (slot & mask);                                            \
+		found = bpf_map_lookup_elem(&kept, &i);                                        \
+		if (found) /* before the compiler computes with it, which the verifier wants */ \
+			barrier_var(found);                                                    \
+		return found;                                                                  \
+	}                                                                                      \
+	_Static_assert(1, "") /* for the semicolon */
 
 #define host_cpu() bpf_get_smp_processor_id()
 #define host_jiffies() bpf_jiffies64()

@@ -27,15 +27,28 @@ __noinline int host_look_again(u32 place, u32 slot)
 	return 0;
 }
 
-__noinline int host_admit(u32 place, u64 obj, u64 id, u64 value)
+#ifdef TS_KEEPS
+
+__noinline int host_look_at_kept(u32 place, u32 slot)
 {
 	u32 i = place >> 8, table = HOST_PLACE_TABLE(place);
 	struct ts_bank *bank = bpf_map_lookup_elem(&banks, &i);
 
 	if (bank)
-		ts_admit(obs_table(bank, table), &bank->tick[table], obj, id, value,
-			      obs_view(HOST_NUMBER(i), table));
+		ts_look_at_kept(obs_table(bank, table), &bank->tick[table], slot, obs_view(HOST_NUMBER(i), table));
 	return 0;
+}
+
+#endif
+
+__noinline int host_admit(u32 place, u64 obj, u64 id, u64 value)
+{
+	u32 i = place >> 8, table = HOST_PLACE_TABLE(place);
+	struct ts_bank *bank = bpf_map_lookup_elem(&banks, &i);
+
+	if (!bank)
+		return 0;
+	return ts_admit(obs_table(bank, table), &bank->tick[table], obj, id, value, obs_view(HOST_NUMBER(i), table));
 }
 
 __noinline int host_bank_roll(u32 place)

@@ -100,6 +100,24 @@ TS_INLINE u32 host_user_find(const void *const *owners, const void *owner)
 #define host_item(name, i) ((i) < sizeof(name) / sizeof(*(name)) ? &(name)[i] : NULL)
 #define HOST_PER_CPU(name, stored) HOST_ARRAY(name, HOST_USER_CPUS, stored)
 #define host_on(name, cpu) host_item(name, cpu)
+/* See the engine's keep.h. */
+#define HOST_KEPT(stored, kept_banks, kept_tables)                                                  \
+	static struct ts_ended ended[HOST_USER_CPUS * HOST_BANKS][TS_BANK_TABLES];                   \
+	static stored kept[HOST_USER_CPUS * HOST_BANKS][TS_BANK_TABLES][HOST_USER_ENTRIES];         \
+	TS_INLINE int host_user_keeps(u32 place)                                                    \
+	{                                                                                           \
+		return (place >> 8) % HOST_BANKS < (kept_banks) && (place & 255) < (kept_tables);   \
+	}                                                                                           \
+	TS_INLINE struct ts_ended *ts_ended_of(u32 place)                                           \
+	{                                                                                           \
+		return host_user_keeps(place) ? &ended[place >> 8][place & 255] : NULL;             \
+	}                                                                                           \
+	TS_INLINE struct ts_kept *ts_kept_of(u32 place, u32 slot)                                   \
+	{                                                                                           \
+		return host_user_keeps(place) ? &kept[place >> 8][place & 255][slot].kept : NULL;   \
+	}                                                                                           \
+	_Static_assert(1, "") /* for the semicolon */
+
 #define HOST_WORD(name) static __attribute__((unused)) u64 name
 
 #define host_cpu() host_user_cpu

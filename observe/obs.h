@@ -31,7 +31,7 @@
  *                obs_refuse          so much, at most, of some object is lost: to the proof alone (T6)
  *                obs_opaque          the same, where an event does not tell how much it is
  *   end          obs_end
- *   objects      obs_object_begin, obs_object_end, obs_forget
+ *   objects      obs_object_begin, obs_object_end, obs_forget; obs_keep, where what has ended is kept
  *
  * All of it is inlined, so the cursor is in registers.
  */
@@ -443,6 +443,62 @@ TS_APART int obs_forget(u32 number, u64 self)
 	ts_bank_leave(bank, 1);
 	return 0;
 }
+
+#ifdef TS_KEEPS
+
+/* Of a family that keeps what has ended: describe the object at this address. There is scratch memory. */
+TS_INLINE void obs_describe_kept(struct ts_kept *kept, u64 self, struct ts_window *scratch);
+
+/* The same in one table. Apart, for the stack. */
+TS_APART int obs_keep_in(u32 number, u32 table, u64 self, u64 id, u32 claimed)
+{
+	struct ts_bank *bank = host_bank(host_cpu(), number);
+	struct ts_kept *kept;
+	struct ts_tick *tick;
+	struct ts_table *t;
+	ts_view view;
+	u32 slot;
+
+	if (!bank || table >= TS_BANK_TABLES)
+		return 0;
+	table = ts_bound(table, TS_BANK_TABLES - 1);
+	t = obs_table(bank, table);
+	tick = &bank->tick[table];
+	view = obs_view(number, table);
+	if (ts_view_type(view) == TS_STATIC) {
+		if (claimed)
+			ts_forget(t, self, ts_view_mask(view));
+		return 0;
+	}
+	if (!claimed) {
+		ts_keep_none(t, tick, self, view);
+		return 0;
+	}
+	slot = ts_keep_begin(t, tick, self, id, view);
+	kept = slot ? ts_kept_of(t->place, slot - 1) : NULL;
+	if (!kept)
+		return 0;
+	obs_describe_kept(kept, self, &t->scratch);
+	ts_keep_end(t, tick, slot, id, view);
+	return 0;
+}
+
+/* The object at this address, which has this id still, is about to end: what is left of it stays in this CPU's dynamic tables.
+ * All that was pushed to it has been. */
+TS_APART int obs_keep(u32 number, u64 self, u64 id)
+{
+	struct obs x;
+	u32 table;
+
+	if (!obs_begin(&x, number, NULL))
+		return 0;
+	for (table = 0; table < TS_BANK_TABLES; table++)
+		obs_keep_in(number, table, self, id, x.claimed);
+	obs_end(&x);
+	return 0;
+}
+
+#endif
 
 TS_INLINE struct ts_census *obs_census(u32 sample)
 {

@@ -6,6 +6,8 @@
  *
  *	void ranked_describe(struct ranked_section *s, struct ranked_row *row, u32 bank, u64 obj)
  *		writes what describes the object to the row; the section may have scratch memory
+ *	void ranked_describe_kept(struct ranked_row *row, struct … *kept)
+ *		the same of one that has ended, where such are kept (TS_KEEPS); NULL: nothing is
  *	int ranked_settle(u32 cpu)
  *		pushes what was used and not pushed yet; called on a section's own CPU, before it is
  *		taken. 0: this has interrupted somebody who does the same, call again. Where nothing is
@@ -29,6 +31,7 @@ __noinline int ranked_snapshot_row(u32 cpu, u32 bank_number, u32 table, u32 slot
 	struct ranked_section *s;
 	struct ranked_row *row;
 	struct ts_bank *bank;
+	struct ts_table *t;
 	u32 zero = 0;
 	ts_view view;
 	u64 obj;
@@ -41,12 +44,17 @@ __noinline int ranked_snapshot_row(u32 cpu, u32 bank_number, u32 table, u32 slot
 		return 0;
 	view = obs_view(bank_number, table);
 	row = &s->row[ts_bound(s->head.rows, constants.shape.entries_mask)];
-	obj = ts_section_row(&s->head, obs_table(bank, ts_bound(table, TS_BANK_TABLES - 1)), slot, view, read_only,
-			     &row->row);
+	t = obs_table(bank, ts_bound(table, TS_BANK_TABLES - 1));
+	obj = ts_section_row(&s->head, t, slot, view, read_only, &row->row);
 	if (!obj)
 		return 0;
-	ranked_describe(s, row, bank_number, obj);
-	ts_section_keep(&s->head, &row->row, obj, view);
+#ifdef TS_KEEPS
+	if (ts_is_kept(obj))
+		ranked_describe_kept(row, (void *)ts_kept_of(t->place, slot));
+	else
+#endif
+		ranked_describe(s, row, bank_number, obj);
+	ts_section_keep(&s->head, t, &row->row, obj, view);
 	return 0;
 }
 

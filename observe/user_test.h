@@ -166,6 +166,20 @@ TS_INLINE u64 test_missed(u32 number, u32 table)
 	return missed;
 }
 
+/* The same of what has ended (T8). */
+TS_INLINE u64 test_missed_ended(u32 number, u32 table)
+{
+	struct ts_section s = {};
+	u64 missed = 0;
+	u32 cpu;
+
+	for (cpu = 0; cpu < HOST_USER_CPUS; cpu++) {
+		ts_section_end(&s, obs_table(host_bank(cpu, number), table));
+		missed = s.missed_ended > missed ? s.missed_ended : missed;
+	}
+	return missed;
+}
+
 #define TEST(name)                                               \
 	static void name##_run(u64 seed);                        \
 	int name##_test(u64 seed, char *why, size_t bytes);      \

@@ -2,6 +2,12 @@
 #include "shim.h"
 
 __thread u64 ts_precise_now;
+__thread struct topstat_keeps topstat_keeps;
+
+void topstat_set_keeps(struct ts_ended *ended, struct ts_kept *kept, u32 entries)
+{
+	topstat_keeps = (struct topstat_keeps){ ended, kept, entries };
+}
 
 void topstat_set_precise(u64 ns)
 {
@@ -111,8 +117,23 @@ void topstat_forget(struct ts_table *t, u64 obj, u32 mask)
 	ts_forget(t, obj, mask);
 }
 
+void topstat_keep(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, ts_view view, int claimed)
+{
+	u32 slot;
+
+	if (!claimed) {
+		ts_keep_none(t, tick, obj, view);
+		return;
+	}
+	slot = ts_keep_begin(t, tick, obj, id, view);
+	if (slot)
+		ts_keep_end(t, tick, slot, id, view);
+}
+
 int topstat_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view, struct ts_value *v)
 {
+	if (ts_is_kept(ts_entry(t, slot, ts_view_mask(view))->obj))
+		return ts_refresh_kept(t, tick, slot, view, v);
 	return ts_refresh(t, tick, slot, view, v);
 }
 
@@ -123,16 +144,14 @@ void topstat_miss_begin(struct ts_table *t, const struct ts_tick *tick)
 
 u64 topstat_missed(const struct ts_table *t)
 {
-	u64 missed = 0;
-	u32 i;
+	return ts_most_missed(t->missed, t->missed_nested);
+}
 
-	for (i = 0; i < TS_MARKS; i++) {
-		if (t->missed[i] > missed)
-			missed = t->missed[i];
-		if (t->missed_nested[i] > missed)
-			missed = t->missed_nested[i];
-	}
-	return missed;
+u64 topstat_missed_ended(const struct ts_table *t)
+{
+	const struct ts_ended *ended = ts_ended_of(t->place);
+
+	return ended ? ts_most_missed(ended->missed, ended->missed_nested) : 0;
 }
 
 struct ts_table *topstat_bank_table(struct ts_bank *bank, u32 table, u64 stride)

@@ -9,9 +9,36 @@
 /* The longer way, of which the other one is a part. */
 #define ts_find_pushed ts_find_again
 
+/* Whether anything is kept is the simulation's choice. */
+#define TS_KEEPS
+
 #include "topstat/fold.h"
 #include "topstat/section.h"
 #include "topstat/spread.h"
+
+/* What the tables of a simulation keep, by table and slot; NULL: nothing. A place is cpu << 8 | table. Of the thread. */
+struct topstat_keeps {
+	struct ts_ended *ended;
+	struct ts_kept *kept;
+	u32 entries;
+};
+extern __thread struct topstat_keeps topstat_keeps;
+void topstat_set_keeps(struct ts_ended *ended, struct ts_kept *kept, u32 entries);
+
+TS_INLINE u32 topstat_kept_place(u32 place)
+{
+	return (place >> 8) * TS_BANK_TABLES + (place & 255);
+}
+
+TS_INLINE struct ts_ended *ts_ended_of(u32 place)
+{
+	return topstat_keeps.ended ? &topstat_keeps.ended[topstat_kept_place(place)] : NULL;
+}
+
+TS_INLINE struct ts_kept *ts_kept_of(u32 place, u32 slot)
+{
+	return topstat_keeps.kept ? &topstat_keeps.kept[topstat_kept_place(place) * topstat_keeps.entries + slot] : NULL;
+}
 
 /* What ts_precise() says, to the thread that sets it. */
 void topstat_set_precise(u64 ns);
@@ -44,10 +71,13 @@ u32 topstat_bucket(u64 obj, u32 mask);
 int topstat_find(struct ts_table *t, u64 obj, u32 mask);
 void topstat_rekey(struct ts_table *t, u32 pos, u64 key, u32 mask);
 void topstat_forget(struct ts_table *t, u64 obj, u32 mask);
+/* What is left of the object that ends is kept; without the claim it is not. */
+void topstat_keep(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, ts_view view, int claimed);
 int topstat_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view, struct ts_value *v);
 void topstat_miss_begin(struct ts_table *t, const struct ts_tick *tick);
-/* The greatest of missed[] and missed_nested[] (T5). */
+/* The greatest of missed[] and missed_nested[] (T5); of objects that have ended (T8). */
 u64 topstat_missed(const struct ts_table *t);
+u64 topstat_missed_ended(const struct ts_table *t);
 
 struct ts_table *topstat_bank_table(struct ts_bank *bank, u32 table, u64 stride);
 void topstat_bank_to(struct ts_bank *bank, u64 stride, struct ts_config *c, u32 generation, u64 now);

@@ -109,7 +109,7 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 			o->sure = 1;
 	}
 	/* A socket that is used again, which nobody was told of: its SYN, sent under its lock. */
-	if (o->dead && !o->object.id && part == INET_TX && inet_is_tcp(sample) && sk->state == TCP_SYN_SENT)
+	if (inet_is_dead(o) && !o->object.id && part == INET_TX && inet_is_tcp(sample) && sk->state == TCP_SYN_SENT)
 		inet_object_reset(o);
 	o->sample = sample;
 	return o;
@@ -128,14 +128,14 @@ static __noinline struct inet_object *inet_object_ready(struct __sk_buff *skb, u
 
 	if (!o || !sk)
 		return NULL;
-	if (!o->dead && !o->object.id) {
+	if (!inet_is_dead(o) && !o->object.id) {
 		id = bpf_get_socket_cookie(skb);
 		if (inet_is_kernels((void *)ts_read(o->sock), o->sample))
 			id = inet_kernels_id(id);
 		if (inet_object_begin(o, o->sample, id))
 			inet_resent_before(o, sk);
 	}
-	if (o->dead) {
+	if (inet_is_dead(o)) {
 		inet_count_without(skb, o->sample, part, 0);
 		return NULL;
 	}

@@ -66,7 +66,7 @@ static __noinline struct inet_object *inet_counted(struct sock *sk, struct tcp_s
 	struct inet_seen now;
 
 	if (ts_likely(o && inet_object_is_own(o)))
-		return o->dead ? NULL : o;
+		return inet_is_dead(o) ? NULL : o;
 	if (!o)
 		o = host_make(objects, sk, sk);
 	if (!o) {
@@ -108,9 +108,12 @@ static __always_inline void inet_own(struct inet_object *o, struct task_struct *
 	inet_owner(o, task);
 }
 
-/* The connection is over, and has counted all. */
-static __always_inline void inet_over(struct inet_object *o)
+/* The connection is over, and has counted all. What a reader has taken and not pushed yet is to be kept of it, too; where that
+ * reader does not go on, it is not known how much that is (T6). */
+static __always_inline void inet_over(struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
 {
+	if (o->object.id && ts_read(o->readers) && !inet_await_readers(o) && tp)
+		inet_no_memory(sk, tp);
 	if (o->object.id && !o->sure) {
 		o->sure = 1;
 		ts_add(&unsure, -1ULL);
@@ -147,8 +150,8 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 	o = host_of(objects, sk, sk);
 	if (from == TCP_CLOSE) {
 		/* The socket is used for another connection, which begins at 0. */
-		if (o && inet_object_is_own(o) && (o->dead || o->object.id)) {
-			inet_over(o);
+		if (o && inet_object_is_own(o) && (inet_is_dead(o) || o->object.id)) {
+			inet_over(sk, tp, o);
 			inet_object_reset(o);
 		}
 	}
@@ -156,10 +159,10 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 	if (to == TCP_SYN_RECV)
 		return 0;
 	if (to == TCP_CLOSE) {
-		if (o && inet_object_is_own(o) && !o->dead) {
+		if (o && inet_object_is_own(o) && !inet_is_dead(o)) {
 			if (o->object.id)
 				inet_look(sk, tp, o, 0);
-			inet_over(o);
+			inet_over(sk, tp, o);
 		}
 		return 0;
 	}
@@ -186,7 +189,7 @@ int BPF_PROG(inet_destroy, struct sock *sk)
 		return 0;
 	if (tp && o->object.id)
 		inet_look(sk, tp, o, 0);
-	inet_over(o);
+	inet_over(sk, tp, o);
 	return 0;
 }
 
@@ -215,7 +218,7 @@ int BPF_PROG(inet_user, struct sock *sk)
 	if (!ts_read(unsure))
 		return 0;
 	o = host_of(objects, sk, sk);
-	if (o && inet_object_is_own(o) && !o->sure && !o->dead)
+	if (o && inet_object_is_own(o) && !o->sure && !inet_is_dead(o))
 		inet_own(o, (void *)bpf_get_current_task());
 	return 0;
 }

@@ -22,6 +22,8 @@
 
 #ifdef TOPSTAT_PLAIN
 #define TS_NO_FETCHING_ATOMICS
+#else
+#define TS_KEEPS /* what has ended: there its end can't be written into it */
 #endif
 
 /*
@@ -38,6 +40,7 @@ static __always_inline u64 inet_id_now(u64 obj);
 #include "observe/host.h"
 #include "inet.h"
 #include "life.bpf.h"
+#include "about.bpf.h"
 
 #ifdef TOPSTAT_PLAIN
 

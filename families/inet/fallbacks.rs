@@ -4,7 +4,7 @@
 
 use super::abi;
 use super::adopt::{self, LOOK, adopt_by_descriptor};
-use crate::family::{Build, Builds, Feature, Kind, Probe, Refill, Settle, Which};
+use crate::family::{Build, Builds, Feature, Keeps, Kind, Probe, Refill, Settle, Which};
 use crate::hooks::Hook;
 use crate::report::{Check, Outcome};
 use crate::{Error, bpf};
@@ -16,7 +16,10 @@ const COUNTERS: &str = "counters";
 const PACKETS: &str = "packets";
 
 /// The connections to be settled, and how many owners are to be found: see `look.bpf.h`.
-const MAPS: [&str; 2] = ["active", ".data.unsure"];
+const MAPS: [&str; 4] = ["active", ".data.unsure", Keeps::KEPT, Keeps::ENDED];
+/// What is left of connections that have ended.
+const KEEPS: Keeps =
+    Keeps { samples: abi::INET_KEPT_SAMPLES, tables: abi::INET_KEPT_TABLES, size: size_of::<abi::inet_kept>() };
 const TCP_SAMPLES: &[&str] = &["tcp_v4", "tcp_v6"];
 const UDP: &[&str] = &["udp_v4", "udp_v6"];
 
@@ -82,8 +85,9 @@ pub fn builds() -> Builds {
         settle: None,
         number: abi::INET_BY_PACKETS,
         ways: by_packets(TCP_SAMPLES),
-        maps: Vec::new(),
+        maps: vec![Keeps::KEPT, Keeps::ENDED],
         sizes: Vec::new(),
+        keeps: Some(KEEPS),
         less: || None,
     };
     let datagrams = packets.iter().cloned().map(|hook| hook.only_for(UDP));
@@ -108,6 +112,7 @@ pub fn builds() -> Builds {
         ways: by_packets(TCP_SAMPLES),
         maps: Vec::new(),
         sizes: Vec::new(),
+        keeps: None,
         less: adopt::less,
         ..full
     };

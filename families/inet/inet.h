@@ -52,10 +52,22 @@ TS_INLINE int inet_id_is_kernels(u64 id)
 	return id >> INET_COOKIE_BITS == INET_KERNELS >> INET_COOKIE_BITS;
 }
 
+/*
+ * A socket that is used again has its cookie still, but what is left of the connection that it was (keep.h) is another's row. So
+ * bits of the id above those in which no two cookies will ever be alike are changed by the number of the connection. There are
+ * as many numbers as half of `life` has.
+ */
+#define INET_LIFE_SHIFT 48
+
+TS_INLINE u64 inet_connection_id(u64 cookie, u8 life)
+{
+	return cookie ^ (u64)(life >> 1) << INET_LIFE_SHIFT;
+}
+
 /* Whether the id was given to the socket of this cookie. */
 TS_INLINE int inet_id_has(u64 id, u64 cookie)
 {
-	return !((id ^ cookie) << (64 - INET_COOKIE_BITS));
+	return !((id ^ cookie) << (64 - INET_LIFE_SHIFT));
 }
 
 /*
@@ -80,7 +92,7 @@ struct inet_seen {
  * bytes before the windows; and with 888 in all it fits into 1 KiB.
  */
 struct inet_object {
-	/* `id`: the socket's cookie, but see INET_KERNELS. `self`: another's address: a copy, made by accept;
+	/* `id`: the socket's cookie and the number of the connection, but see INET_KERNELS. `self`: another's address: a copy, made by accept;
 	 * INET_INIT: some CPU is making it an object right now. */
 	struct ts_object object;
 	union {
@@ -93,7 +105,7 @@ struct inet_object {
 		u32 readers; /* where TCP's counters are read: how many readers have taken a difference, and not pushed it yet */
 	};
 	u8 sample; /* enum inet_sample */
-	u8 dead; /* closed: packets that still come make no new object of it */
+	u8 life; /* of the socket, two for each connection; odd: closed, and packets that still come make no new object of it */
 	u8 sure; /* of the owner; 0: inherited from the listener, until its user sends */
 	u8 looking; /* where TCP's counters are read: odd while a hook has taken a difference, and not pushed it yet */
 	struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
@@ -101,6 +113,12 @@ struct inet_object {
 	struct process_who owner; /* its user; set in process context, see inet_owner() */
 	struct inet_seen seen; /* where TCP's counters are read */
 };
+
+/* Whether it is closed. */
+TS_INLINE int inet_is_dead(const struct inet_object *o)
+{
+	return ts_read(o->life) & 1;
+}
 
 TS_INLINE int inet_is_tcp(u32 sample)
 {
@@ -117,7 +135,7 @@ struct inet_found {
 
 /* Another one whenever a structure changes that is pinned: the constants, the settings, a
  * bank, an object. */
-#define INET_ABI 2
+#define INET_ABI 3
 
 /* Which programs push to the objects: what they keep in them differs. */
 enum inet_build {
@@ -139,17 +157,34 @@ struct inet_settings {
 	struct ts_config config[INET_SAMPLES][INET_TABLES];
 };
 
-/* One row of a snapshot. */
-struct inet_row {
-	struct ts_row row;
+/* What describes a socket. */
+struct inet_about {
 	struct process_who owner;
 	u32 family;
 	u32 netns;
 	u16 sport; /* host byte order */
 	u16 dport;
-	u32 pad;
+	u8 closed;
+	u8 pad[3];
 	u8 sip[16]; /* IPv4: the first four */
 	u8 dip[16];
+};
+
+/* One row of a snapshot. */
+struct inet_row {
+	struct ts_row row;
+	struct inet_about about;
+};
+
+/* A connection that has ended, in one table: see the engine's keep.h. In tables of TCP's samples before INET_BYTES. */
+struct inet_kept {
+	struct ts_kept kept;
+	struct inet_about about;
+};
+
+enum {
+	INET_KEPT_SAMPLES = INET_TCP_V6 + 1,
+	INET_KEPT_TABLES = INET_BYTES,
 };
 
 /* The kernel's struct sock_common, 136 bytes in 6.18, and some. */

@@ -11,6 +11,9 @@
 
 HOST_STATE(inet, INET_SAMPLES, INET_SAMPLES);
 HOST_STORAGE(objects, sk, struct inet_object);
+#ifdef TS_KEEPS
+HOST_KEPT(struct inet_kept, INET_KEPT_SAMPLES, INET_KEPT_TABLES);
+#endif
 
 /* All samples have the same tables. */
 TS_INLINE u32 obs_at(u32 sample, u32 table)
@@ -37,7 +40,7 @@ TS_INLINE void inet_resent_from(struct inet_object *o, u32 resent)
 /* Nothing was pushed yet. For an object that is in no table, and has no id. */
 TS_INLINE void inet_object_reset(struct inet_object *o)
 {
-	o->dead = 0;
+	ts_write(o->life, (o->life + 1) & ~1);
 	o->quiet = 0;
 	inet_resent_from(o, 0);
 	o->seen = (struct inet_seen){};
@@ -87,27 +90,10 @@ TS_INLINE void inet_forget(u64 obj, u32 sample)
 	obs_forget(sample, obj);
 }
 
-/*
- * The socket is closed: its object leaves all tables; its pushes stay in the totals. Told twice it
- * does nothing the second time.
- */
-TS_INLINE void inet_object_end(struct inet_object *o)
+/* Its object leaves all tables, and nothing is kept of it: it has ended before, or nothing was pushed to it. */
+TS_INLINE void inet_object_drop(struct inet_object *o, u32 sample, u64 id)
 {
-	u32 sample;
-	u64 id;
-
-	ts_write(o->dead, 1);
-	if (!inet_object_is_own(o))
-		return;
-	/*
-	 * A full barrier, which pairs with the swap in inet_object_begin(): either the id that another
-	 * CPU has just given the object is seen here, or `dead` is seen there.
-	 */
-	if (ts_cas(&o->object.id, 0, 0))
-		return;
-	id = o->object.id;
-	sample = o->sample;
-	if (!id || sample >= INET_SAMPLES || !ts_cas(&o->object.id, id, 0))
+	if (!ts_cas(&o->object.id, id, 0))
 		return;
 	if (inet_id_is_kernels(id)) /* never counted as begun */
 		obs_forget(sample, o->object.self);
@@ -115,17 +101,53 @@ TS_INLINE void inet_object_end(struct inet_object *o)
 		inet_forget(o->object.self, sample);
 }
 
-/* The object takes its place in a sample. True: it has done so just now. (It may be `dead` by then.) */
+/*
+ * The socket is closed: its object leaves all tables, and its pushes stay in the totals; of a connection rows stay in dynamic
+ * tables, until they have aged out, where what has ended is kept. Told twice it does nothing the second time.
+ */
+TS_INLINE void inet_object_end(struct inet_object *o)
+{
+	u32 sample;
+	u64 id;
+
+	ts_write(o->life, o->life | 1);
+	if (!inet_object_is_own(o))
+		return;
+	/*
+	 * A full barrier, which pairs with the swap in inet_object_begin(): either the id that another
+	 * CPU has just given the object is seen here, or `life` is seen there.
+	 */
+	if (ts_cas(&o->object.id, 0, 0))
+		return;
+	id = o->object.id;
+	sample = o->sample;
+	if (!id || sample >= INET_SAMPLES)
+		return;
+#ifdef TS_KEEPS
+	if (sample < INET_KEPT_SAMPLES) {
+		obs_keep(sample, o->object.self, id);
+		if (ts_cas(&o->object.id, id, 0)) /* T9 */
+			ts_add(&obs_census(sample)->ended, 1);
+		return;
+	}
+#endif
+	inet_object_drop(o, sample, id);
+}
+
+/* The object takes its place in a sample. True: it has done so just now. (It may be closed by then.) `id`: the socket's
+ * cookie, or of inet_kernels_id(). */
 TS_INLINE int inet_object_begin(struct inet_object *o, u32 sample, u64 id)
 {
 	o->sample = sample;
+	if (!inet_id_is_kernels(id))
+		id = inet_connection_id(id, ts_read(o->life));
 	if (!ts_cas(&o->object.id, 0, id))
 		return 0;
 	if (!inet_id_is_kernels(id))
 		ts_add(&obs_census(sample)->begun, 1);
 	/* Another CPU has ended it meanwhile, without an id. */
-	if (ts_read(o->dead))
-		inet_object_end(o);
+	if (inet_is_dead(o))
+		inet_object_drop(o, sample, id);
 	return 1;
 }
 

@@ -3,6 +3,7 @@
  * Sockets are made, accepted, used, used again and closed, with and without memory and a delay, on all CPUs. What each
  * should have is kept beside.
  */
+#define TS_KEEPS
 #include "logic.h"
 #include "observe/user_test.h"
 
@@ -20,6 +21,44 @@ static struct test_socket sockets[SOCKETS];
 static u64 packets[INET_SAMPLES], bytes[INET_SAMPLES], resent[INET_SAMPLES];
 static u64 refused_packets[INET_SAMPLES], refused_bytes[INET_SAMPLES];
 static u64 next_cookie, cookie_step;
+
+/* What connections had that have ended. */
+#define CLOSED 64
+
+static struct test_closed {
+	u64 id;
+	u32 sample;
+	struct ts_window window[INET_KEPT_TABLES];
+} closed[CLOSED];
+static u32 closed_count;
+
+TS_INLINE void obs_describe_kept(struct ts_kept *kept, u64 obj, struct ts_window *scratch)
+{
+	((struct inet_kept *)kept)->about.owner = ((struct inet_object *)obj)->owner;
+	((struct inet_kept *)kept)->about.closed = 1;
+}
+
+/* Each has its row until it has aged out, or is no larger than what was turned away; of UDP's sockets there is none. */
+static void compare_closed(void)
+{
+	u32 i, table, first = closed_count > CLOSED ? closed_count - CLOSED : 0;
+
+	for (i = first; i < closed_count; i++) {
+		const struct test_closed *c = &closed[i % CLOSED];
+
+		for (table = 0; table < INET_KEPT_TABLES; table++) {
+			u64 value = test_value(c->sample, table, &c->window[table]), row = 0;
+			int has_row = test_row(c->sample, table, c->id, &row);
+
+			TEST_WANT(!has_row || (c->sample < INET_KEPT_SAMPLES && row == value),
+				  "closed %u, table %u: a row of %llu, not %llu", i, table, (unsigned long long)row,
+				  (unsigned long long)value);
+			if (c->sample < INET_KEPT_SAMPLES && value > test_missed_ended(c->sample, table))
+				TEST_WANT(has_row, "closed %u, table %u: no row for %llu", i, table,
+					  (unsigned long long)value);
+		}
+	}
+}
 
 static struct inet_object *object_of(struct test_socket *s)
 {
@@ -57,18 +96,32 @@ static void packet(struct test_socket *s, u32 part)
 	if (!inet_object_is_own(o))
 		TEST_WANT(inet_object_init(o, (u64)s, &(struct inet_seen){ .resent = s->retrans }),
 			  "nobody else makes the object");
-	if (!o->dead && !o->object.id) {
+	if (!inet_is_dead(o) && !o->object.id) {
 		s->packets = s->bytes = s->resent = 0;
 		inet_object_begin(o, s->sample, next_cookie += cookie_step);
 		push_resent(s, o);
 	}
-	if (o->dead) {
+	if (inet_is_dead(o)) {
 		inet_count_total(s->sample, part, n, b, 0);
 		return;
 	}
 	inet_count(o, s->sample, part, n, b);
 	s->packets += n;
 	s->bytes += b;
+}
+
+static void end(struct test_socket *s, struct inet_object *o)
+{
+	struct test_closed *c;
+
+	if (o->object.id) {
+		c = &closed[closed_count++ % CLOSED];
+		c->id = o->object.id;
+		c->sample = s->sample;
+		memcpy(c->window, o->window, sizeof(c->window));
+	}
+	inet_object_end(o);
+	TEST_WANT(!o->object.id, "it has no id any more");
 }
 
 static void close_socket(struct test_socket *s)
@@ -78,7 +131,7 @@ static void close_socket(struct test_socket *s)
 	if (o && inet_object_is_own(o)) {
 		if (o->object.id)
 			push_resent(s, o);
-		inet_object_end(o);
+		end(s, o);
 		if (test_once_in(2))
 			inet_object_end(o); /* told twice */
 	}
@@ -287,6 +340,7 @@ static void compare(void)
 		TEST_WANT(test_refused(sample, INET_PPS) == refused_packets[sample], "sample %u: refused", sample);
 		TEST_WANT(test_refused(sample, INET_BYTES) == refused_bytes[sample], "sample %u: refused bytes", sample);
 	}
+	compare_closed();
 	TEST_WANT(counted == alive, "%llu objects, not %llu", (unsigned long long)counted, (unsigned long long)alive);
 }
 
@@ -296,7 +350,7 @@ static void use_again(struct test_socket *s)
 	struct inet_object *o = host_of(objects, sk, s);
 
 	if (o && inet_object_is_own(o)) {
-		inet_object_end(o);
+		end(s, o);
 		inet_object_reset(o);
 	}
 	s->closed = s->retrans = 0;
@@ -311,6 +365,9 @@ static void test_ids(void)
 		  (unsigned long long)cookie);
 	TEST_WANT(inet_id_has(id, cookie) && inet_id_has(cookie, cookie), "cookie %llx: its ids",
 		  (unsigned long long)cookie);
+	id = inet_connection_id(cookie, test_random(256));
+	TEST_WANT(inet_id_has(id, cookie) && !inet_id_is_kernels(id) && !inet_id_has(id, cookie + 1),
+		  "cookie %llx: ids of its connections", (unsigned long long)cookie);
 	TEST_WANT(!inet_id_has(id, cookie + 1) && !inet_id_has(cookie, cookie - 1), "cookie %llx: ids of others",
 		  (unsigned long long)cookie);
 }
@@ -331,6 +388,9 @@ TEST(inet)
 	/* Counted up; or down from 2^64, as the kernel has it where an interrupt makes a socket while it counts. */
 	cookie_step = test_once_in(2) ? 1 : -1;
 	next_cookie = 0;
+	memset(kept, 0, sizeof(kept));
+	memset(ended, 0, sizeof(ended));
+	closed_count = 0;
 	for (sample = 0; sample < INET_SAMPLES; sample++)
 		for (table = 0; table < INET_TABLES; table++)
 			test_configure(sample, table, obs_type(sample, table), 200, delay);

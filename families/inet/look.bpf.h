@@ -81,6 +81,24 @@ static __always_inline void inet_difference(struct inet_difference *d, struct so
 	}
 }
 
+/* How often it is looked whether another has pushed what it has taken, which takes it less than a microsecond. For longer
+ * than this takes, its CPU does not run: it is a virtual one. */
+#define INET_AWAIT 2000
+
+/* Until all readers have pushed what they have taken. */
+static __noinline int inet_await_readers(struct inet_object *o)
+{
+	u32 i;
+
+	if (!o)
+		return 0;
+	for (i = 0; i < INET_AWAIT; i++) {
+		if (!ts_read(o->readers))
+			return 1;
+	}
+	return 0;
+}
+
 static __always_inline u32 inet_sample_of_sock(struct sock *sk)
 {
 	if (sk->__sk_common.skc_family != AF_INET6)

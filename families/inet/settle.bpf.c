@@ -10,10 +10,6 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* How often it is looked whether another has pushed what it has taken, which takes it less than a microsecond. For longer
- * than this takes, its CPU does not run: it is a virtual one. */
-#define INET_AWAIT 2000
-
 /* Until the hook that is at work on the connection, if there is one, has pushed what it has taken. */
 static __noinline int inet_await_hook(struct inet_object *o)
 {
@@ -28,20 +24,6 @@ static __noinline int inet_await_hook(struct inet_object *o)
 		return 1;
 	for (i = 0; i < INET_AWAIT; i++) {
 		if (ts_read(o->looking) != looking)
-			return 1;
-	}
-	return 0;
-}
-
-/* The same for other readers. */
-static __noinline int inet_await_readers(struct inet_object *o)
-{
-	u32 i;
-
-	if (!o)
-		return 0;
-	for (i = 0; i < INET_AWAIT; i++) {
-		if (!ts_read(o->readers))
 			return 1;
 	}
 	return 0;
@@ -123,7 +105,7 @@ int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 	if (!tp)
 		return 0;
 	o = host_of(objects, sk, sk);
-	if (!o || !inet_object_is_own(o) || o->dead)
+	if (!o || !inet_object_is_own(o) || inet_is_dead(o))
 		return 0;
 	ts_add(&o->readers, 1);
 	pushed = inet_difference_since(&d, sk, tp, o);

@@ -46,9 +46,9 @@ pub fn samples() -> Vec<SampleInfo> {
 
 /// What describes a socket.
 fn columns() -> Vec<RowColumn> {
-    let owner = offset_of!(inet_row, owner);
+    let owner = offset_of!(inet_row, about.owner);
     let address = |name, at| {
-        let from = FieldAt::Address { at, family: offset_of!(inet_row, family) };
+        let from = FieldAt::Address { at, family: offset_of!(inet_row, about.family) };
         RowColumn::new(name, ColumnKind::Address, from)
     };
     let port = |name, at| {
@@ -56,15 +56,19 @@ fn columns() -> Vec<RowColumn> {
         let column = RowColumn::new(name, ColumnKind::Port, FieldAt::U16(at));
         column.by("port", "PORT", about, FilterBy::Number(u16::MAX.into()))
     };
+    let about = "Only connections that have closed, whose rows have not aged out yet; or only others";
+    let closed = RowColumn::optional("closed", ColumnKind::Mark, FieldAt::Mark(offset_of!(inet_row, about.closed)));
+    let closed = closed.by("closed", "yes|no", about, FilterBy::Mark);
     vec![
-        address("sip", offset_of!(inet_row, sip)),
-        port("sport", offset_of!(inet_row, sport)),
-        address("dip", offset_of!(inet_row, dip)),
-        port("dport", offset_of!(inet_row, dport)),
+        address("sip", offset_of!(inet_row, about.sip)),
+        port("sport", offset_of!(inet_row, about.sport)),
+        address("dip", offset_of!(inet_row, about.dip)),
+        port("dport", offset_of!(inet_row, about.dport)),
         columns::pid(FieldAt::KnownU32(owner + offset_of!(process_who, pid))),
         columns::comm(owner),
         columns::cgroup(owner),
-        RowColumn::new("netns", ColumnKind::Id, FieldAt::U32(offset_of!(inet_row, netns))),
+        RowColumn::new("netns", ColumnKind::Id, FieldAt::U32(offset_of!(inet_row, about.netns))),
         columns::container(),
+        closed,
     ]
 }

@@ -489,11 +489,13 @@ static void describe(u64 object, u64 id, struct topstat_row *row)
 	ts_peek(&netns, sizeof(netns), (u64)(unsigned long)&net->ns.inum);
 	topstat_row_number(row, netns);
 	topstat_row_none(row);
+	/* Nothing is kept of a connection that has ended. */
+	topstat_row_none(row);
 }
 
 static const struct topstat_column columns[] = {
 	{ "sip" }, { "sport" }, { "dip" }, { "dport" }, { "pid" }, { "comm" }, { "cgroup" }, { "netns" },
-	{ "container", .optional = true },
+	{ "container", .optional = true }, { "closed", .optional = true },
 };
 
 static const struct topstat_table_info tables[INET_TABLES] = {

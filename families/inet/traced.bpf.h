@@ -34,7 +34,7 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 		if (o->object.id)
 			inet_resent_by_count(o, sk);
 		inet_object_end(o);
-	} else if (o->dead || o->object.id) { /* the socket is used for another connection, which begins at 0 */
+	} else if (inet_is_dead(o) || o->object.id) { /* the socket is used for another connection, which begins at 0 */
 		inet_object_end(o);
 		inet_object_reset(o);
 	}

@@ -38,6 +38,7 @@ pub fn builds() -> Builds {
         ways: Vec::new(),
         maps: vec!["runners", "groups", "waited"],
         sizes: vec![runners()],
+        keeps: None,
         less: || None,
     };
     let plain = Build {

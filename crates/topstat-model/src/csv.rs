@@ -96,6 +96,7 @@ impl Writer<'_> {
 fn cell(field: &Field) -> Cow<'_, str> {
     match field {
         Field::Text(text) => self::text(text),
+        Field::True => "true".into(),
         Field::None => "".into(),
         Field::Ip(_) | Field::U64(_) => field.to_string().into(),
     }

@@ -193,6 +193,7 @@ fn columns(mut columns: Vec<Column>, rows: &[RowRead<'_>]) -> (Vec<Column>, Vec<
 
 fn inferred(value: &Scalar<'_>) -> ColumnKind {
     match value {
+        Scalar::Other(Value::Bool(true)) => ColumnKind::Mark,
         Scalar::Number(_) => ColumnKind::Id,
         Scalar::Other(Value::Number(_)) => ColumnKind::Id,
         Scalar::Text(text) if text.parse::<IpAddr>().is_ok() => ColumnKind::Address,
@@ -239,6 +240,7 @@ fn field(value: Scalar<'_>, kind: ColumnKind) -> Field {
         Scalar::Text(text) => Field::Text(text.into_owned()),
         Scalar::Number(number) => Field::U64(number),
         Scalar::Null => Field::None,
+        Scalar::Other(Value::Bool(true)) => Field::True,
         Scalar::Other(other) => Field::Text(other.to_string()),
     }
 }

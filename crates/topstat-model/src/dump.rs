@@ -8,6 +8,7 @@
 //! now<TAB>4295012345
 //! objects<TAB>5000
 //! entries<TAB>256
+//! unkept<TAB>17                    rows of closed objects that made way for larger ones, where such are kept
 //! lost contended<TAB>0             every counter, also those that are 0
 //!
 //! cpu 0:
@@ -70,6 +71,9 @@ pub struct Dump {
     pub objects: u64,
     /// How many slots a table has.
     pub entries: u32,
+    /// Objects that have ended and whose row made way for a larger one before it had aged out, or found no room, since the
+    /// table was made; none where no row stays.
+    pub unkept: Option<u64>,
     /// What went missing.
     pub lost: Lost,
     /// What describes an object.
@@ -111,6 +115,9 @@ fn format(dump: &Dump, text: &mut String) -> fmt::Result {
     stat::line(text, "now", dump.now)?;
     stat::line(text, "objects", dump.objects)?;
     stat::line(text, "entries", dump.entries)?;
+    if let Some(unkept) = dump.unkept {
+        stat::line(text, "unkept", unkept)?;
+    }
     for (name, count) in dump.lost.counters() {
         stat::line(text, &format!("lost {name}"), count)?;
     }
@@ -159,6 +166,7 @@ mod tests {
             now: 4_295_012_345,
             objects: 2,
             entries: 128,
+            unkept: Some(17),
             lost: Lost { contended: 3, no_memory: 0, further: vec![("crowded".into(), 0)] },
             columns: vec![Column::new("comm", ColumnKind::Text)],
             cpus: vec![DumpCpu { cpu: 1, slots: vec![slot(0, 990), slot(66, 5)] }],
@@ -166,7 +174,7 @@ mod tests {
         let mut text = Vec::new();
         write(&dump, &mut text).unwrap();
         let expected = "name\tconns_pps\ntype\t1\ndelay\t10\nperiod\t1000\nenabled\t1\nowner\ttcp_v4\nowner enabled\t0\n\
-            topstat enabled\t1\nslide\t25\nnow\t4295012345\nobjects\t2\nentries\t128\nlost contended\t3\n\
+            topstat enabled\t1\nslide\t25\nnow\t4295012345\nobjects\t2\nentries\t128\nunkept\t17\nlost contended\t3\n\
             lost no_memory\t0\nlost crowded\t0\n\ncpu 1:\nslots\t0000000000000001 0000000000000004\n\
             slot\tvalue\ttime\tcount\tcomm\n0\t990\t4295012300\t17\ta\\x09b\n66\t5\t4295012300\t17\ta\\x09b\n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);

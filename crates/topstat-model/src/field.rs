@@ -22,6 +22,8 @@ pub enum ColumnKind {
     Text,
     /// A path, whose end says most: shortened at its beginning (`…e/nginx.service`).
     Path,
+    /// Whether something is so: [`Field::True`], or nothing.
+    Mark,
 }
 
 /// The side on which a column's cells line up.
@@ -38,7 +40,7 @@ impl ColumnKind {
     pub fn align(self) -> Align {
         match self {
             Self::Port | Self::Pid | Self::Id => Align::Right,
-            Self::Address | Self::Text | Self::Path => Align::Left,
+            Self::Address | Self::Text | Self::Path | Self::Mark => Align::Left,
         }
     }
 
@@ -80,6 +82,8 @@ pub enum Field {
     U64(u64),
     /// A text as the kernel or a user made it: may hold anything, control characters included. Writers see to that.
     Text(String),
+    /// It is so: `true` in JSON and CSV, `yes` in text and `stat`.
+    True,
     /// Not known or not there: `null` in JSON, `-` in text and `stat`, empty in CSV.
     #[default]
     None,
@@ -93,12 +97,21 @@ impl Field {
 }
 
 /// The field as one line that is safe for a terminal: see [`escape`]. [`Field::None`] is `-`.
+impl Field {
+    /// Whether these fields describe the same object, as what is marked of it may change.
+    pub fn same_object(a: &[Self], b: &[Self]) -> bool {
+        let same = |a, b| a == b || matches!((a, b), (&Self::True, &Self::None) | (&Self::None, &Self::True));
+        a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+    }
+}
+
 impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ip(ip) => ip.fmt(f),
             Self::U64(number) => number.fmt(f),
             Self::Text(text) => f.pad(&escape(text)),
+            Self::True => f.pad("yes"),
             Self::None => f.pad("-"),
         }
     }

@@ -87,6 +87,8 @@ struct Document<'a> {
     elapsed_ms: Option<u64>,
     top: u32,
     objects: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    closed: u64,
     total: u64,
     #[serde(skip_serializing_if = "is_zero")]
     shared: u64,
@@ -115,6 +117,7 @@ impl<'a> From<&'a Snapshot> for Document<'a> {
             elapsed_ms: snapshot.elapsed_ms(),
             top: snapshot.top,
             objects: snapshot.objects,
+            closed: snapshot.closed(),
             total: snapshot.total,
             shared: snapshot.shared,
             other: snapshot.other,
@@ -209,6 +212,7 @@ impl Serialize for FieldView<'_> {
             Field::Ip(ip) => serializer.collect_str(ip),
             Field::U64(number) => serializer.serialize_u64(*number),
             Field::Text(text) => serializer.serialize_str(text),
+            Field::True => serializer.serialize_bool(true),
             Field::None => serializer.serialize_none(),
         }
     }

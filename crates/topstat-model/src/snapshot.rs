@@ -283,6 +283,16 @@ impl Snapshot {
         self.columns.iter().position(|column| column.name == name)
     }
 
+    /// The rows whose objects have ended: they are not among [`objects`](Self::objects), which are there now.
+    pub fn closed(&self) -> u64 {
+        self.rows.iter().filter(|row| self.is_closed(&row.object)).count() as u64
+    }
+
+    /// Whether an object has ended, and its row stays until it has aged out.
+    pub fn is_closed(&self, object: &[Field]) -> bool {
+        self.column("closed").and_then(|place| object.get(place)) == Some(&Field::True)
+    }
+
     /// Whether all rows are proven to be the true top.
     pub fn is_proven(&self) -> bool {
         self.proven >= self.row_count()

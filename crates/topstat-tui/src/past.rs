@@ -5,7 +5,7 @@
 //! in memory once for as long as a reading has it, and its rows have only their numbers: about 4 MB for a table whose
 //! objects stay, or come back. [`Past::at`] puts a reading together again.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::collections::{HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -40,6 +40,7 @@ pub struct Past {
 /// An object.
 #[derive(Debug)]
 struct Object {
+    /// What describes it, without marks: an object that is marked later is the same.
     fields: Vec<Field>,
     /// The last reading that has it, as they are counted.
     seen: AtomicU64,
@@ -49,8 +50,8 @@ struct Object {
 #[derive(Clone, Debug)]
 struct Known(Arc<Object>);
 
-impl Borrow<Vec<Field>> for Known {
-    fn borrow(&self) -> &Vec<Field> {
+impl Borrow<[Field]> for Known {
+    fn borrow(&self) -> &[Field] {
         &self.0.fields
     }
 }
@@ -68,6 +69,14 @@ impl PartialEq for Known {
 }
 
 impl Eq for Known {}
+
+fn unmarked(object: &[Field]) -> Cow<'_, [Field]> {
+    if !object.contains(&Field::True) {
+        return Cow::Borrowed(object);
+    }
+    let unmark = |field: &Field| if *field == Field::True { Field::None } else { field.clone() };
+    Cow::Owned(object.iter().map(unmark).collect())
+}
 
 /// Rows whose objects a reading no longer has.
 #[derive(Clone, Debug)]
@@ -94,6 +103,8 @@ struct Reading {
 struct Packed {
     id: [u64; 2],
     object: Arc<Object>,
+    /// Its marks: a bit for each of the first columns.
+    marks: u32,
     rank: u32,
     /// How many CPUs it has.
     cpus: u32,
@@ -148,8 +159,8 @@ impl Past {
     }
 
     /// Whether the last reading has a row of this object.
-    pub fn has_now(&self, object: &Vec<Field>) -> bool {
-        self.objects.get(object).is_some_and(|known| known.0.seen.load(Ordering::Relaxed) == self.added)
+    pub fn has_now(&self, object: &[Field]) -> bool {
+        self.objects.get(&*unmarked(object)).is_some_and(|known| known.0.seen.load(Ordering::Relaxed) == self.added)
     }
 
     /// The last.
@@ -209,17 +220,21 @@ impl Reading {
         let mut pack = |row: &Row| {
             parts.extend(&row.parts);
             cpus.extend(&row.cpus);
-            let object = if let Some(Known(object)) = known.get(&row.object) {
+            let fields = unmarked(&row.object);
+            let marked = (0..u32::BITS).zip(&row.object).filter(|(_, field)| **field == Field::True);
+            let marks = marked.map(|(place, _)| 1 << place).sum();
+            let object = if let Some(Known(object)) = known.get(&*fields) {
                 object.seen.store(seen, Ordering::Relaxed);
                 Arc::clone(object)
             } else {
-                let object = Arc::new(Object { fields: row.object.clone(), seen: AtomicU64::new(seen) });
+                let object = Arc::new(Object { fields: fields.into_owned(), seen: AtomicU64::new(seen) });
                 known.insert(Known(Arc::clone(&object)));
                 object
             };
             Packed {
                 id: row.id,
                 object,
+                marks,
                 rank: row.rank,
                 cpus: u32::try_from(row.cpus.len()).unwrap_or(u32::MAX),
                 value: row.value,
@@ -249,7 +264,7 @@ impl Reading {
     fn place(&self, object: &[Field], known: &mut Option<Arc<Object>>) -> Option<usize> {
         let same = known.as_ref().and_then(|known| self.rows.iter().position(|row| Arc::ptr_eq(&row.object, known)));
         same.or_else(|| {
-            let place = self.rows.iter().position(|row| row.object.fields[..] == *object)?;
+            let place = self.rows.iter().position(|row| Field::same_object(&row.object.fields, object))?;
             *known = Some(Arc::clone(&self.rows[place].object));
             Some(place)
         })
@@ -262,11 +277,15 @@ impl Reading {
             let (own_parts, other_parts) = parts.split_at(parts_each.min(parts.len()));
             let (own_cpus, other_cpus) = cpus.split_at(row.cpus as usize);
             (parts, cpus) = (other_parts, other_cpus);
+            let mut object = row.object.fields.clone();
+            for (_, field) in (0..u32::BITS).zip(&mut object).filter(|(place, _)| row.marks >> place & 1 == 1) {
+                *field = Field::True;
+            }
             Row {
                 id: row.id,
                 rank: row.rank,
                 value: row.value,
-                object: row.object.fields.clone(),
+                object,
                 parts: own_parts.to_vec(),
                 cpus: own_cpus.to_vec(),
             }

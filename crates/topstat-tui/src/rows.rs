@@ -134,7 +134,8 @@ fn field_order(a: Option<&Field>, b: Option<&Field>) -> Ordering {
         Some(Field::U64(_)) => 0,
         Some(Field::Ip(_)) => 1,
         Some(Field::Text(_)) => 2,
-        Some(Field::None) | None => 3,
+        Some(Field::True) => 3,
+        Some(Field::None) | None => 4,
     };
     match (a, b) {
         (Some(Field::U64(a)), Some(Field::U64(b))) => a.cmp(b),

@@ -376,7 +376,7 @@ impl App {
 
     /// The place of what is selected among these rows.
     pub fn selection(&self, rows: &Rows) -> Option<usize> {
-        let of = |selected: &ObjectId| rows.iter().position(|shown| shown.row.object == *selected);
+        let of = |selected: &ObjectId| rows.iter().position(|shown| Field::same_object(&shown.row.object, selected));
         let place = self.selected.as_ref().and_then(of);
         place.or(if rows.is_empty() { None } else { Some(self.cursor.min(rows.len() - 1)) })
     }

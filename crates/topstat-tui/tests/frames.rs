@@ -395,6 +395,45 @@ fn an_object_that_comes_back_is_known_and_has_not_ended() {
 }
 
 #[test]
+fn a_connection_that_closes_is_grey_and_the_same() {
+    let reading = |second, closed: bool| {
+        let mut snapshot = connections(second, &[50_000, 50_001]);
+        snapshot.columns.push(Column::optional("closed", ColumnKind::Mark));
+        for (place, row) in snapshot.rows.iter_mut().enumerate() {
+            row.object.push(if closed && place == 0 { Field::True } else { Field::None });
+        }
+        snapshot
+    };
+    let tables = vec![meta("tcp_v4", "conns_bps", Unit::Bits)];
+    let mut app = App::new(tables, Origin { name: "daemon", ..Origin::default() }, instant);
+    app.read(0, Ok(reading(1, false)));
+    press(&mut app, "\n\n\u{1b}");
+    app.read(0, Ok(reading(2, true)));
+    app.read(0, Ok(reading(3, true)));
+    let rows = app.rows();
+    assert!(rows.len() == 2 && rows.iter().all(|row| row.ended.is_none()), "nothing has left the table");
+    assert_eq!(app.selection(&rows), Some(0));
+    let selected = app.selected.clone().unwrap();
+    assert!(app.values(&selected).value.iter().all(|value| *value > 0), "its past is that of when it was there");
+    // A reading of the past has the mark that it had.
+    press(&mut app, "[");
+    assert_eq!(app.rows().get(0).unwrap().row.object[7], Field::True);
+    press(&mut app, "[");
+    assert_eq!(app.rows().get(0).unwrap().row.object[7], Field::None);
+    press(&mut app, "l");
+    let mut terminal = Terminal::new(TestBackend::new(120, 24)).unwrap();
+    terminal.draw(|frame| draw(&mut app, frame, PLAIN)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let is_dim = |port: &str| {
+        let line = |y: u16| (0..120).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        let y = (0..24).find(|y| line(*y).contains(port)).expect(port);
+        buffer[(20, y)].modifier.contains(ratatui::style::Modifier::DIM)
+    };
+    assert!(is_dim("50000") && !is_dim("50001"));
+    assert!(frame(&mut app, (120, 24), PLAIN).contains("1 closed"));
+}
+
+#[test]
 fn sorting_is_by_any_column_and_stable() {
     let mut app = app();
     let ports = |app: &App| -> Vec<Field> { app.rows().iter().map(|row| row.row.object[3].clone()).collect() };

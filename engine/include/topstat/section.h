@@ -13,7 +13,7 @@
 #ifndef TOPSTAT_SECTION_H
 #define TOPSTAT_SECTION_H
 
-#include "push.h"
+#include "ended.h"
 
 /* What all rows have; what describes the object follows it. */
 struct ts_row {
@@ -35,6 +35,9 @@ struct ts_section {
 	u64 no_memory;
 	u64 crowded;
 	u64 opaque;
+	u64 missed_ended; /* T8: none that has ended, either */
+	u64 unkept;
+	u64 ends; /* T9: when it began */
 	u32 rows;
 	u32 slots; /* in use when it began */
 	struct ts_window scratch;
@@ -68,7 +71,11 @@ TS_INLINE void ts_section_begin(struct ts_section *s, const struct ts_config *c,
 /* The table's turn, under the claim unless it is only read. */
 TS_INLINE void ts_section_table(struct ts_section *s, struct ts_table *t, const struct ts_config *c, u32 read_only)
 {
+	struct ts_ended *ended = ts_ended_of(t->place);
+
 	s->slots = t->n;
+	s->ends = ended ? ts_read(ended->ends) : 0;
+	ts_rmb(); /* before the rows; pairs with what is atomic between ts_keep_begin() and the end of an id */
 	if (!read_only && c->type != TS_STATIC)
 		ts_miss_begin(t, &s->tick);
 }
@@ -89,7 +96,10 @@ TS_INLINE u64 ts_section_row(struct ts_section *s, struct ts_table *t, u32 slot,
 	row->slot = slot;
 	row->count = e->count;
 	row->pushed = e->pushed;
-	if (read_only)
+	if (ts_is_kept(obj))
+		look = read_only ? ts_evaluate_kept(t, &s->tick, slot, view, &s->scratch, &value) :
+				   ts_refresh_kept(t, &s->tick, slot, view, &value);
+	else if (read_only)
 		look = ts_evaluate(t, &s->tick, slot, view, &s->scratch, &value);
 	else
 		look = ts_refresh(t, &s->tick, slot, view, &value);
@@ -105,24 +115,33 @@ TS_INLINE u64 ts_section_row(struct ts_section *s, struct ts_table *t, u32 slot,
 }
 
 /* The row has been described: it counts, if the same object is there still. */
-TS_INLINE void ts_section_keep(struct ts_section *s, const struct ts_row *row, u64 obj, ts_view view)
+TS_INLINE void ts_section_keep(struct ts_section *s, struct ts_table *t, const struct ts_row *row, u64 obj, ts_view view)
 {
-	if (ts_id_now(obj, view) == row->id)
+	if (ts_id_in(t, row->slot, obj, view) == row->id)
 		s->rows++;
+}
+
+TS_INLINE u64 ts_most_missed(const u64 *missed, const u64 *nested)
+{
+	u64 most = 0;
+	u32 i;
+
+	for (i = 0; i < TS_MARKS; i++) {
+		if (missed[i] > most)
+			most = missed[i];
+		if (nested[i] > most)
+			most = nested[i];
+	}
+	return most;
 }
 
 TS_INLINE void ts_section_end(struct ts_section *s, const struct ts_table *t)
 {
-	u64 missed = 0;
-	u32 i;
+	struct ts_ended *ended = ts_ended_of(t->place);
 
-	for (i = 0; i < TS_MARKS; i++) {
-		if (t->missed[i] > missed)
-			missed = t->missed[i];
-		if (t->missed_nested[i] > missed)
-			missed = t->missed_nested[i];
-	}
-	s->missed = missed;
+	s->missed = ts_most_missed(t->missed, t->missed_nested);
+	s->missed_ended = ended ? ts_most_missed(ended->missed, ended->missed_nested) : 0;
+	s->unkept = ended ? ended->unkept : 0;
 	s->contended = t->contended;
 	s->no_memory = t->no_memory;
 	s->crowded = t->crowded;

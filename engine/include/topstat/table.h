@@ -39,6 +39,7 @@
  *       of it, is never more than the sum of all CPUs' refused: within the period in a
  *       dynamic table, ever in a static one. Hence the proof where something was refused:
  *       rows that are larger by that sum than whatever has no row.
+ *   T7 … T9 are about objects that have ended: see keep.h.
  *
  * Cost: the object is found in O(1); its key moves in O(log n), mostly O(1); a push
  * that does not make it into the table is O(1) plus looking at two entries again.
@@ -51,6 +52,7 @@
 #define TOPSTAT_TABLE_H
 
 #include "heap.h"
+#include "keep.h"
 
 /* The hash is Fibonacci's (Knuth 6.4); the low bits of an address carry nothing. */
 TS_INLINE u32 ts_bucket(u64 obj, u32 mask)
@@ -113,7 +115,7 @@ TS_INLINE void ts_unlink(struct ts_table *t, u32 slot, u32 mask)
 	u32 i;
 
 	for (i = 0; i < TS_CHAIN; i++) {
-		if (!*link)
+		if (ts_is_kept(e->obj) || !*link)
 			break;
 		if (*link == slot + 1) {
 			*link = e->next;
@@ -135,6 +137,10 @@ TS_INLINE void ts_link(struct ts_table *t, u32 slot, u64 obj, u64 id, u32 bucket
 	e->obj = obj;
 	e->id = id;
 	e->count = 0;
+	if (ts_is_kept(obj)) { /* nobody looks for it */
+		e->next = 0;
+		return;
+	}
 	e->next = *head;
 	*head = slot + 1;
 }
@@ -171,10 +177,24 @@ TS_INLINE void ts_miss(u64 *missed, const struct ts_tick *tick, u64 value, u32 t
 		missed[i] = value;
 }
 
+/* The same of one of a dynamic table that is turned away, or may have ended (T8). */
+TS_INLINE void ts_turn_away(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 value, u32 type)
+{
+	struct ts_ended *ended = ts_is_kept(obj) ? ts_ended_of(t->place) : NULL;
+
+	if (!ended) {
+		ts_miss(t->missed, tick, value, type);
+		return;
+	}
+	ts_add(&ended->unkept, 1);
+	ts_miss(ended->missed, tick, value, type);
+}
+
 /* Forget what was missed in slides that the period has left behind. */
 TS_INLINE void ts_miss_begin(struct ts_table *t, const struct ts_tick *tick)
 {
 	u64 slide = tick->slide, old = t->missed_slide, gap = TS_MARKS;
+	struct ts_ended *ended;
 	u32 i;
 
 	if (ts_same_epoch(old, slide)) {
@@ -183,6 +203,7 @@ TS_INLINE void ts_miss_begin(struct ts_table *t, const struct ts_tick *tick)
 		gap = slide - old;
 	}
 	t->missed_slide = slide;
+	ended = ts_ended_of(t->place);
 	for (i = 0; i < TS_MARKS; i++) {
 		u32 k = ts_bound(ts_mark_index(tick->mark, i), TS_MARK_PLACES - 1);
 
@@ -190,6 +211,10 @@ TS_INLINE void ts_miss_begin(struct ts_table *t, const struct ts_tick *tick)
 			break;
 		t->missed[k] = 0;
 		t->missed_nested[k] = 0;
+		if (ended) {
+			ended->missed[k] = 0;
+			ended->missed_nested[k] = 0;
+		}
 	}
 }
 
@@ -208,8 +233,19 @@ TS_INLINE u64 ts_peek_id(u64 obj, ts_view view)
 	return ts_peek(&id, sizeof(id), obj + ts_view_id(view)) ? 0 : id;
 }
 
+/* The id of what a slot refers to now (T7); 0: it is gone. */
+TS_INLINE u64 ts_id_in(struct ts_table *t, u32 slot, u64 obj, ts_view view)
+{
+	struct ts_kept *kept;
+
+	if (!ts_is_kept(obj))
+		return ts_id_now(obj, view);
+	kept = ts_kept_of(t->place, slot);
+	return kept ? ts_read(kept->id) : 0;
+}
+
 /*
- * Look at the object in the slot again: its value at the table's moment, into *v, by
+ * Look at the object in the slot again, which has not ended: its value at the table's moment, into *v, by
  * way of a copy in *w.
  */
 enum ts_look {
@@ -247,6 +283,23 @@ TS_INLINE int ts_evaluate(struct ts_table *t, const struct ts_tick *tick, u32 sl
 	return TS_LOOK_OK;
 }
 
+/* The same of what is kept there (T7), on any CPU. */
+TS_INLINE int ts_evaluate_kept(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view,
+			       struct ts_window *w, struct ts_value *v)
+{
+	struct ts_kept *kept = ts_kept_of(t->place, slot);
+	int copy;
+
+	v->value = v->part[0] = v->part[1] = 0;
+	if (!kept)
+		return TS_LOOK_GONE;
+	copy = ts_window_peek(w, (u64)(unsigned long)&kept->window);
+	ts_rmb(); /* pairs with ts_keep_end() */
+	if (copy == TS_COPY_GONE || ts_read(kept->id) != ts_entry(t, slot, ts_view_mask(view))->id)
+		return TS_LOOK_GONE;
+	return copy == TS_COPY_BUSY || ts_window_eval(w, tick, v) ? TS_LOOK_BUSY : TS_LOOK_OK;
+}
+
 /* T4: the slot's key is brought up to date, or it leaves, being gone or aged. */
 TS_INLINE int ts_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view,
 			 struct ts_value *v)
@@ -266,6 +319,29 @@ TS_INLINE int ts_refresh(struct ts_table *t, const struct ts_tick *tick, u32 slo
 	return look;
 }
 
+/* The same of what is kept there, which nobody writes to but who has the claim. */
+TS_INLINE int ts_refresh_kept(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view,
+			      struct ts_value *v)
+{
+	struct ts_entry *e = ts_entry(t, slot, ts_view_mask(view));
+	struct ts_kept *kept = ts_kept_of(t->place, slot);
+	int look = TS_LOOK_GONE;
+
+	v->value = 0;
+	if (kept && kept->id == e->id)
+		look = ts_window_eval(&kept->window, tick, v) ? TS_LOOK_BUSY : TS_LOOK_OK;
+	if (look == TS_LOOK_OK && v->value) {
+		e->seen_in = tick->stamp;
+		ts_rekey(t, e->pos, v->value, ts_view_mask(view));
+		return TS_LOOK_OK;
+	}
+	if (look != TS_LOOK_BUSY) {
+		ts_remove_node(t, e->pos, ts_view_mask(view));
+		return TS_LOOK_GONE;
+	}
+	return look;
+}
+
 /* The same on a push, where every slot gets its turn once a slide. */
 TS_INLINE void ts_look_again(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view)
 {
@@ -277,8 +353,35 @@ TS_INLINE void ts_look_again(struct ts_table *t, const struct ts_tick *tick, u32
 		ts_refresh(t, tick, slot, view, &v);
 }
 
-/* A push of an object that is not in the table, and whose hash chain has room for it (T3): ts_find() gave 0. */
-TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value,
+#ifdef TS_KEEPS
+
+/* Apart from that, for the stack. */
+TS_INLINE void ts_look_at_kept(struct ts_table *t, const struct ts_tick *tick, u32 slot, ts_view view)
+{
+	struct ts_value v;
+
+	if (ts_entry(t, slot, ts_view_mask(view))->seen_in != tick->stamp)
+		ts_refresh_kept(t, tick, slot, view, &v);
+}
+
+#define ts_look_at(t, tick, slot, view)                                          \
+	do {                                                                     \
+		u32 slot_ = (slot);                                              \
+		if (ts_is_kept(ts_entry(t, slot_, ts_view_mask(view))->obj))     \
+			TS_COLD(ts_look_at_kept, t, tick, slot_, view);          \
+		else                                                             \
+			TS_COLD(ts_look_again, t, tick, slot_, view);            \
+	} while (0)
+
+#else
+
+#define ts_look_at(t, tick, slot, view) TS_COLD(ts_look_again, t, tick, slot, view)
+
+#endif
+
+/* A push of an object that is not in the table, and whose hash chain has room for it (T3): ts_find() gave 0; or of one that
+ * has ended. Its slot, from 1; 0: it is turned away. */
+TS_INLINE u32 ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj, u64 id, u64 value,
 			ts_view view)
 {
 	u32 mask = ts_view_mask(view), entries = mask + 1, pos = t->n, slot;
@@ -288,9 +391,9 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	if (pos >= entries) {
 		if (value <= t->entry[0].key && t->settled != tick->slide) {
 			/* The smallest may have faded since; so may any other. */
-			TS_COLD(ts_look_again, t, tick, t->entry[0].order, view);
+			ts_look_at(t, tick, t->entry[0].order, view);
 			t->hand = ts_bound(t->hand + 1, mask);
-			TS_COLD(ts_look_again, t, tick, t->hand, view);
+			ts_look_at(t, tick, t->hand, view);
 			if (t->round != tick->slide) {
 				t->round = tick->slide;
 				t->round_left = entries;
@@ -302,13 +405,13 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	}
 	root = t->entry[0].key;
 	if (pos >= entries && value <= root) {
-		ts_miss(t->missed, tick, value, ts_view_type(view));
-		return;
+		ts_turn_away(t, tick, obj, value, ts_view_type(view));
+		return 0;
 	}
 	if (pos >= entries) {
 		pos = 0;
 		slot = t->entry[0].order;
-		ts_miss(t->missed, tick, root, ts_view_type(view));
+		ts_turn_away(t, tick, ts_entry(t, slot, mask)->obj, root, ts_view_type(view));
 		ts_unlink(t, slot, mask);
 	} else {
 		slot = ts_entry(t, pos, mask)->order;
@@ -321,6 +424,7 @@ TS_INLINE void ts_admit(struct ts_table *t, const struct ts_tick *tick, u64 obj,
 	e->seen_in = 0;
 	e->count = 1;
 	TS_COLD(ts_settle, t, pos, value, slot, mask);
+	return ts_bound(slot, mask) + 1;
 }
 
 /* The object's hash chain is full: it is not put in (T3, T5). */

@@ -68,7 +68,12 @@ impl Engine {
         let mut objects = vec![];
         for slot in 0..self.entries {
             let obj = bank.entry(table, slot).obj;
-            if (obj != 0) != linked[slot as usize] {
+            let has_ended = obj & 1 != 0;
+            let id = bank.entry(table, slot).id;
+            if has_ended && self.kept.as_ref().is_none_or(|kept| kept.id(cpu, table, slot) != id) {
+                return Err(format!("T7: slot {slot} has object {id}, which has ended, and keeps another one"));
+            }
+            if (obj != 0 && !has_ended) != linked[slot as usize] {
                 return Err(format!("T3: slot {slot} has object {obj:#x} and is not in its chain"));
             }
             objects.extend((obj != 0).then_some(obj));
@@ -85,6 +90,20 @@ impl Engine {
     pub fn missed(&self, cpu: usize, table: usize) -> u64 {
         // SAFETY: only reads the table.
         unsafe { abi::topstat_missed(self.table(cpu, table)) }
+    }
+
+    /// The same of those that have ended on it (T8).
+    pub fn missed_ended(&self, cpu: usize, table: usize) -> u64 {
+        self.find_kept();
+        // SAFETY: only reads the table, and what belongs to it.
+        unsafe { abi::topstat_missed_ended(self.table(cpu, table)) }
+    }
+
+    /// The key, in a CPU's table, of what is kept of the object that had this id.
+    pub fn kept_key(&self, cpu: usize, table: usize, id: u64) -> Option<u64> {
+        let (obj, bank) = (id << 1 | 1, &self.banks[cpu]);
+        let slot = (0..self.entries).find(|&slot| bank.entry(table, slot).obj == obj)?;
+        Some(bank.entry(table, u32::from(bank.entry(table, slot).pos)).key)
     }
 
     /// The hash bucket of the object in this memory: for tests of what happens when one is full.

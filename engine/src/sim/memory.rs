@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What maps and local storage are in the kernel.
 
-use crate::abi::{self, TS_BANK_TABLES, ts_bank, ts_count, ts_entry, ts_table, ts_tick, ts_window};
+use crate::abi::{self, TS_BANK_TABLES, ts_bank, ts_count, ts_ended, ts_entry, ts_kept, ts_table, ts_tick, ts_window};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::NonNull;
 
@@ -84,6 +84,40 @@ impl Objects {
     pub(super) fn get_mut(&mut self, object: usize) -> &mut Object {
         // SAFETY: as in get(), and borrowed mutably.
         unsafe { &mut *self.pointer(object) }
+    }
+}
+
+/// What tables keep of objects that have ended, of all CPUs.
+#[derive(Debug)]
+pub(super) struct Kept {
+    ended: Memory,
+    kept: Memory,
+    entries: u32,
+}
+
+impl Kept {
+    pub(super) fn new(cpus: usize, entries: u32) -> Self {
+        let tables = cpus * TABLES;
+        let kept = tables * entries as usize * size_of::<ts_kept>();
+        Self { ended: Memory::new(tables * size_of::<ts_ended>()), kept: Memory::new(kept), entries }
+    }
+
+    /// Where the engine finds it from here on, on this thread.
+    pub(super) fn enter(&self) {
+        let (ended, kept) = (self.ended.start.as_ptr().cast(), self.kept.start.as_ptr().cast());
+        // SAFETY: as large as so many tables of so many entries take.
+        unsafe { abi::topstat_set_keeps(ended, kept, self.entries) };
+    }
+
+    pub(super) fn ended(&self, cpu: usize, table: usize) -> &ts_ended {
+        // SAFETY: one for each table; nobody writes while this is borrowed.
+        unsafe { &*self.ended.start.as_ptr().cast::<ts_ended>().add(cpu * TABLES + table) }
+    }
+
+    pub(super) fn id(&self, cpu: usize, table: usize, slot: u32) -> u64 {
+        let at = (cpu * TABLES + table) * self.entries as usize + slot as usize;
+        // SAFETY: one for each slot of each table; nobody writes while this is borrowed.
+        unsafe { (*self.kept.start.as_ptr().cast::<ts_kept>().add(at)).id }
     }
 }
 

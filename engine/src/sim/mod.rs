@@ -18,7 +18,7 @@ pub use snapshot::{Row, Snapshot};
 
 use crate::abi::{self, ts_config, ts_count, ts_table, ts_tick, ts_value, ts_window};
 use crate::config::{Error, entries_for};
-use memory::{Bank, Objects};
+use memory::{Bank, Kept, Objects};
 use std::mem::offset_of;
 
 const NS_PER_S: u128 = 1_000_000_000;
@@ -40,6 +40,7 @@ pub struct Engine {
     hz: u32,
     now_ns: u64,
     next_id: u64,
+    kept: Option<Kept>,
     /// Whether pushes go by the quiet path where they may (see `ts_quiet_until()`).
     pub quiet: bool,
 }
@@ -61,8 +62,31 @@ impl Engine {
             hz,
             now_ns: 0,
             next_id: 1,
+            kept: None,
             quiet: false,
         }
+    }
+
+    /// From here on dynamic tables keep what has ended, until it has aged out.
+    pub fn keep(&mut self) {
+        self.kept = Some(Kept::new(self.cpus(), self.entries));
+    }
+
+    /// The engine finds what is kept by the thread: of this simulation from here on.
+    fn find_kept(&self) {
+        match &self.kept {
+            Some(kept) => kept.enter(),
+            // SAFETY: there is nothing to be found.
+            None => unsafe { abi::topstat_set_keeps(std::ptr::null_mut(), std::ptr::null_mut(), 0) },
+        }
+    }
+
+    /// How many objects have ended on a CPU, and how many of them were turned away before they had aged out.
+    pub fn ended(&self, cpu: usize, table: usize) -> (u64, u64) {
+        self.kept.as_ref().map_or((0, 0), |kept| {
+            let ended = kept.ended(cpu, table);
+            (ended.ends, ended.unkept)
+        })
     }
 
     /// The number of CPUs.
@@ -123,7 +147,12 @@ impl Engine {
 
     /// The object dies on this CPU. In other CPUs' tables, and on this one where the claim
     /// is taken, it stays until looked at.
+    /// Where tables keep what has ended, it has a row of this CPU's still.
     pub fn kill(&mut self, cpu: usize, object: usize) {
+        if self.kept.is_some() {
+            self.end(cpu, object);
+            return;
+        }
         let obj = self.objects.address(object);
         self.objects.get_mut(object).id = 0;
         let bank = self.banks[cpu].as_mut_ptr();
@@ -137,6 +166,26 @@ impl Engine {
             }
             abi::topstat_bank_leave(bank, 1);
         }
+    }
+
+    fn end(&mut self, cpu: usize, object: usize) {
+        self.bank_to(cpu);
+        let (obj, id) = (self.objects.address(object), self.objects.get(object).id);
+        // SAFETY: the bank is this CPU's, whole and initialised; the claim is given back.
+        unsafe {
+            let claimed = abi::topstat_bank_enter(self.banks[cpu].as_mut_ptr());
+            for table in (0..TABLES).filter(|table| self.configs[*table].epoch != 0) {
+                let (view, tick) = (self.view(table), self.banks[cpu].tick(table));
+                let t = self.banks[cpu].table_mut(table);
+                if self.configs[table].type_ != abi::TS_STATIC {
+                    abi::topstat_keep(t, &tick, obj, id, view, claimed);
+                } else if claimed != 0 {
+                    abi::topstat_forget(t, obj, self.entries - 1);
+                }
+            }
+            abi::topstat_bank_leave(self.banks[cpu].as_mut_ptr(), claimed);
+        }
+        self.objects.get_mut(object).id = 0;
     }
 
     /// The object in this memory, dead (id 0) or alive.
@@ -266,6 +315,7 @@ impl Engine {
 
     /// Bring the CPU's bank to the time that it is. Returns it in jiffies.
     fn bank_to(&mut self, cpu: usize) -> u64 {
+        self.find_kept();
         let (now, stride) = (self.jiffies_at(self.now_ns), self.banks[cpu].stride());
         // SAFETY: the bank is whole and initialised, its tables `stride` bytes apart, and
         // there is a configuration for each.
@@ -294,6 +344,7 @@ impl Engine {
     /// Look at a slot again, as a snapshot does. Returns the object's id, and its value
     /// unless it has left the table or was being written.
     fn refresh(&mut self, cpu: usize, table: usize, slot: u32, tick: &ts_tick) -> Option<(u64, ts_value)> {
+        self.find_kept();
         let entry = *self.banks[cpu].entry(table, slot);
         if entry.obj == 0 {
             return None;

@@ -17,6 +17,8 @@ pub struct Row {
     pub cpus: Vec<usize>,
     /// No object that isn't a row is larger.
     pub proven: bool,
+    /// It has ended.
+    pub ended: bool,
 }
 
 /// A table at a moment.
@@ -48,7 +50,7 @@ impl Engine {
         for cpu in 0..self.cpus() {
             self.section(cpu, table, &tick, &mut rows);
             let t = self.banks[cpu].table(table);
-            snapshot.missed = snapshot.missed.max(self.missed(cpu, table));
+            snapshot.missed = snapshot.missed.max(self.missed(cpu, table)).max(self.missed_ended(cpu, table));
             snapshot.contended += t.contended;
             snapshot.crowded += t.crowded;
         }
@@ -77,14 +79,16 @@ impl Engine {
         let bank = self.banks[cpu].as_mut_ptr();
         // SAFETY: the bank is this CPU's, whole and initialised.
         assert_ne!(unsafe { abi::topstat_bank_enter(bank) }, 0, "a snapshot doesn't interrupt pushes");
+        self.find_kept();
         if self.configs[table].type_ != abi::TS_STATIC {
             // SAFETY: under the claim.
             unsafe { abi::topstat_miss_begin(self.banks[cpu].table_mut(table), tick) };
         }
         for slot in 0..self.entries {
+            let ended = self.banks[cpu].entry(table, slot).obj & 1 != 0;
             let Some((id, value)) = self.refresh(cpu, table, slot, tick) else { continue };
             let value = Value::from(value);
-            let row = rows.entry(id).or_insert(Row { id, value, cpus: vec![], proven: false });
+            let row = rows.entry(id).or_insert(Row { id, value, cpus: vec![], proven: false, ended });
             assert_eq!(row.value, value, "object {id} on CPUs {:?} and {cpu}", row.cpus);
             assert!(!row.cpus.contains(&cpu), "object {id} is twice in the table of CPU {cpu}");
             row.cpus.push(cpu);

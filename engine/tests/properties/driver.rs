@@ -41,6 +41,9 @@ impl Driver {
     pub fn new(setup: &Setup) -> Self {
         let mut engine = Engine::new(setup.cpus, setup.top, setup.objects, setup.hz).unwrap();
         engine.quiet = setup.quiet;
+        if setup.keeps {
+            engine.keep();
+        }
         for object in 0..setup.objects {
             engine.birth(object);
         }
@@ -155,9 +158,16 @@ impl Driver {
     }
 
     fn kill(&mut self, cpu: usize, object: usize) {
-        if self.engine.object(object).id != 0 {
+        let id = self.engine.object(object).id;
+        if id != 0 {
             self.engine.kill(cpu, object);
             self.left[object] = 0;
+            // What is kept is in this CPU's tables, or bounded by what they have turned away, whoever has ordered it before.
+            for table in 0..TABLES {
+                if self.setup.keeps && !self.is_static(table) {
+                    self.last.insert((table, id), (cpu, false));
+                }
+            }
         }
     }
 
@@ -212,7 +222,7 @@ impl Driver {
         Sums::of(ticks, self.engine.config(table), self.engine.ticks(table))
     }
 
-    /// All that a table should show now, by id: objects that are alive and have a value.
+    /// All that a table should show now, by id: objects that are alive, or kept, and have a value.
     fn truth(&self, table: usize) -> BTreeMap<u64, Value> {
         self.values(table, false)
     }
@@ -223,7 +233,10 @@ impl Driver {
     }
 
     fn values(&self, table: usize, refused: bool) -> BTreeMap<u64, Value> {
-        let alive = |id: &u64| (0..self.setup.objects).any(|object| self.engine.object(object).id == *id);
+        let alive = |id: &u64| {
+            self.setup.keeps && !self.is_static(table)
+                || (0..self.setup.objects).any(|object| self.engine.object(object).id == *id)
+        };
         let (config, now) = (self.engine.config(table), self.engine.ticks(table));
         let mut truth = BTreeMap::new();
         for (id, pushes) in self.model.by_object(table, self.facts[table].since, refused) {
@@ -261,6 +274,14 @@ impl Driver {
             };
             let what = format!("object {id} of table {table} on CPU {cpu}");
             assert!(value.value <= bound, "T5: {what} has {}, and {bound} bounds it", value.value);
+        }
+        let alive = |id: &u64| (0..self.setup.objects).any(|object| self.engine.object(object).id == *id);
+        for (id, value) in truth.iter().filter(|(id, _)| !alive(id)) {
+            let (cpu, _) = self.last[&(table, *id)];
+            let missed = self.engine.missed_ended(cpu, table);
+            let bound = self.engine.kept_key(cpu, table, *id).unwrap_or(missed);
+            let what = format!("object {id}, which has ended, of table {table} on CPU {cpu}");
+            assert!(value.value <= bound, "T8: {what} has {}, and {bound} bounds it", value.value);
         }
     }
 
@@ -303,6 +324,8 @@ impl Driver {
         assert!(snapshot.rows.is_sorted_by(|a, b| a.value.value >= b.value.value));
         for row in &snapshot.rows {
             assert_eq!(Some(&row.value), truth.get(&row.id), "object {}", row.id);
+            let alive = (0..self.setup.objects).any(|object| self.engine.object(object).id == row.id);
+            assert_eq!(row.ended, !alive, "object {}", row.id);
         }
     }
 

@@ -55,8 +55,17 @@ fn op(settings: bool) -> impl Strategy<Value = Op> {
 }
 
 fn setup(tables: impl Strategy<Value = Tables>) -> impl Strategy<Value = Setup> {
-    (1usize..=4, 1u32..=6, 1usize..=64, prop::sample::select(HZ.to_vec()), tables, any::<bool>()).prop_map(
-        |(cpus, top, objects, hz, tables, quiet)| Setup { cpus, top, objects, hz, tables, quiet, known: false },
+    (1usize..=4, 1u32..=6, 1usize..=64, prop::sample::select(HZ.to_vec()), tables, any::<[bool; 2]>()).prop_map(
+        |(cpus, top, objects, hz, tables, [quiet, keeps])| Setup {
+            cpus,
+            top,
+            objects,
+            hz,
+            tables,
+            quiet,
+            known: false,
+            keeps,
+        },
     )
 }
 
@@ -103,7 +112,7 @@ proptest! {
         amount in 1u64..1 << 40,
     ) {
         let setup = Setup {
-            cpus: 2, top: 1, objects: 2, hz, quiet: false, known: true,
+            cpus: 2, top: 1, objects: 2, hz, quiet: false, known: true, keeps: false,
             tables: [Some((TS_DYNAMIC, period, 0)), None, None, None],
         };
         let wait = |permille: u64| Op::Wait(u64::from(period) * 1000 * permille);
@@ -156,7 +165,7 @@ proptest! {
         pushes in prop::collection::vec((0usize..4, 0usize..100, 1u64..50, 0u64..4_000_000), 1..600),
     ) {
         let setup = Setup {
-            cpus, top, objects: 100, hz, quiet: false, known: false,
+            cpus, top, objects: 100, hz, quiet: false, known: false, keeps: true,
             tables: [Some((TS_DYNAMIC, 10_000, 0)), Some((TS_STATIC, 1000, 0)), None, None],
         };
         let mut driver = Driver::new(&setup);

@@ -17,6 +17,8 @@ pub struct Setup {
     pub quiet: bool,
     /// Pushes order only where that is little work, whatever the delay, and leave the rest to readers.
     pub known: bool,
+    /// Dynamic tables keep what has ended.
+    pub keeps: bool,
 }
 
 /// A push to an object, or to the totals alone where there is none.
@@ -99,8 +101,11 @@ pub fn decode(bytes: &[u8]) -> (Setup, Vec<Op>) {
         tables: [None; TABLES],
         quiet: false,
         known: false,
+        keeps: false,
     };
-    match b.below(4) {
+    let how = b.below(8);
+    setup.keeps = how >= 4;
+    match how % 4 {
         1 | 3 => setup.quiet = true,
         2 => setup.known = true,
         _ => {}

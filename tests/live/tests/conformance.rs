@@ -11,6 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use topstat_live::modules::{self, Modules};
+use topstat_live::nest::reads_counters;
 use topstat_live::tree::{Document, Stat, errno};
 use topstat_live::watch::ENDLESS_MS;
 use topstat_live::{Busy, Case, Counts, Daemon, Key, Tree, case, limits, note, pace, truth};
@@ -24,7 +25,7 @@ pub fn cases() -> Vec<Case> {
 type Check = (&'static str, fn(&Backend));
 
 /// Each begins with settings as they are at first, and may leave others.
-const CHECKS: [Check; 11] = [
+const CHECKS: [Check; 12] = [
     ("the files are there", files_are_there),
     ("no other files can be made", no_others_can_be_made),
     ("settings are read as they were written", settings_are_read_as_written),
@@ -33,7 +34,8 @@ const CHECKS: [Check; 11] = [
     ("what is shown was carried", what_is_shown_was_carried),
     ("each of the three switches stops counting", each_of_the_three_switches_stops_counting),
     ("dynamic values age, static ones stay", dynamic_values_age),
-    ("closed connections leave, and are in the total", closed_connections_leave),
+    ("closed connections leave static tables, and are in the total", closed_connections_leave),
+    ("closed connections stay in dynamic tables, or leave at once", closed_connections_stay),
     ("a slow reader gets one snapshot", a_slow_reader_gets_one_snapshot),
     ("everything adds up under load, while settings change", all_adds_up_under_load),
 ];
@@ -47,19 +49,25 @@ const READ_ONLY: [&str; 4] = ["type", "stat", "dump", "json"];
 
 struct Backend {
     tree: Tree,
-    /// What it says to who would make, remove or rename a file: any of these. Backends differ in nothing else.
+    /// What it says to who would make, remove or rename a file: any of these.
     unchangeable: &'static [i32],
+    /// Whether dynamic tables keep rows of connections that have closed. Backends differ in nothing else.
+    keeps: bool,
 }
 
 fn daemon() {
     let daemon = Daemon::start();
-    check(&Backend { tree: daemon.tree(), unchangeable: &[libc::EPERM] });
+    let tree = daemon.tree();
+    // Not on Linux 5.10.
+    let keeps = tree.read(&format!("{PPS}/dump")).contains("\nunkept\t");
+    assert!(keeps || !reads_counters());
+    check(&Backend { tree, unchangeable: &[libc::EPERM], keeps });
 }
 
 fn kernel_module() {
     let _modules = Modules::load(&["topstat_tcp"]);
     let unchangeable = &[libc::EPERM, libc::ENOENT, libc::EACCES];
-    check(&Backend { tree: Tree::at(Path::new(modules::ROOT)), unchangeable });
+    check(&Backend { tree: Tree::at(Path::new(modules::ROOT)), unchangeable, keeps: false });
 }
 
 fn check(backend: &Backend) {
@@ -185,8 +193,10 @@ fn what_is_shown_was_carried(backend: &Backend) {
     let tree = &backend.tree;
     // All of their sockets fit into a table.
     let connections = usize::try_from(pace::work(40, 20)).unwrap();
-    tree.write(PERIOD, ENDLESS_MS);
     for (delay, sync) in [(0, 1), (0, 0), (100, 1)] {
+        // Another period, so that connections that have closed leave the table.
+        tree.write(PERIOD, 1000);
+        tree.write(PERIOD, ENDLESS_MS);
         for table in [BYTES, PPS] {
             tree.write(&format!("{table}/delay"), delay);
             tree.write(&format!("{table}/sync"), sync);
@@ -237,6 +247,29 @@ fn closed_connections_leave(backend: &Backend) {
     assert!(topstat_live::eventually(Duration::from_secs(30), || left() == 0), "they stay: {:?}", tree.json(BYTES));
     let total = tree.json(BYTES).total;
     assert!(total >= before + carried, "{total}, and it was {before} before {carried}");
+}
+
+fn closed_connections_stay(backend: &Backend) {
+    let tree = &backend.tree;
+    tree.write(PERIOD, ENDLESS_MS);
+    let mut load = Load::open(Config { connections: 10, ..Config::default() }).unwrap();
+    let truth = carry(&mut load, &Plan::new(vec![30; 10]));
+    drop(load);
+    // How many rows they have, and how many of these are marked.
+    let rows = || {
+        let document = tree.json(PPS);
+        let shown = document.value["rows"].as_array().unwrap();
+        let ours = document.rows.iter().zip(shown).filter(|((key, _), _)| truth.contains_key(key));
+        let marks: Vec<_> = ours.map(|(_, row)| row["object"]["closed"] == true).collect();
+        (marks.len(), marks.iter().filter(|marked| **marked).count())
+    };
+    let wanted = if backend.keeps { (truth.len(), truth.len()) } else { (0, 0) };
+    assert!(topstat_live::eventually(Duration::from_secs(30), || rows() == wanted), "{:?}, not {wanted:?}", rows());
+    let stat = tree.read(&format!("{PPS}/stat"));
+    let columns = "netns\tcontainer\tclosed\tpps\n";
+    assert!(stat.contains(columns), "{stat}");
+    tree.write(PERIOD, 200);
+    assert!(topstat_live::eventually(Duration::from_secs(30), || rows().0 == 0), "they stay: {:?}", tree.json(PPS));
 }
 
 /// Every reading is whole: [`Document::of`] and [`Stat::of`] see to it.

@@ -254,7 +254,7 @@ fn garbage_in_maps() {
         drop(nest.adopt(&TABLES, &Options::default()));
         let mut tally = Tally::new();
         tally.during(|| std::thread::sleep(Duration::from_millis(20)));
-        let name = ["banks", "settings", "census"][random(3)];
+        let name = ["banks", "settings", "census", "kept", "ended"][random(5)];
         let map = MapHandle::from_pinned_path(nest.family().join("maps").join(name)).unwrap();
         for key in 0..map.max_entries() {
             let key = key.to_ne_bytes();

@@ -254,6 +254,7 @@ impl Columns {
         let Some(text) = self.text(name, row) else { return Field::None };
         match (kind, text.parse()) {
             (ColumnKind::Address, Ok(ip)) => Field::Ip(ip),
+            (ColumnKind::Mark, _) => Field::True,
             _ => Field::Text(text.to_owned()),
         }
     }

@@ -153,13 +153,14 @@ pub fn stored(name: &str) -> String {
     if taken { format!("object_{name}") } else { name.to_owned() }
 }
 
-const KINDS: [(ColumnKind, &str); 6] = [
+const KINDS: [(ColumnKind, &str); 7] = [
     (ColumnKind::Address, "address"),
     (ColumnKind::Port, "port"),
     (ColumnKind::Pid, "pid"),
     (ColumnKind::Id, "id"),
     (ColumnKind::Text, "text"),
     (ColumnKind::Path, "path"),
+    (ColumnKind::Mark, "mark"),
 ];
 
 fn kind_name(kind: ColumnKind) -> &'static str {

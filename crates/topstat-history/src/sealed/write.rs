@@ -161,6 +161,7 @@ impl Cells {
             (Field::U64(number), _) => self.text(&number.to_string()),
             (Field::Ip(ip), _) => self.text(&ip.to_string()),
             (Field::Text(text), _) => self.text(text),
+            (Field::True, _) => self.text("true"),
         }
     }
 }

@@ -336,6 +336,7 @@ impl Source for Reader {
             now: 0,
             objects: last.as_ref().map_or(0, |tally| tally.objects.len() as u64),
             entries: 0,
+            unkept: None,
             lost: Lost { further: last.map(|tally| tally.lost.clone()).unwrap_or_default(), ..Lost::default() },
             columns: sample.columns(),
             cpus: Vec::new(),

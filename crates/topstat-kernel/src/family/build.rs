@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 
 use libbpf_rs::{Object, OpenObject, ProgramAttachType};
 
+use topstat_engine::abi::ts_ended;
+
 use super::Refill;
 use crate::bpf::atomics;
 use crate::hooks::Hook;
@@ -71,8 +73,40 @@ pub struct Build {
     pub maps: Vec<&'static str>,
     /// Maps whose size is known when they are made.
     pub sizes: Vec<MapSize>,
+    /// Where rows of what has ended stay until they have aged out.
+    pub keeps: Option<Keeps>,
     /// What is left out since this process lacks a privilege, and which; `None` where nothing is.
     pub less: fn() -> Option<String>,
+}
+
+/// What is kept of objects that have ended: see the engine's `keep.h`.
+#[derive(Clone, Copy, Debug)]
+pub struct Keeps {
+    /// The samples that keep any, which are the first ones and have one bank each.
+    pub samples: u32,
+    /// Their tables that do, which are the first ones.
+    pub tables: u32,
+    /// Bytes of what a slot of a table keeps.
+    pub size: usize,
+}
+
+impl Keeps {
+    /// The map of what is kept, by slot.
+    pub const KEPT: &str = "kept";
+    /// The map of what is known of what has ended, by table.
+    pub const ENDED: &str = "ended";
+
+    /// Both maps, for tables of so many entries: the bytes of a value, and how many values.
+    pub fn sizes(self, cpus: u32, entries: u32) -> [(&'static str, usize, u32); 2] {
+        let tables = cpus.saturating_mul(self.samples * self.tables);
+        [(Self::KEPT, self.size, tables.saturating_mul(entries)), (Self::ENDED, size_of::<ts_ended>(), tables)]
+    }
+
+    /// The number of a table's entry in the map [`ENDED`](Self::ENDED); `None`: it keeps nothing.
+    pub fn place(self, cpu: u32, bank: u32, table: u32) -> Option<usize> {
+        let keeps = bank < self.samples && table < self.tables;
+        keeps.then(|| ((cpu * self.samples + bank) * self.tables + table) as usize)
+    }
 }
 
 /// The size of a map.
@@ -246,6 +280,7 @@ impl Build {
             ways: Vec::new(),
             maps: Vec::new(),
             sizes: Vec::new(),
+            keeps: None,
             less: || None,
         }
     }
@@ -258,6 +293,12 @@ impl Build {
                 Entries::Groups => options.groups,
             };
             bpf::resize(object, map, *value, entries)?;
+        }
+        if let Some(keeps) = self.keeps {
+            let entries = topstat_engine::entries_for(options.top).map_err(|e| Error::Option(e.to_string()))?;
+            for (map, size, entries) in keeps.sizes(cpus, entries) {
+                bpf::resize(object, map, size, entries)?;
+            }
         }
         Ok(())
     }

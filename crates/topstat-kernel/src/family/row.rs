@@ -51,6 +51,8 @@ pub enum FieldAt {
     Name(usize, usize),
     /// `u8`, which says which of these words it is.
     Word(usize, &'static [&'static str]),
+    /// `u8`, which says whether something is so.
+    Mark(usize),
     /// The path of the control group of a `struct process_who`.
     Cgroup(usize),
     /// The container that the path names which an earlier column of the row has.
@@ -85,6 +87,8 @@ pub enum FilterBy {
     Text,
     /// An address of IPv4 or IPv6.
     Address,
+    /// Whether it is marked: `yes` or `no`.
+    Mark,
 }
 
 impl RowColumn {
@@ -134,6 +138,7 @@ fn field(from: FieldAt, row: &[u8], paths: &mut Paths, path: &mut Option<String>
         FieldAt::Address { at, family } => Field::Ip(address(u32::from_ne_bytes(chunk(row, family)?), chunk(row, at)?)),
         FieldAt::Name(at, size) => process::text(row.get(at..)?.get(..size)?).into(),
         FieldAt::Word(at, words) => (*words.get(usize::from(*row.get(at)?))?).into(),
+        FieldAt::Mark(at) => Some(Field::True).filter(|_| row.get(at).is_some_and(|mark| *mark != 0))?,
         FieldAt::Cgroup(at) => {
             let id = |offset: usize| chunk(row, at + offset).map(u64::from_ne_bytes);
             let ids = (id(offset_of!(process_who, cgroup))?, id(offset_of!(process_who, cgroup_v1))?);

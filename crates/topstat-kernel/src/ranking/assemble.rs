@@ -23,6 +23,13 @@ pub struct Section {
     pub rows: Rows,
     /// It could not be read on that CPU: rows are as old as their last push.
     pub stale: bool,
+    /// Its CPU has another one, which was taken before: see T9 in the engine's `keep.h`.
+    pub again: bool,
+}
+
+/// One section of each CPU.
+pub fn first(sections: &[Section]) -> impl Iterator<Item = &Section> {
+    sections.iter().filter(|section| !section.again)
 }
 
 /// The table to be read, where it is, and what it is set to.
@@ -89,15 +96,17 @@ pub fn assemble(read: Read<'_>, paths: &mut Paths) -> Result<(Snapshot, bool), E
     let shape = Shape { columns: &table.of.columns, parts: parts.len(), top: top as usize, scale };
     let rows = shape.rows(&merged, paths);
     let missed = sections.iter().map(|s| s.head.missed).max().unwrap_or(0);
-    let proven = |refused| match settled || table.settings.order_ms() == 0 {
+    let ended = sections.iter().map(|s| s.head.missed_ended).max().unwrap_or(0);
+    let proven = |missed, refused| match settled || table.settings.order_ms() == 0 {
         true => proven(&merged, rows.len(), missed, refused),
         // Objects may have grown unseen, and nothing is certain.
         false => 0,
     };
-    let unordered = (proven(0) as usize) < rows.len();
-    let proven = proven(refused);
+    // What has ended is not there to be ordered again (T8).
+    let unordered = (proven(missed, 0) as usize) < rows.len();
+    let proven = proven(missed.max(ended), refused);
     let mut cpus = Vec::with_capacity(sections.len());
-    for (section, total) in sections.iter().zip(&totals) {
+    for (section, total) in first(sections).zip(&totals) {
         let rows = if cpu_rows { shape.cpu_rows(section, paths) } else { vec![] };
         cpus.push(CpuSection { cpu: section.cpu, total: total.saturating_mul(scale), stale: section.stale, rows });
     }

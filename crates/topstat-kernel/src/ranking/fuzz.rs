@@ -118,5 +118,5 @@ fn section(size: usize, cpu: u32, bytes: &[u8], entries: u32) -> Section {
     let head: ts_section = plain(bytes, at);
     let length = head.rows.min(entries) as usize * size;
     let rows = bytes.iter().skip(at + size_of::<ts_section>() / 4).copied().chain(std::iter::repeat(0));
-    Section { cpu, head, rows: Rows::new(rows.take(length).collect(), size), stale: cpu == 1 }
+    Section { cpu, head, rows: Rows::new(rows.take(length).collect(), size), stale: cpu == 1, again: false }
 }

@@ -25,8 +25,10 @@ pub fn merge<'a>(
             // Rows that a refill has put here were not pushed here.
             let here = pushed_since.is_none_or(|since| head.pushed >= since);
             let merged = by_id.entry(head.id).or_insert_with(|| Merged { row, cpus: Vec::new() });
-            if here && merged.cpus.last() != Some(&cpu) {
-                merged.cpus.push(cpu);
+            if let Err(place) = merged.cpus.binary_search(&cpu)
+                && here
+            {
+                merged.cpus.insert(place, cpu);
             }
             if head.value > merged.row.head.value {
                 merged.row = row;

@@ -6,6 +6,7 @@
 mod assemble;
 mod banks;
 mod check;
+mod ended;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
 mod load;
@@ -39,6 +40,7 @@ use crate::maps::Maps;
 use crate::skipped::Skipped;
 use crate::{Error, Program, SampleInfo, Setter, Source, State, TableInfo, TableSettings};
 use banks::Banks;
+use ended::Ended;
 use settings::{Locked, SharedSettings};
 use settler::{Settled, Settler};
 
@@ -62,6 +64,8 @@ pub struct Ranking {
     skipped: Skipped,
     told: Told,
     settler: Settler,
+    /// See the engine's `keep.h`.
+    ended: Option<Ended>,
     attached: Box<dyn Attached>,
 }
 
@@ -104,6 +108,7 @@ impl Ranking {
             skipped: Skipped::by(&programs, &of.ranked.builds.hooks()),
             told: Told { is_ours: shared.is_none(), by_table: Mutex::default() },
             settings: of.settings(&maps, shared)?,
+            ended: Ended::of(&maps, of.build().keeps)?,
             of: of.clone(),
             maps,
             programs,

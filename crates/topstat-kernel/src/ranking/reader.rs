@@ -9,10 +9,10 @@ use topstat_model::{Dump, DumpCpu, DumpSlot, Lost, Snapshot, TableType};
 
 use topstat_engine::abi::{TS_SLIDES, ts_refill, ts_section};
 
-use super::Ranking;
-use super::assemble::{Read, Section, Table, assemble, header, scale, sum};
+use super::assemble::{Read, Section, Table, assemble, first, header, scale, sum};
 use super::rows::{Row, Rows};
 use super::settler::Settled;
+use super::{Ranking, ended};
 use crate::bpf::{self, Shared};
 use crate::cgroup::Paths;
 use crate::family::{Ranked, describe};
@@ -126,23 +126,15 @@ impl Reader {
         let Ranked { section_head, row, .. } = *self.state.of.ranked;
         let rows = head.rows.min(self.state.banks.entries()) as usize;
         let bytes = self.section.bytes(0, section_head, rows * row);
-        Section { cpu, head, rows: Rows::new(bytes, row), stale }
+        Section { cpu, head, rows: Rows::new(bytes, row), stale, again: false }
     }
 
     /// The sections of the CPUs where anything was ever counted; of one, if there are none. At the first one's instant.
     fn sections(&self, table: &Table<'_>, read_only: bool) -> Result<Vec<Section>, Error> {
         let banks = &self.state.banks;
-        let used = |cpu: &u32| banks.used(*cpu, table.sample, table.number);
-        let mut cpus: Vec<u32> = (0..banks.cpus()).filter(used).collect();
-        if cpus.is_empty() {
-            cpus.push(0);
-        }
-        let mut sections: Vec<Section> = Vec::with_capacity(cpus.len());
-        for cpu in cpus {
-            let now = sections.first().map_or(0, |s| s.head.tick.now);
-            sections.push(self.section(cpu, table, now, read_only)?);
-        }
-        Ok(sections)
+        let used = |cpu| banks.used(cpu, table.sample, table.number);
+        let ends = |cpu| self.state.ended.as_ref().map(|ended| ended.ends(cpu, table.sample, table.number));
+        ended::sections(banks.cpus(), used, |cpu, now| self.section(cpu, table, now, read_only), ends)
     }
 
     fn try_peek(&mut self, table: &Table<'_>) -> Result<Option<Snapshot>, Error> {
@@ -157,14 +149,14 @@ impl Reader {
         self.turned_away = sections.iter().any(|s| s.head.missed > 0);
         let tick = sections[0].head.tick;
         let mut totals = Vec::with_capacity(sections.len());
-        for section in &sections {
+        for section in first(&sections) {
             match self.state.banks.total(section.cpu, table.sample, table.number, table.info.kind, &tick) {
                 Some(total) => totals.push(total),
                 None => return Ok(None),
             }
         }
         let mut refused = 0_u64;
-        for section in &sections {
+        for section in first(&sections) {
             match self.state.banks.refused(section.cpu, table.sample, table.number, table.info.kind, &tick) {
                 Some(more) => refused = refused.saturating_add(more),
                 None => return Ok(None),
@@ -238,17 +230,17 @@ impl Reader {
 
     fn lost(&self, table: &Table<'_>, sections: &[Section], skipped: u64) -> Lost {
         let mut further =
-            vec![("crowded".into(), sum(sections.iter().map(|s| s.head.crowded))), ("skipped".into(), skipped)];
+            vec![("crowded".into(), sum(first(sections).map(|s| s.head.crowded))), ("skipped".into(), skipped)];
         let ranked = &self.state.of.ranked;
         if ranked.opaque {
-            further.push(("opaque".into(), sum(sections.iter().map(|s| s.head.opaque))));
+            further.push(("opaque".into(), sum(first(sections).map(|s| s.head.opaque))));
         }
         for own in ranked.lost.iter().filter(|own| own.table == table.info.path()) {
             further.push((own.name.clone().into(), self.state.maps.number(&own.map).unwrap_or(0)));
         }
         Lost {
-            contended: sum(sections.iter().map(|s| s.head.contended)),
-            no_memory: sum(sections.iter().map(|s| s.head.no_memory)),
+            contended: sum(first(sections).map(|s| s.head.contended)),
+            no_memory: sum(first(sections).map(|s| s.head.no_memory)),
             further,
         }
     }
@@ -358,9 +350,10 @@ impl Source for Reader {
             now: tick.now,
             objects: self.state.census(table.sample),
             entries: self.state.banks.entries(),
+            unkept: self.state.ended.is_some().then(|| sum(first(&sections).map(|s| s.head.unkept))),
             lost: self.lost(&table, &sections, self.state.skipped.read().all),
             columns: table.of.columns(),
-            cpus: sections.iter().map(|s| DumpCpu { cpu: s.cpu, slots: slots(s, &mut self.paths) }).collect(),
+            cpus: first(&sections).map(|s| DumpCpu { cpu: s.cpu, slots: slots(s, &mut self.paths) }).collect(),
         })
     }
 }

@@ -159,6 +159,17 @@ impl RankedFamily {
                 });
             }
         }
+        let Some(keeps) = self.build().keeps else { return Ok(()) };
+        let cpus = maps.banks.max_entries() / u32::try_from(banks).unwrap_or(u32::MAX).max(1);
+        for (map_name, size, entries) in keeps.sizes(cpus, shape.entries_mask.wrapping_add(1)) {
+            let map = maps.get(map_name);
+            if map.is_none_or(|map| (map.value_size() as usize, map.max_entries()) != (size, entries)) {
+                return Err(Error::Kernel {
+                    what: format!("use the map {map_name} of {name}"),
+                    why: format!("it does not hold {entries} values of {size} bytes"),
+                });
+            }
+        }
         Ok(())
     }
 

@@ -74,13 +74,14 @@ struct PayloadLine {
     list: bool,
 }
 
-const COLUMN_KINDS: [(&str, ColumnKind); 6] = [
+const COLUMN_KINDS: [(&str, ColumnKind); 7] = [
     ("address", ColumnKind::Address),
     ("port", ColumnKind::Port),
     ("pid", ColumnKind::Pid),
     ("id", ColumnKind::Id),
     ("text", ColumnKind::Text),
     ("path", ColumnKind::Path),
+    ("mark", ColumnKind::Mark),
 ];
 
 impl Header {
@@ -195,7 +196,8 @@ fn field(column: &Column, value: &Value) -> Option<Field> {
     Some(match (column.kind, value) {
         (_, Value::Null) => Field::None,
         (ColumnKind::Address, Value::String(text)) => Field::Ip(text.parse().ok()?),
-        (ColumnKind::Address, _) => return None,
+        (ColumnKind::Mark, Value::Bool(true)) => Field::True,
+        (ColumnKind::Address | ColumnKind::Mark, _) => return None,
         (_, Value::String(text)) => Field::Text(text.clone()),
         (_, Value::Number(number)) => Field::U64(number.as_u64()?),
         _ => return None,

@@ -9,12 +9,12 @@
 //! value   = anything up to a space or a comma, or "quoted", where \" and \\ stand for " and \
 //! ```
 //!
-//! | op | a number | an address | a text | a path |
-//! |---|---|---|---|---|
-//! | `:` | equal | equal, or in the network `10.0.0.0/8` | equal; `*` stands for any text | with `/` at its beginning that one and all below, else some text in it |
-//! | `=` `!=` | equal, or not | equal, or not | equal, or not, letter by letter | the same |
-//! | `~` | some digits | some text of it | some text in it | some text in it |
-//! | `<` … | compared | | | |
+//! | op | a number | an address | a text | a path | a mark |
+//! |---|---|---|---|---|---|
+//! | `:` | equal | equal, or in the network `10.0.0.0/8` | equal; `*` stands for any text | with `/` at its beginning that one and all below, else some text in it | `yes` or `no`: what is not marked is `no` |
+//! | `=` `!=` | equal, or not | equal, or not | equal, or not, letter by letter | the same | the same |
+//! | `~` | some digits | some text of it | some text in it | some text in it | |
+//! | `<` … | compared | | | | |
 //!
 //! Numbers may have a unit: `k M G T` (1000), `Ki Mi Gi Ti` (1024); and of a column that is a time, which the unit at the
 //! end of its name says (`_ns`, `_us`, `_ms`) or that of its table, `ns us ms s m h`. A term without a key matches if any
@@ -175,6 +175,8 @@ enum Wanted {
     Comm(String),
     Below(String),
     Contains(String),
+    /// Whether it is marked.
+    Mark(bool),
 }
 
 impl Resolved {
@@ -211,6 +213,13 @@ impl Term {
         let column = &key.column;
         let fault = |why: String| Fault { at: value.at, why };
         let text = || value.text.clone();
+        if column.kind == ColumnKind::Mark && self.key.is_some() {
+            return match value.text.as_str() {
+                "yes" if matches!(self.op, Op::Matches | Op::Is) => Ok(Wanted::Mark(true)),
+                "no" if matches!(self.op, Op::Matches | Op::Is) => Ok(Wanted::Mark(false)),
+                _ => Err(fault(format!("{0} is asked for by {0}:yes or {0}:no", column.name))),
+            };
+        }
         if self.op == Op::Contains {
             return Ok(Wanted::Contains(text()));
         }
@@ -241,6 +250,7 @@ impl Term {
 impl Wanted {
     fn matches(&self, field: &Field) -> bool {
         match (self, field) {
+            (Self::Mark(wanted), field) => *wanted == (*field == Field::True),
             (_, Field::None) => false,
             (Self::Number(op, wanted), Field::U64(number)) => match op {
                 Op::Less => number < wanted,
@@ -258,6 +268,7 @@ impl Wanted {
             }
             (Self::Below(wanted), Field::Text(path)) => is_below(path, wanted),
             (Self::Contains(wanted), Field::Text(text)) => text.contains(wanted),
+            (Self::Contains(_), Field::True) => false,
             (Self::Contains(wanted), other) => other.to_string().contains(wanted),
             _ => false,
         }

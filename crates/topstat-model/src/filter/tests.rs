@@ -15,6 +15,8 @@ fn keys() -> Vec<Key> {
         key("cgroup", ColumnKind::Path, None),
         key("lived_ns", ColumnKind::Id, None),
         key("container", ColumnKind::Id, None),
+        key("closed", ColumnKind::Mark, None),
+        key("lost", ColumnKind::Mark, None),
     ]
 }
 
@@ -28,6 +30,8 @@ fn fields() -> Vec<Field> {
         "a longer name o".into(),
         "/system.slice/nginx.service".into(),
         1_500_000_u64.into(),
+        Field::None,
+        Field::True,
         Field::None,
     ]
 }
@@ -77,6 +81,8 @@ fn what_is_asked_for_matches() {
         "ip~db8",
         "\"longer name\"",
         "container!=abc",
+        "closed:yes lost:no",
+        "closed=yes lost!=yes !closed:no",
     ] {
         assert!(matches(text), "{text}");
     }
@@ -98,7 +104,11 @@ fn what_is_not_asked_for_does_not() {
         "container:abc",
         "!nginx",
         "port!=443,22",
+        "closed:no",
+        "lost:yes",
+        "!closed:yes",
         "apache",
+        "yes",
     ] {
         assert!(!matches(text), "{text}");
     }
@@ -122,11 +132,13 @@ fn a_wrong_filter_says_where() {
         ("port:2ms", "at character 6: sport is no time, and has no unit ms"),
         ("ip:10.0.0", "at character 4: \"10.0.0\" is no address (10.0.0.1, 2001:db8::1) and no network (10.0.0.0/8)"),
         ("ip:10.0.0.0/33", "at character 4: \"10.0.0.0/33\": a network of this kind has 0 to 32 bits"),
+        ("closed:1", "at character 8: closed is asked for by closed:yes or closed:no"),
+        ("closed~yes", "at character 8: closed is asked for by closed:yes or closed:no"),
         ("comm>x", "at character 6: comm is no number, and can't be compared"),
         (
             "ä prot:22",
-            "at character 3: there is no column \"prot\"; there are: cgroup, comm, container, dip, dport, ip, lived_ns, \
-             port, sip, sport",
+            "at character 3: there is no column \"prot\"; there are: cgroup, closed, comm, container, dip, dport, ip, lived_ns, \
+             lost, port, sip, sport",
         ),
         ("!", "at character 2: a value is missing here"),
     ] {

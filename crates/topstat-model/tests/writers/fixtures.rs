@@ -167,6 +167,20 @@ pub fn troubled() -> Snapshot {
     snapshot
 }
 
+/// Two of three connections have closed.
+pub fn closed() -> Snapshot {
+    let mut snapshot = v4();
+    snapshot.columns.push(Column::optional("closed", ColumnKind::Mark));
+    let mark = |place: usize| if place > 0 { Field::True } else { Field::None };
+    for (place, row) in snapshot.rows.iter_mut().enumerate() {
+        row.object.push(mark(place));
+    }
+    for (place, row) in snapshot.cpus.iter_mut().flat_map(|cpu| cpu.rows.iter_mut().enumerate()) {
+        row.object.push(mark(place));
+    }
+    snapshot
+}
+
 /// Two of three rows match a filter.
 pub fn filtered() -> Snapshot {
     let mut snapshot = v4();

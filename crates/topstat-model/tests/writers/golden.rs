@@ -80,6 +80,11 @@ fn troubled() {
 }
 
 #[test]
+fn closed() {
+    compare("closed", &fixtures::closed());
+}
+
+#[test]
 fn filtered() {
     compare("filtered", &fixtures::filtered());
 }

@@ -23,7 +23,7 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, object: &[Field]) {
     let mut lines = Lines { pen, area, y: area.y };
     let Ok(snapshot) = app.shown(app.table) else { return };
     lines.put(&format!("{}  {}", data.meta.path(), brief(&snapshot, object)), BOLD);
-    let row = snapshot.rows.iter().find(|row| row.object == object);
+    let row = snapshot.rows.iter().find(|row| Field::same_object(&row.object, object));
     let values = app.values(object);
     match row {
         Some(row) => {
@@ -45,7 +45,9 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect, object: &[Field]) {
         }
     }
     lines.pair("", &format!("most {}, in {} readings", value(app, &snapshot, most), values.value.len()));
-    for (column, field) in snapshot.columns.iter().zip(object).filter(|(_, field)| !field.is_none()) {
+    for (column, field) in
+        snapshot.columns.iter().zip(row.map_or(object, |row| &row.object)).filter(|(_, field)| !field.is_none())
+    {
         lines.pair(&column.name, &field.to_string());
     }
     let number = |name: &str| match object.get(snapshot.column(name)?)? {

@@ -72,7 +72,7 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
     let mut text = String::new();
     for (line, (place, shown)) in (0..rest.height).zip(rows.iter().enumerate().skip(app.offset)) {
         let at = Rect { y: rest.y + line, height: 1, ..rest };
-        let ink = if shown.ended.is_some() { DIM } else { PLAIN };
+        let ink = if shown.ended.is_some() || snapshot.is_closed(&shown.row.object) { DIM } else { PLAIN };
         let mut x = at.x;
         for column in &columns {
             column.of.write(app, &snapshot, shown, &mut text);
@@ -97,12 +97,16 @@ fn scroll(app: &mut App, selected: Option<usize>, rows: usize) {
 
 /// What all objects add up to.
 fn sums(app: &App, snapshot: &Snapshot) -> String {
-    format!(
+    let mut sums = format!(
         "  total {}  other {}  {} objects",
         value(app, snapshot, snapshot.total),
         value(app, snapshot, snapshot.other),
         snapshot.objects
-    )
+    );
+    if snapshot.closed() > 0 {
+        let _ = write!(sums, "  {} closed", snapshot.closed());
+    }
+    sums
 }
 
 /// The most cells of CPUs: where there are more of them, a cell has the largest of several.
@@ -249,6 +253,7 @@ fn digits(number: u64) -> usize {
 fn field_width(field: &Field) -> usize {
     match field {
         Field::None => 1,
+        Field::True => field.to_string().len(),
         Field::U64(number) => digits(*number),
         Field::Ip(std::net::IpAddr::V4(ip)) => 3 + ip.octets().map(|octet| digits(octet.into())).iter().sum::<usize>(),
         Field::Ip(ip) => ip.to_string().len(),

@@ -27,7 +27,11 @@ pub enum Wanted {
     Path(String),
     Text(String),
     Address(IpAddr),
+    Mark(bool),
 }
+
+/// How a mark is asked for.
+pub const MARKS: [&str; 2] = ["no", "yes"];
 
 /// An option by which rows are chosen, and the columns that it looks at.
 #[derive(Clone, Debug)]
@@ -79,6 +83,7 @@ impl clap::Args for Choice {
                 }
                 FilterBy::Address => arg.value_parser(clap::value_parser!(IpAddr)),
                 FilterBy::Comm | FilterBy::Path | FilterBy::Text => arg,
+                FilterBy::Mark => arg.action(ArgAction::Set).value_parser(MARKS).hide_possible_values(true),
             }
         };
         command.args(variants().into_iter().map(variant)).args(filters().into_iter().map(filter))
@@ -103,6 +108,7 @@ impl clap::FromArgMatches for Choice {
                 FilterBy::Comm => texts().map(Wanted::Comm).collect(),
                 FilterBy::Path => texts().map(Wanted::Path).collect(),
                 FilterBy::Text => texts().map(Wanted::Text).collect(),
+                FilterBy::Mark => texts().map(|text| Wanted::Mark(text == MARKS[1])).collect(),
                 FilterBy::Address => {
                     let addresses = matches.get_many::<IpAddr>(&filter.option).into_iter().flatten();
                     addresses.copied().map(Wanted::Address).collect()

@@ -336,6 +336,7 @@ impl Source for FakeSource {
             now: self.taken,
             objects: snapshot.objects,
             entries: 2 * snapshot.top,
+            unkept: None,
             lost: snapshot.lost,
             columns: snapshot.columns,
             cpus: vec![DumpCpu { cpu: 0, slots: snapshot.rows.iter().map(slot).collect() }],
@@ -389,6 +390,7 @@ impl Source for FakeSource {
                 Column::new("comm", ColumnKind::Text),
                 Column::new("cgroup", ColumnKind::Path),
                 Column::new("netns", ColumnKind::Id),
+                Column::optional("closed", ColumnKind::Mark),
             ],
             parts: vec!["rx".into(), "tx".into()],
             rows,
@@ -398,6 +400,9 @@ impl Source for FakeSource {
         Ok(snapshot)
     }
 }
+
+/// Each so many-th object has ended.
+const CLOSED: u32 = 5;
 
 /// The object of this rank: nginx (pid 80, port 443) and postgres (pid 54, port 5432) in turn.
 fn row(rank: u32, v6: bool, taken: u64) -> Row {
@@ -427,6 +432,7 @@ fn row(rank: u32, v6: bool, taken: u64) -> Row {
             Field::from(comm),
             Field::from(cgroup),
             Field::from(4_026_531_840_u32),
+            if rank.is_multiple_of(CLOSED) { Field::True } else { Field::None },
         ],
         parts: vec![value / 4, value - value / 4],
         cpus: vec![0],

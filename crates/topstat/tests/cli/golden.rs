@@ -106,6 +106,8 @@ fn wrong_usage() {
         "top tcp/conns_pps -o xml",
         "top tcp/conns_pps --filter port:",
         "top tcp_v4/conns_pps --filter prot:1",
+        "top tcp_v4/conns_pps --filter closed:1",
+        "top tcp_v4/conns_pps --closed maybe",
         "tasks abc",
         "tasks 1 0",
         "tasks -n 0",
@@ -161,6 +163,8 @@ fn top() {
         "top tcp_v6/conns_pps --port 443 --comm nginx -n 2",
         "top tcp_v6/conns_pps --pid 1,2 --cgroup /no",
         "top tcp_v4/conns_pps --filter dport:40003,40004 -n 2",
+        "top tcp_v4/conns_pps --closed yes -n 3",
+        "top tcp_v4/conns_pps --filter closed:no -n 5",
         "top tcp_v4/conns_pps --period 5s --delay 10 -n 1",
         "top tcp_v4/conns_pps --color always -n 1",
     ];

@@ -99,6 +99,7 @@ fn event(kind: &EventKind, seq: u64, look: u64, lossy: bool) -> Event {
         (ColumnKind::Port, _) => Field::U64(440 + look),
         (ColumnKind::Pid | ColumnKind::Id, _) => Field::U64(1000 * look + 7),
         (ColumnKind::Text, name) => name.into(),
+        (ColumnKind::Mark, _) => Field::True,
         (ColumnKind::Path, _) => "/system.slice/nginx.service".into(),
     };
     let payload = kind.payload.as_ref().map(|(_, kind)| *kind == PayloadKind::List).map(|list| Payload {

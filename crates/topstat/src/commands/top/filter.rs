@@ -7,7 +7,7 @@ use topstat_kernel::{TableInfo, family_of};
 use topstat_model::{Field, Snapshot, filter};
 
 use crate::args::TopArgs;
-use crate::args::choice::{RowOption, Wanted, filters};
+use crate::args::choice::{MARKS, RowOption, Wanted, filters};
 use crate::commands::events::{parse_filters, wrong_filter};
 use crate::error::Error;
 use crate::resolve;
@@ -119,6 +119,7 @@ impl Wanted {
             (Self::Path(wanted), Field::Text(path)) => in_cgroup(path, wanted),
             (Self::Text(wanted), Field::Text(text)) => wanted == text,
             (Self::Address(wanted), Field::Ip(address)) => wanted.to_canonical() == address.to_canonical(),
+            (Self::Mark(wanted), field) => *wanted == (*field == Field::True),
             _ => false,
         }
     }
@@ -128,6 +129,7 @@ impl Wanted {
             Self::Number(number) => number.to_string(),
             Self::Comm(text) | Self::Path(text) | Self::Text(text) => text.clone(),
             Self::Address(address) => address.to_string(),
+            Self::Mark(wanted) => MARKS[usize::from(*wanted)].to_owned(),
         }
     }
 }

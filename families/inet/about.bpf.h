@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Who and where an object's socket is, as the socket itself tells. */
+#ifndef TOPSTAT_INET_ABOUT_H
+#define TOPSTAT_INET_ABOUT_H
+
+/* A field in the copy of a socket. */
+#define INET_SOCK_FIELD(copy, type, field) ((type *)((void *)(copy) + bpf_core_field_offset(struct sock_common, field)))
+
+struct inet_sock___about {
+	u16 inet_sport;
+} CORE;
+
+/* Of the object at this address. The socket is read in one piece, into `copy` of INET_SOCK_WORDS, since a snapshot does this
+ * for hundreds of rows. */
+static __always_inline void inet_describe(struct inet_about *about, u64 *copy, u64 obj)
+{
+	struct net *net;
+	u64 sock = 0;
+
+	ts_peek(&about->owner, sizeof(about->owner), obj + offsetof(struct inet_object, owner));
+	ts_peek(&sock, sizeof(sock), obj + offsetof(struct inet_object, sock));
+	ts_peek(copy, INET_SOCK_WORDS * sizeof(*copy), sock);
+	about->family = *INET_SOCK_FIELD(copy, u16, skc_family);
+	about->sport = *INET_SOCK_FIELD(copy, u16, skc_num);
+	/* The kernel takes it from a connection before that ends, but for where segments have it from. */
+	if (!about->sport)
+		about->sport = bpf_ntohs(BPF_CORE_READ((struct inet_sock___about *)sock, inet_sport));
+	about->dport = bpf_ntohs(*INET_SOCK_FIELD(copy, u16, skc_dport));
+	net = *INET_SOCK_FIELD(copy, struct net *, skc_net);
+	about->netns = BPF_CORE_READ(net, ns.inum);
+	if (about->family == AF_INET6) {
+		__builtin_memcpy(about->sip, INET_SOCK_FIELD(copy, u32, skc_v6_rcv_saddr), 16);
+		__builtin_memcpy(about->dip, INET_SOCK_FIELD(copy, u32, skc_v6_daddr), 16);
+	} else {
+		*(u32 *)about->sip = *INET_SOCK_FIELD(copy, u32, skc_rcv_saddr);
+		*(u32 *)about->dip = *INET_SOCK_FIELD(copy, u32, skc_daddr);
+	}
+}
+
+#ifdef TS_KEEPS
+
+_Static_assert(sizeof(struct ts_window) == INET_SOCK_WORDS * sizeof(u64), "scratch memory for a copy of a socket");
+
+/* The same of a connection that is about to end: see obs.h. */
+TS_INLINE void obs_describe_kept(struct ts_kept *kept, u64 obj, struct ts_window *scratch)
+{
+	struct inet_about *about = &((struct inet_kept *)kept)->about;
+
+	inet_describe(about, (u64 *)scratch, obj);
+	about->closed = 1;
+}
+
+#endif
+
+#endif /* TOPSTAT_INET_ABOUT_H */
