@@ -35,6 +35,10 @@ pub fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut pages = vec![page(&topstat, "1")?];
     for command in topstat.get_subcommands().filter(|command| !command.is_hide_set()) {
         pages.push(page(command, if command.get_name() == "daemon" { "8" } else { "1" })?);
+        // Its page refers to theirs.
+        for command in command.get_subcommands().filter(|command| command.get_name() != "help") {
+            pages.push(page(command, "1")?);
+        }
     }
     pages.push(("topstat.toml.5".to_owned(), CONFIGURATION.as_bytes().to_vec()));
     Ok(pages)
@@ -132,11 +136,20 @@ mod tests {
     }
 
     #[test]
-    fn the_page_of_all_refers_to_the_others() {
-        let text = page("topstat.1");
-        for (name, _) in pages().unwrap().iter().filter(|(name, _)| name.starts_with("topstat-")) {
-            let (name, section) = name.rsplit_once('.').unwrap();
-            assert!(text.contains(&format!("{}({section})", name.replace('-', "\\-"))), "{name}: {text}");
+    fn each_page_is_referred_to_by_another_and_none_that_is_not_there() {
+        let pages = pages().unwrap();
+        let name = |file: &str| file.rsplit_once('.').map(|(name, section)| format!("{name}({section})")).unwrap();
+        let names: Vec<String> = pages.iter().map(|(file, _)| name(file)).collect();
+        let mut referred = std::collections::BTreeSet::new();
+        for (file, page) in &pages {
+            let text = String::from_utf8_lossy(page).replace("\\-", "-");
+            for word in text.split_whitespace().filter(|word| word.starts_with("topstat") && word.ends_with(')')) {
+                assert!(!word.contains('(') || names.iter().any(|name| name == word), "{file} refers to {word}");
+                referred.extend((word != name(file)).then(|| word.to_owned()));
+            }
+        }
+        for name in names.iter().filter(|name| name.starts_with("topstat-")) {
+            assert!(referred.contains(name), "nothing refers to {name}");
         }
     }
 
