@@ -122,7 +122,58 @@ struct ChosenWord {
     requested: u32,
 }
 
+/// `ETHTOOL_GSTRINGS`, and the set of features' names (`ETH_SS_FEATURES`).
+const GET_STRINGS: u32 = 0x1b;
+const FEATURES: u32 = 4;
+const BITS: usize = u32::BITS as usize;
+
+/// `struct ethtool_gstrings`
+#[repr(C)]
+struct Strings {
+    command: u32,
+    set: u32,
+    count: u32,
+    names: [[u8; 32]; MOST_WORDS * BITS],
+}
+
 impl Features {
+    /// The names of all bits, as ethtool(8) shows them; none where the kernel does not say.
+    pub fn names(&self, device: &str) -> Vec<String> {
+        // The kernel writes as many as it has, which the words have told.
+        if self.active.len() >= MOST_WORDS {
+            return Vec::new();
+        }
+        let mut strings =
+            Strings { command: GET_STRINGS, set: FEATURES, count: 0, names: [[0; 32]; MOST_WORDS * BITS] };
+        if call(device, (&raw mut strings).cast()).is_err() {
+            return Vec::new();
+        }
+        let text = |name: &[u8; 32]| {
+            let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+            String::from_utf8_lossy(&name[..end]).into_owned()
+        };
+        strings.names.iter().take(strings.count as usize).map(text).collect()
+    }
+
+    /// What others are asked for, and do, in another way, each by its name.
+    pub fn differences(&self, others: &Self, names: &[String]) -> Vec<String> {
+        let word = |words: &[u32], bit: usize| words.get(bit / BITS).copied().unwrap_or(0) >> (bit % BITS) & 1;
+        let on = |bit| if bit == 1 { "on" } else { "off" };
+        let mut found = Vec::new();
+        for bit in 0..BITS * self.requested.len().max(self.active.len()) {
+            // What is asked for says it, where it differs.
+            let asked = [self, others].map(|features| word(&features.requested, bit));
+            let does = [self, others].map(|features| word(&features.active, bit));
+            let changed = if asked[0] == asked[1] { does } else { asked };
+            if changed[0] != changed[1] {
+                let name = names.get(bit).filter(|name| !name.is_empty());
+                let name = name.map_or_else(|| format!("feature {bit}"), Clone::clone);
+                found.push(format!("{name} {} -> {}", on(changed[0]), on(changed[1])));
+            }
+        }
+        found
+    }
+
     /// Those of a device of the calling thread's namespace.
     pub fn read(device: &str) -> io::Result<Self> {
         let words = u32::try_from(MOST_WORDS).unwrap_or(0);
