@@ -24,6 +24,8 @@ const ANSWER: Duration = Duration::from_secs(60);
 pub struct Remote {
     name: String,
     channel: Channel,
+    /// Why it is no more.
+    gone: Option<String>,
 }
 
 impl Remote {
@@ -43,7 +45,7 @@ impl Remote {
         let mut channel = Channel::open(socket, key).map_err(|why| failed(&why))?;
         let welcome: Result<(), String> = channel.receive(MESSAGE).map_err(|why| failed(&why))?;
         welcome.map_err(|why| failed(&format_args!("it refuses: {}", escape(&why))))?;
-        Ok(Self { name: name.to_owned(), channel })
+        Ok(Self { name: name.to_owned(), channel, gone: None })
     }
 
     /// Where it is.
@@ -59,12 +61,31 @@ impl Remote {
     }
 }
 
+impl Remote {
+    /// Whether it has gone, and why: what fails at this end may be because of that.
+    pub fn gone(&mut self) -> Option<String> {
+        let _ = self.ask(Request::Beat);
+        self.gone.clone()
+    }
+
+    /// Sends a request, and waits for its answer.
+    fn exchange(&mut self, request: &Request) -> Result<Result<Answer, Trouble>, String> {
+        self.channel.send(request)?;
+        self.channel.receive(ANSWER)
+    }
+}
+
 impl Side for Remote {
     fn ask(&mut self, request: Request) -> Result<Answer, Trouble> {
+        if let Some(why) = &self.gone {
+            return Err(Trouble::Failed(why.clone()));
+        }
+        let answer = self.exchange(&request).map_err(|why| {
+            let why = format!("the peer {} has gone: {why}", self.name);
+            self.gone = Some(why.clone());
+            Trouble::Failed(why)
+        })?;
         let name = &self.name;
-        let gone = |why: String| Trouble::Failed(format!("the peer {name} has gone: {why}"));
-        self.channel.send(&request).map_err(gone)?;
-        let answer: Result<Answer, Trouble> = self.channel.receive(ANSWER).map_err(gone)?;
         let of_peer = |why: &str| format!("the peer {name}: {}", escape(why));
         answer.map_err(|trouble| match trouble {
             Trouble::Unavailable(why) => Trouble::Unavailable(of_peer(&why)),

@@ -138,7 +138,11 @@ impl Plan<'_> {
             };
             measure.run(&mut sides, configuration, variant, number)
         };
-        let ended = self.measure(&variants, &mut once, console);
+        let ended = self.measure(&variants, &mut once, console).map_err(|e| match (e, remote.gone()) {
+            // Of the connections that break then it is the reason.
+            (Error::Lab(_), Some(gone)) => Error::Lab(gone),
+            (e, _) => e,
+        });
         // Both are asked, also where one can't.
         let back = local.restore();
         let there = match &ended {
