@@ -22,6 +22,7 @@ pub fn cases() -> Vec<Case> {
         case!(closed_rows_age_out, Root; EveryKernel),
         case!(a_socket_used_again_has_a_row_for_each_connection, Root; EveryKernel),
         case!(none_is_missed_that_closes_while_cpus_are_read, Root, TwoCpus; EveryKernel),
+        case!(rows_are_whole_with_a_delay_while_readers_settle, Root; EveryKernel),
     ]
 }
 
@@ -239,4 +240,53 @@ fn none_is_missed_that_closes_while_cpus_are_read() {
     note(format!(
         "{snapshots} snapshots, {amid} of them while connections closed: each has all of up to {all} connections"
     ));
+}
+
+/// With a delay much is not pushed yet when a connection closes, and readers push it for connections meanwhile: all of it is in
+/// what is kept; or where the close could not wait for a reader, no row is proven.
+fn rows_are_whole_with_a_delay_while_readers_settle() {
+    const AT_ONCE: usize = 25;
+    let rounds = pace::work(16, 2);
+    let mut watch = load(&[BPS], &Options { delay_ms: 2000, ..everything() });
+    watch.peek(BPS);
+    let done = AtomicBool::new(false);
+    let (sent, mut snapshots) = std::thread::scope(|scope| {
+        let done = &done;
+        let closing = scope.spawn(move || {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let server = listener.local_addr().unwrap();
+            let mut sent = HashMap::new();
+            for _ in 0..rounds {
+                let pair = |_| {
+                    let mut client = TcpStream::connect(server).unwrap();
+                    let mut accepted = listener.accept().unwrap().0;
+                    client.write_all(&[7; 1000]).unwrap();
+                    accepted.read_exact(&mut [0; 1000]).unwrap();
+                    (client, accepted)
+                };
+                let pairs: Vec<_> = (0..AT_ONCE).map(pair).collect();
+                for (mut client, mut accepted) in pairs {
+                    sent.insert(Key::new(client.local_addr().unwrap(), server), 2000);
+                    client.write_all(&[7; 1000]).unwrap();
+                    accepted.read_exact(&mut [0; 1000]).unwrap();
+                }
+            }
+            done.store(true, Ordering::Release);
+            sent
+        });
+        let mut snapshots = 0;
+        while !done.load(Ordering::Acquire) {
+            watch.peek(BPS);
+            snapshots += 1;
+        }
+        (closing.join().unwrap(), snapshots)
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    let view = watch.peek(BPS);
+    snapshots += 1;
+    let rows = closed(&view);
+    let both = |(key, size): (&Key, &u64)| [(*key, [0, 8 * size]), (Key::new(key.remote, key.local), [8 * size, 0])];
+    let wrong: Vec<_> = sent.iter().flat_map(both).filter(|(key, bits)| rows.get(key) != Some(bits)).collect();
+    assert!(wrong.is_empty() || view.snapshot.proven == 0, "{} wrong: {:?}; {}", wrong.len(), wrong[0], view.summary());
+    note(format!("{snapshots} snapshots while {} connections closed: {} are not whole", sent.len(), wrong.len()));
 }
