@@ -92,8 +92,8 @@ struct inet_seen {
  * bytes before the windows; and with 888 in all it fits into 1 KiB.
  */
 struct inet_object {
-	/* `id`: the socket's cookie and the number of the connection, but see INET_KERNELS. `self`: another's address: a copy, made by accept;
-	 * INET_INIT: some CPU is making it an object right now. */
+	/* `id`: the socket's cookie and the number of the connection, but see INET_KERNELS. `self`: another's address:
+	 * a copy, made by accept; INET_INIT: some CPU is making it an object right now. */
 	struct ts_object object;
 	union {
 		u64 quiet; /* where packets are counted: see ts_quiet() */

@@ -12,7 +12,8 @@
  *       objects that are there. It is apart, since ordering all objects again finds those alone.
  *   T9  `ends` changes before an object's id does. So a reader who has seen an object in no table, as it was in one of
  *       another CPU and has ended meanwhile, finds `ends` of the CPU that it ended on another one than before, and
- *       reads that CPU again. What ends after all CPUs were read has been seen by then.
+ *       reads that CPU again, or for the first time if it had been idle. What ends after all CPUs were read has been
+ *       seen by then.
  *
  * Who keeps what has ended defines TS_KEEPS, and
  *
