@@ -76,10 +76,13 @@ impl Sides<'_> {
     ) -> Result<String, Trouble> {
         let mut congestion = String::new();
         // The receiver first, so that a device that loses its link while it is set has it again before anything is sent.
-        for (side, loss) in self.both().into_iter().zip([0.0, variant.loss]).rev() {
-            let setup = Setup { configuration: configuration.clone(), loss, sockets: sockets.clone() };
+        for side in self.both().into_iter().rev() {
+            let setup = Setup { configuration: configuration.clone(), sockets: sockets.clone() };
             let Answer::Ready(name) = side.ask(Request::Prepare(setup))? else { return Err(strange()) };
             congestion = name;
+        }
+        if variant.loss > 0.0 {
+            self.receiver.ask(Request::Lose(variant.loss))?;
         }
         Ok(congestion)
     }

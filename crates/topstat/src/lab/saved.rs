@@ -28,7 +28,19 @@ const MOST_BYTES: u64 = 1 << 20;
 pub struct Claim {
     /// Locked as long as it is open; the kernel closes it when the process ends, however.
     _lock: File,
+    path: PathBuf,
     record: PathBuf,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // While it is locked, so that nobody else has it.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn cannot(what: &Path, why: &dyn std::fmt::Display) -> String {
+    format!("cannot write {}: {why}; run as root", what.display())
 }
 
 /// What is in a file.
@@ -53,8 +65,6 @@ impl Claim {
     }
 
     fn take_in(directory: &Path) -> Result<Self, String> {
-        let cannot =
-            |what: &Path, why: &dyn std::fmt::Display| format!("cannot write {}: {why}; run as root", what.display());
         // Nobody else may say what settings were.
         if let Err(e) = DirBuilder::new().mode(0o700).create(directory)
             && e.kind() != ErrorKind::AlreadyExists
@@ -68,21 +78,31 @@ impl Claim {
         let namespace =
             fs::metadata("/proc/self/ns/net").map_err(|e| format!("cannot tell the network namespace: {e}"))?;
         let path = directory.join(format!("{}.lock", namespace.ino()));
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut lock = options.open(&path).map_err(|e| cannot(&path, &e))?;
-        if let Err(e) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            let pid = fs::read_to_string(&path).unwrap_or_default();
-            return Err(match e {
-                rustix::io::Errno::AGAIN => {
-                    format!("another lab is at work here (process {}): end it first", pid.trim())
-                }
-                e => cannot(&path, &e),
-            });
-        }
+        let mut lock = loop {
+            let lock = Self::lock(&path)?;
+            // Who had it may have removed the file meanwhile: then another one is locked by whoever comes next.
+            let inode = |about: std::io::Result<fs::Metadata>| about.map(|about| about.ino()).ok();
+            if inode(lock.metadata()) == inode(fs::metadata(&path)) {
+                break lock;
+            }
+        };
         let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
         written.map_err(|e| cannot(&path, &e))?;
-        Ok(Self { _lock: lock, record: directory.join(format!("{}.json", namespace.ino())) })
+        Ok(Self { _lock: lock, path, record: directory.join(format!("{}.json", namespace.ino())) })
+    }
+
+    fn lock(path: &Path) -> Result<File, String> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let lock = options.open(path).map_err(|e| cannot(path, &e))?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(lock),
+            Err(rustix::io::Errno::AGAIN) => {
+                let pid = fs::read_to_string(path).unwrap_or_default();
+                Err(format!("another lab is at work here (process {}): end it first", pid.trim()))
+            }
+            Err(e) => Err(cannot(path, &e)),
+        }
     }
 
     /// Writes down how a device is set.
@@ -184,7 +204,8 @@ mod tests {
         );
         assert_eq!(first.restore(), Ok(None));
         drop(first);
-        Claim::take_in(&path).unwrap();
+        drop(Claim::take_in(&path).unwrap());
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0, "nothing stays");
         fs::remove_dir_all(&path).unwrap();
     }
 
@@ -212,6 +233,7 @@ mod tests {
 
     #[test]
     fn settings_of_a_device_that_is_gone_are_forgotten() {
+        let _alone = crate::lab::settings::WHOLE_HOST.lock();
         let path = folder("gone");
         let claim = Claim::take_in(&path).unwrap();
         let loopback = Place::here("lo").unwrap();

@@ -280,6 +280,10 @@ impl Steering {
     }
 }
 
+/// Held by tests of what is the whole host's.
+#[cfg(test)]
+pub static WHOLE_HOST: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,6 +291,7 @@ mod tests {
     /// Of a device of its own, in the network namespace that may set it for the whole host.
     #[test]
     fn steering_is_switched_on_and_put_back() {
+        let _alone = WHOLE_HOST.lock();
         let device = format!("tslab{}", std::process::id() % 1_000_000);
         let run = |words: String| std::process::Command::new("ip").args(words.split_whitespace()).output();
         if !run(format!("link add {device} type veth peer name {device}p")).is_ok_and(|made| made.status.success()) {

@@ -35,6 +35,9 @@ pub enum Request {
     Save,
     /// To set its device, and be ready for traffic. What was begun before ends.
     Prepare(Setup),
+    /// To lose a share of the packets that arrive, in percent; once both ends are prepared, since it may keep the other one
+    /// from setting its device: with veth it does.
+    Lose(f64),
     /// To take connections.
     Listen {
         /// What comes by each.
@@ -76,8 +79,6 @@ pub enum Request {
 pub struct Setup {
     /// Its device.
     pub configuration: Configuration,
-    /// The share of packets that it loses, in percent.
-    pub loss: f64,
     /// Its sockets.
     pub sockets: Sockets,
 }
@@ -231,14 +232,15 @@ impl<'a> Local<'a> {
         self.save()?;
         setup.configuration.apply(&self.place)?;
         let congestion = traffic::congestion(&self.place, setup.sockets.congestion.as_deref())?;
-        if setup.loss > 0.0 {
-            // It is attached while the thread is in the namespace that the device is in.
-            let attach =
-                || Loss::attach(&self.place.device, setup.loss).map_err(|e| Trouble::Unavailable(e.to_string()));
-            self.loss = Some(self.place.inside(attach)?);
-        }
         self.generator = Some(Generator::new(Arc::clone(&self.place), setup.sockets));
         Ok(congestion)
+    }
+
+    fn lose(&mut self, percent: f64) -> Result<(), Trouble> {
+        // It is attached while the thread is in the namespace that the device is in.
+        let attach = || Loss::attach(&self.place.device, percent).map_err(|e| Trouble::Unavailable(e.to_string()));
+        self.loss = Some(self.place.inside(attach)?);
+        Ok(())
     }
 
     fn generator(&mut self) -> Result<&mut Generator, String> {
@@ -322,6 +324,10 @@ impl Side for Local<'_> {
                 Answer::Done
             }
             Request::Prepare(setup) => Answer::Ready(self.prepare(setup)?),
+            Request::Lose(percent) => {
+                self.lose(percent)?;
+                Answer::Done
+            }
             Request::Listen { flows, own, peer } => Answer::Listening(self.generator()?.listen(&flows, own, peer)?),
             Request::Connect { flows, own, to } => {
                 self.generator()?.connect(&flows, own, &to)?;
