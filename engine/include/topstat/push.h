@@ -96,17 +96,18 @@ TS_INLINE int ts_due(u32 *ordered, const struct ts_config *c, u64 now)
 TS_INLINE u64 ts_quiet_until(u64 before, const struct ts_tick *tick, const struct ts_config *c, u32 ordered)
 {
 	u64 until;
-	int left;
+	u32 since;
 
 	if (!c->enabled)
 		return before;
 	if (!c->delay || c->precise || !ordered)
 		return 0;
-	/* A unit of the delay is a jiffy here. */
-	left = ordered + c->delay - 1 - (u32)tick->now;
-	if (left <= 0)
+	/* A unit of the delay is a jiffy here. Not so when the object was ordered, perhaps: as in ts_due() it is due then, if
+	 * by that it was ordered in the future. */
+	since = (u32)tick->now + 1 - ordered;
+	if (since >= c->delay)
 		return 0;
-	until = tick->now + left;
+	until = tick->now + (c->delay - since);
 	if (until > tick->end)
 		until = tick->end;
 	return until < before ? until : before;
