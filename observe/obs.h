@@ -30,6 +30,7 @@
  *                obs_add_unranked    to a window that no table ranks, and to the total
  *                obs_refuse          so much, at most, of some object is lost: to the proof alone (T6)
  *                obs_opaque          the same, where an event does not tell how much it is
+ *                obs_unknown         the same, where it is in the total, and perhaps not in the object's row
  *   end          obs_end
  *   objects      obs_object_begin, obs_object_end, obs_forget; obs_keep, where what has ended is kept
  *
@@ -428,6 +429,12 @@ TS_INLINE void obs_opaque(struct obs *x, u32 table, u64 most)
 {
 	if (most && x->config[table].enabled)
 		ts_push_opaque(obs_table(x->bank, table), &x->bank->tick[table], most);
+}
+
+TS_INLINE void obs_unknown(struct obs *x, u32 table, u64 most)
+{
+	if (most && x->config[table].enabled)
+		ts_bound_unknown(obs_table(x->bank, table), &x->bank->tick[table], most);
 }
 
 /* The object at this address has ended: this CPU's tables forget it at once. Others see that its id is 0. */

@@ -108,12 +108,23 @@ static __always_inline void inet_own(struct inet_object *o, struct task_struct *
 	inet_owner(o, task);
 }
 
-/* The connection is over, and has counted all. What a reader has taken and not pushed yet is to be kept of it, too; where that
- * reader does not go on, it is not known how much that is (T6). */
+/* It is closed while a reader is at it who does not go on: one that this has interrupted, or whose CPU does not run. */
+static __noinline int inet_closed_amid_reader(struct sock *sk, struct tcp_sock *tp)
+{
+	struct inet_seen all;
+
+	if (!sk || !tp)
+		return 0;
+	inet_counters(&all, sk, tp, 1);
+	inet_closed_amid(inet_sample_of_sock(sk), &all);
+	return 0;
+}
+
+/* The connection is over, and has counted all. What a reader has taken and not pushed yet is to be kept of it, too. */
 static __always_inline void inet_over(struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
 {
 	if (o->object.id && ts_read(o->readers) && !inet_await_readers(o) && tp)
-		inet_no_memory(sk, tp);
+		inet_closed_amid_reader(sk, tp);
 	if (o->object.id && !o->sure) {
 		o->sure = 1;
 		ts_add(&unsure, -1ULL);

@@ -384,4 +384,19 @@ TS_INLINE void inet_refuse(u32 sample, const struct inet_seen *all)
 	obs_end(&x);
 }
 
+/* The connection has closed, and somebody who had taken a difference of it has not pushed that yet: how much it is is not known,
+ * but no more than it has counted in all. That is not lost, but what is left of the connection in dynamic tables lacks it. */
+TS_INLINE void inet_closed_amid(u32 sample, const struct inet_seen *all)
+{
+	struct obs x;
+
+	if (sample >= INET_SAMPLES || !obs_begin_total(&x, sample, 0))
+		return;
+	obs_unknown(&x, INET_PPS, (u64)(u32)all->segments + (all->segments >> 32));
+	obs_unknown(&x, INET_BPS, (u64)(u32)all->bytes + (all->bytes >> 32));
+	obs_unknown(&x, INET_RETRANS, all->resent);
+	obs_end(&x);
+}
+
 #endif /* TOPSTAT_INET_LOGIC_H */
+

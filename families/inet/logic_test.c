@@ -202,6 +202,35 @@ static void test_looks(void)
 			  (unsigned long long)counted[k]);
 }
 
+/* What is not known of a connection that closes while somebody is at it bounds rows of dynamic tables, and nothing is lost. */
+static u64 no_memory_in(u32 sample)
+{
+	u64 count = 0;
+	u32 cpu;
+
+	for (cpu = 0; cpu < HOST_USER_CPUS; cpu++)
+		count += obs_table(host_bank(cpu, sample), INET_PPS)->no_memory;
+	return count;
+}
+
+static void test_closed_amid(void)
+{
+	const u32 sample = INET_TCP_V4;
+	const struct inet_seen all = { 3ULL << 32 | 5, 70ULL << 32 | 11, 2 };
+	u64 was[INET_TABLES], total = test_total(sample, INET_PPS), no_memory = no_memory_in(sample);
+	u32 table;
+
+	for (table = 0; table < INET_TABLES; table++)
+		was[table] = test_refused(sample, table);
+	inet_closed_amid(sample, &all);
+	TEST_WANT(test_refused(sample, INET_PPS) - was[INET_PPS] == 8, "segments");
+	TEST_WANT(test_refused(sample, INET_BPS) - was[INET_BPS] == 81, "bytes");
+	TEST_WANT(test_refused(sample, INET_RETRANS) - was[INET_RETRANS] == 2, "segments sent again");
+	TEST_WANT(test_refused(sample, INET_BYTES) == was[INET_BYTES], "of static tables its row is gone");
+	TEST_WANT(test_total(sample, INET_PPS) == total, "the total has it already, or will");
+	TEST_WANT(no_memory_in(sample) == no_memory, "there was memory");
+}
+
 /*
  * Hooks of any CPU push differences, and leave objects that a full table has no room for to the next reader, who orders them
  * on its own CPU. After that each object has its row, or is no larger than what was turned away.
@@ -422,4 +451,5 @@ TEST(inet)
 		}
 		compare();
 	}
+	test_closed_amid();
 }

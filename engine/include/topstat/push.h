@@ -140,11 +140,14 @@ TS_INLINE void ts_push_total(struct ts_table *t, const struct ts_tick *tick, u32
 }
 
 /* So much of some object is not known (T6). */
-TS_INLINE void ts_bound_unknown(struct ts_table *t, const struct ts_tick *tick, u64 most)
+TS_APART int ts_bound_unknown(struct ts_table *t, const struct ts_tick *tick, u64 most)
 {
+	if (!t || !tick)
+		return 0;
 	if (ts_read(t->refused.slide) != tick->slide)
 		ts_window_begin(&t->refused, tick);
 	ts_window_add(&t->refused, tick, 0, most);
+	return 0;
 }
 
 /*
