@@ -6,19 +6,31 @@
 /* A field in the copy of a socket. */
 #define INET_SOCK_FIELD(copy, type, field) ((type *)((void *)(copy) + bpf_core_field_offset(struct sock_common, field)))
 
+/* What an object has behind its windows. */
+#define INET_TAIL offsetof(struct inet_object, sock)
+#define INET_TAIL_BYTES (sizeof(struct inet_object) - INET_TAIL)
+/* A field in a copy of that. */
+#define INET_TAIL_FIELD(copy, field) \
+	((typeof(((struct inet_object *)0)->field) *)((void *)(copy) + offsetof(struct inet_object, field) - INET_TAIL))
+
 struct inet_sock___about {
 	u16 inet_sport;
 } CORE;
 
-/* Of the object at this address. The socket is read in one piece, into `copy` of INET_SOCK_WORDS, since a snapshot does this
- * for hundreds of rows. */
+/* Of the object at this address. It and the socket are read in one piece each, into `copy` of INET_SOCK_WORDS, since a
+ * snapshot does this for hundreds of rows. */
 static __always_inline void inet_describe(struct inet_about *about, u64 *copy, u64 obj)
 {
 	struct net *net;
-	u64 sock = 0;
+	u64 sock;
 
-	ts_peek(&about->owner, sizeof(about->owner), obj + offsetof(struct inet_object, owner));
-	ts_peek(&sock, sizeof(sock), obj + offsetof(struct inet_object, sock));
+	ts_peek(copy, INET_TAIL_BYTES, obj + INET_TAIL);
+	sock = *INET_TAIL_FIELD(copy, sock);
+	about->owner.tid = 0;
+	about->owner.pid = *INET_TAIL_FIELD(copy, pid);
+	about->owner.cgroup = *INET_TAIL_FIELD(copy, cgroup);
+	about->owner.cgroup_v1 = *INET_TAIL_FIELD(copy, cgroup_v1);
+	__builtin_memcpy(about->owner.comm, INET_TAIL_FIELD(copy, comm), sizeof(about->owner.comm));
 	ts_peek(copy, INET_SOCK_WORDS * sizeof(*copy), sock);
 	about->family = *INET_SOCK_FIELD(copy, u16, skc_family);
 	about->sport = *INET_SOCK_FIELD(copy, u16, skc_num);

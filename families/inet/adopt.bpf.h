@@ -27,7 +27,7 @@ int inet_adopt(struct bpf_iter__task_file *ctx)
 	if ((family != AF_INET && family != AF_INET6) || (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP))
 		return 0;
 	o = host_make(objects, sk, sk);
-	if (o && !o->owner.pid)
+	if (o && !o->pid)
 		inet_adopted(o, sk, task);
 	return 0;
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _};
 use libbpf_rs::{MapCore as _, MapFlags, MapHandle, Object};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::abi::{inet_found, inet_object};
+use super::abi::{inet_found, inet_object, process_who};
 use crate::Error;
 use crate::bpf;
 
@@ -62,9 +62,9 @@ fn adopt(process: std::os::fd::BorrowedFd<'_>, found: &inet_found, objects: &Map
     if rustix::fs::fstat(&socket).ok()?.st_ino != found.inode {
         return None;
     }
-    let mut object = inet_object { owner: found.owner, sure: 1, ..Default::default() };
-    // The name that its union has, as C gives it none.
-    object.__bindgen_anon_2.resent = resent_before(&socket);
+    let process_who { pid, cgroup, cgroup_v1, comm, .. } = found.owner;
+    let resent = resent_before(&socket);
+    let object = inet_object { pid, cgroup, cgroup_v1, comm, sure: 1, resent, ..Default::default() };
     let key = socket.as_raw_fd().to_ne_bytes();
     objects.update(&key, bpf::as_bytes(&object), MapFlags::NO_EXIST).ok()
 }

@@ -70,15 +70,11 @@ TS_INLINE int inet_id_has(u64 id, u64 cookie)
 	return !((id ^ cookie) << (64 - INET_LIFE_SHIFT));
 }
 
-/*
- * What of a connection's own counters was pushed: the low 32 bits of each, as INET_LOOK_MS bounds how much comes in
- * between. In words that are brought forward by one swap each, so that of two who look at once each pushes a difference
- * of its own: see inet_take().
- */
+/* What a connection has counted: the low 32 bits of each, as INET_LOOK_MS bounds how much comes in between two looks. */
 struct inet_seen {
 	u64 segments; /* received; those sent are in the high half */
 	u64 bytes; /* of payload, as those */
-	u64 resent; /* segments; the high half is 0 */
+	u32 resent; /* segments */
 };
 
 /* The longest that an active connection goes unlooked at: in less than 343 Gbit/s that is no 2^32 bytes. */
@@ -87,10 +83,12 @@ struct inet_seen {
 /*
  * An object, in the socket's local storage: it lives as long as the socket.
  *
- * The kernel puts it 8 bytes behind the start of a cache line, and 136 bytes of its own before
- * it: so that what every push needs fits one line, and each window begins one, there are 56
- * bytes before the windows; and with 888 in all it fits into 1 KiB.
+ * The kernel puts it 8 bytes behind the start of a cache line: so that what every push needs fits one line, and each window
+ * and what is behind them begins one, there are 56 bytes before the windows. With INET_STORAGE_BYTES before it, it is to fit
+ * into 1 KiB, for the kernel's next larger pieces of memory are of 2 KiB.
  */
+#define INET_STORAGE_BYTES 136
+
 struct inet_object {
 	/* `id`: the socket's cookie and the number of the connection, but see INET_KERNELS. `self`: another's address:
 	 * a copy, made by accept; INET_INIT: some CPU is making it an object right now. */
@@ -100,19 +98,39 @@ struct inet_object {
 		u64 looked; /* where TCP's counters are read: see look.bpf.h */
 	};
 	struct ts_count bytes;
-	union {
-		u32 resent; /* where packets are counted: of the connection's count of segments sent again, what was pushed */
-		u32 readers; /* where TCP's counters are read: how many readers have taken a difference, and not pushed it yet */
-	};
+	u32 readers; /* where TCP's counters are read: how many readers have taken a difference, and not pushed it yet */
 	u8 sample; /* enum inet_sample */
 	u8 life; /* of the socket, two for each connection; odd: closed, and packets that still come make no new object of it */
 	u8 sure; /* of the owner; 0: inherited from the listener, until its user sends */
 	u8 looking; /* where TCP's counters are read: odd while a hook has taken a difference, and not pushed it yet */
 	struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
 	u64 sock; /* address of the socket */
-	struct process_who owner; /* its user; set in process context, see inet_owner() */
-	struct inet_seen seen; /* where TCP's counters are read */
+	/*
+	 * Of what the connection has counted, what was pushed: words as those of inet_seen, of which each is brought forward
+	 * by one swap, so that of two who look at once each pushes a difference of its own: see inet_take(). Where packets are
+	 * counted, only `resent` is used.
+	 */
+	u64 segments;
+	u64 payload;
+	u32 resent;
+	/* Its user, as in struct process_who; set in process context, see inet_set_owner(). */
+	u32 pid;
+	u64 cgroup;
+	u64 cgroup_v1;
+	char comm[PROCESS_COMM];
 };
+
+_Static_assert(sizeof(struct inet_object) + INET_STORAGE_BYTES <= 1024, "an object takes 1 KiB, and not 2");
+
+/* Who uses the socket, from now on. */
+TS_INLINE void inet_set_owner(struct inet_object *o, const struct process_who *who)
+{
+	o->pid = who->pid;
+	o->cgroup = who->cgroup;
+	o->cgroup_v1 = who->cgroup_v1;
+	__builtin_memcpy(o->comm, who->comm, sizeof(o->comm));
+	o->sure = 1;
+}
 
 /* Whether it is closed. */
 TS_INLINE int inet_is_dead(const struct inet_object *o)

@@ -30,11 +30,12 @@ TS_INLINE u32 obs_type(u32 sample, u32 table)
 
 #include "observe/obs.h"
 
-/* Segments that were sent again before the object was known. Where TCP's counters are read, inet_seen has them. */
-TS_INLINE void inet_resent_from(struct inet_object *o, u32 resent)
+/* So much of what the connection counts does not count: it was before the object was known, or was pushed. */
+TS_INLINE void inet_seen_from(struct inet_object *o, const struct inet_seen *seen)
 {
-	if (constants.build == INET_BY_PACKETS)
-		o->resent = resent;
+	o->segments = seen->segments;
+	o->payload = seen->bytes;
+	o->resent = seen->resent;
 }
 
 /* Nothing was pushed yet. For an object that is in no table, and has no id. */
@@ -42,8 +43,7 @@ TS_INLINE void inet_object_reset(struct inet_object *o)
 {
 	ts_write(o->life, (o->life + 1) & ~1);
 	o->quiet = 0;
-	inet_resent_from(o, 0);
-	o->seen = (struct inet_seen){};
+	inet_seen_from(o, &(struct inet_seen){});
 	__builtin_memset(&o->window, 0, sizeof(o->window));
 	__builtin_memset(&o->bytes, 0, sizeof(o->bytes));
 }
@@ -64,12 +64,10 @@ TS_INLINE int inet_object_init(struct inet_object *o, u64 sock, const struct ine
 		o->object.id = 0;
 		o->sure = 0;
 		o->looking = 0;
-		if (constants.build == INET_BY_COUNTERS)
-			o->readers = 0;
+		o->readers = 0;
 		inet_object_reset(o);
-	} else if (!o->owner.pid) {
-		inet_resent_from(o, now->resent);
-		o->seen = *now;
+	} else if (!o->pid) {
+		inet_seen_from(o, now);
 	}
 	o->sock = sock;
 	ts_wmb(); /* whoever sees that the object is its own sees all of it */
@@ -257,6 +255,14 @@ TS_INLINE u32 inet_more(u32 seen, u32 now)
 	return more > -INET_BACK ? 0 : more;
 }
 
+/* What was pushed so far. */
+TS_INLINE void inet_seen_read(struct inet_seen *seen, struct inet_object *o)
+{
+	seen->segments = ts_read(o->segments);
+	seen->bytes = ts_read(o->payload);
+	seen->resent = ts_read(o->resent);
+}
+
 /*
  * Bring a word of what was pushed, which was `was` before the counters were read, to where they stood. What that is more,
  * by half, is the caller's to push. 0: somebody else has brought it forward, or the socket is used again, since it was
@@ -275,20 +281,26 @@ TS_INLINE int inet_take(u64 *seen, u64 was, u64 now, u32 *more)
 	return 1;
 }
 
+#ifndef TS_NO_FETCHING_ATOMICS
+
 /* The same of all of them. */
-TS_INLINE int inet_take_all(struct inet_seen *seen, const struct inet_seen *was, const struct inet_seen *now,
+TS_INLINE int inet_take_all(struct inet_object *o, const struct inet_seen *was, const struct inet_seen *now,
 			    struct inet_difference *d)
 {
-	u32 resent[2] = {};
-	int all = inet_take(&seen->segments, was->segments, now->segments, d->segments);
+	int all = inet_take(&o->segments, was->segments, now->segments, d->segments);
+	u32 resent;
 
-	all &= inet_take(&seen->bytes, was->bytes, now->bytes, d->bytes);
-	if (ts_likely(was->resent == now->resent))
+	all &= inet_take(&o->payload, was->bytes, now->bytes, d->bytes);
+	resent = inet_more(was->resent, now->resent);
+	if (ts_likely(!resent))
 		return all;
-	all &= inet_take(&seen->resent, was->resent, now->resent, resent);
-	d->resent += resent[0];
+	if (!ts_cas32(&o->resent, was->resent, was->resent + resent))
+		return 0;
+	d->resent += resent;
 	return all;
 }
+
+#endif
 
 TS_INLINE int inet_is_none(const struct inet_difference *d)
 {
@@ -399,4 +411,3 @@ TS_INLINE void inet_closed_amid(u32 sample, const struct inet_seen *all)
 }
 
 #endif /* TOPSTAT_INET_LOGIC_H */
-

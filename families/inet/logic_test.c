@@ -34,7 +34,7 @@ static u32 closed_count;
 
 TS_INLINE void obs_describe_kept(struct ts_kept *kept, u64 obj, struct ts_window *scratch)
 {
-	((struct inet_kept *)kept)->about.owner = ((struct inet_object *)obj)->owner;
+	((struct inet_kept *)kept)->about.owner.pid = ((struct inet_object *)obj)->pid;
 	((struct inet_kept *)kept)->about.closed = 1;
 }
 
@@ -158,7 +158,8 @@ static void test_looks(void)
 	u32 i, k, first = test_random(1U << 31) * 2 + test_random(2); /* so that counters wrap, too */
 
 	memset(&o, 0, sizeof(o));
-	o.seen = now = (struct inet_seen){ (u64)first << 32 | first, (u64)first << 32 | first, first };
+	now = (struct inet_seen){ (u64)first << 32 | first, (u64)first << 32 | first, first };
+	inet_seen_from(&o, &now);
 	for (i = 0; i < 200; i++) {
 		struct test_looker *l = &lookers[test_random(LOOKERS)];
 		struct inet_difference d = {};
@@ -168,13 +169,13 @@ static void test_looks(void)
 			counted[k] += more[k] = test_once_in(2) ? 0 : test_random(1 << test_random(20));
 		now.segments = (u64)((u32)(now.segments >> 32) + more[1]) << 32 | (u32)((u32)now.segments + more[0]);
 		now.bytes = (u64)((u32)(now.bytes >> 32) + more[3]) << 32 | (u32)((u32)now.bytes + more[2]);
-		now.resent = (u32)(now.resent + more[4]);
+		now.resent += more[4];
 		if (l->step == 0) {
-			l->was = o.seen;
+			inet_seen_read(&l->was, &o);
 		} else if (l->step == 1) {
 			l->now = now;
 		} else {
-			inet_take_all(&o.seen, &l->was, &l->now, &d);
+			inet_take_all(&o, &l->was, &l->now, &d);
 			for (k = 0; k < 2; k++) {
 				taken[k] += d.segments[k];
 				taken[2 + k] += d.bytes[k];
@@ -188,9 +189,10 @@ static void test_looks(void)
 	/* The last look, when the connection is closed, finds the rest. */
 	{
 		struct inet_difference d = {};
-		struct inet_seen was = o.seen;
+		struct inet_seen was;
 
-		TEST_WANT(inet_take_all(&o.seen, &was, &now, &d), "nobody else looks");
+		inet_seen_read(&was, &o);
+		TEST_WANT(inet_take_all(&o, &was, &now, &d), "nobody else looks");
 		for (k = 0; k < 2; k++) {
 			taken[k] += d.segments[k];
 			taken[2 + k] += d.bytes[k];

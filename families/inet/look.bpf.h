@@ -58,7 +58,7 @@ static __always_inline void inet_counters(struct inet_seen *now, struct sock *sk
 
 /*
  * What the connection has exchanged since the last look, and the time that it has taken: the one place that both hooks
- * and readers have it from, and that nothing goes by. The connection is the object's: `o->owner` is its user. It takes
+ * and readers have it from, and that nothing goes by. The connection is the object's: `o->pid` is its user's. It takes
  * the difference, so the caller must push it.
  */
 static __always_inline void inet_difference(struct inet_difference *d, struct sock *sk, struct tcp_sock *tp,
@@ -70,13 +70,11 @@ static __always_inline void inet_difference(struct inet_difference *d, struct so
 	__builtin_memset(d, 0, sizeof(*d));
 	d->since = ts_read(o->looked);
 	for (i = 0; i < INET_LOOK_TRIES; i++) {
-		was.segments = ts_read(o->seen.segments);
-		was.bytes = ts_read(o->seen.bytes);
-		was.resent = ts_read(o->seen.resent);
+		inet_seen_read(&was, o);
 		ts_rmb(); /* inet_take(): the words before the counters */
 		inet_counters(&now, sk, tp, has_lock);
 		d->last = tcp_last_active(tp);
-		if (ts_likely(inet_take_all(&o->seen, &was, &now, d)))
+		if (ts_likely(inet_take_all(o, &was, &now, d)))
 			break;
 	}
 }

@@ -22,11 +22,16 @@ static __always_inline int inet_is_kernels(void *sock, u32 sample)
 	       BPF_CORE_READ_BITFIELD_PROBED((struct sock___kernels *)sock, sk_kern_sock);
 }
 
-/* The task's process is the socket's user. */
-static __always_inline void inet_owner(struct inet_object *o, struct task_struct *task)
+/* The task's process is the socket's user. Apart, for the stack of who calls it. */
+static __noinline int inet_owner(struct inet_object *o, struct task_struct *task)
 {
-	process_describe(&o->owner, task, 0, constants.v1_controller);
-	o->sure = 1;
+	struct process_who who;
+
+	if (!o || !task)
+		return 0;
+	process_describe(&who, task, 0, constants.v1_controller);
+	inet_set_owner(o, &who);
+	return 0;
 }
 
 /* What a connection has counted so far; where packets are seen. */

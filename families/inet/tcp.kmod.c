@@ -181,16 +181,15 @@ static void tcp_settle(const struct sock *sk, struct tcp_object *t)
 
 static void set_owner(struct tcp_object *t, struct task_struct *task)
 {
-	struct process_who *who = &t->o.owner;
+	struct process_who who = { .pid = task->tgid };
 
 	if (t->o.sure)
 		return;
-	who->pid = task->tgid;
-	memcpy(who->comm, task->group_leader->comm, sizeof(who->comm));
+	memcpy(who.comm, task->group_leader->comm, sizeof(who.comm));
 	rcu_read_lock();
-	who->cgroup = task_dfl_cgroup(task)->kn->id;
+	who.cgroup = task_dfl_cgroup(task)->kn->id;
 	rcu_read_unlock();
-	t->o.sure = 1;
+	inet_set_owner(&t->o, &who);
 	atomic_dec(&unsure);
 }
 
@@ -461,7 +460,7 @@ static void describe(u64 object, u64 id, struct topstat_row *row)
 	/* Inside of an RCU read section neither object nor socket becomes memory of another kind. */
 	const struct tcp_object *t = (const void *)(unsigned long)object;
 	const struct sock *sk = (const void *)(unsigned long)READ_ONCE(t->o.sock);
-	const struct process_who *who = &t->o.owner;
+	const struct inet_object *o = &t->o;
 	const struct net *net = sock_net(sk);
 	unsigned int netns = 0;
 	const void *here = &sk->sk_rcv_saddr, *there = &sk->sk_daddr;
@@ -476,13 +475,13 @@ static void describe(u64 object, u64 id, struct topstat_row *row)
 	topstat_row_number(row, sk->sk_num);
 	topstat_row_ip(row, sk->sk_family, there);
 	topstat_row_number(row, ntohs(sk->sk_dport));
-	if (who->pid)
-		topstat_row_number(row, who->pid);
+	if (o->pid)
+		topstat_row_number(row, o->pid);
 	else
 		topstat_row_none(row);
-	topstat_row_text(row, who->comm, sizeof(who->comm));
-	if (who->cgroup)
-		topstat_row_cgroup(row, who->cgroup);
+	topstat_row_text(row, o->comm, sizeof(o->comm));
+	if (o->cgroup)
+		topstat_row_cgroup(row, o->cgroup);
 	else
 		topstat_row_none(row);
 	/* The namespace goes with its last socket, which may be this one, just now. */

@@ -7,6 +7,7 @@
  *
  *   ts_add(p, v)           atomic p += v, no result; any CPU, any context
  *   ts_cas(p, old, new)    atomic compare and swap of a u64; true when swapped
+ *   ts_cas32(p, old, new)  the same of a u32; not where eBPF has no atomics that return what was there
  *   ts_claim(p)            try to take a u64 flag of this CPU; never waits.
  *                          The takers are contexts of one CPU that interrupt
  *                          or preempt each other.
@@ -105,6 +106,11 @@ TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)
 	return __sync_val_compare_and_swap(p, old, new_value) == old;
 }
 
+TS_INLINE int ts_cas32(u32 *p, u32 old, u32 new_value)
+{
+	return __sync_val_compare_and_swap(p, old, new_value) == old;
+}
+
 TS_INLINE int ts_claim(u64 *p)
 {
 	return __sync_lock_test_and_set(p, 1) == 0;
@@ -166,6 +172,7 @@ TS_INLINE long ts_peek(void *dst, u32 n, u64 addr)
 #define ts_rmb() smp_rmb()
 #define ts_add(p, v) atomic64_add((v), (atomic64_t *)(p))
 #define ts_cas(p, old, new_value) (cmpxchg64((p), (old), (new_value)) == (old))
+#define ts_cas32(p, old, new_value) (cmpxchg((p), (old), (new_value)) == (old))
 #define ts_claim(p) (xchg((p), 1ULL) == 0)
 #define ts_release(p) smp_store_release((p), 0ULL)
 #define ts_bound(i, mask) ((u32)(i) & (u32)(mask))
@@ -204,6 +211,13 @@ typedef int64_t s64;
 #define ts_add(p, v) ({ TS_STEP(); (void)__atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST); })
 
 TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)
+{
+	TS_STEP();
+	return __atomic_compare_exchange_n(p, &old, new_value, 0,
+					   __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+TS_INLINE int ts_cas32(u32 *p, u32 old, u32 new_value)
 {
 	TS_STEP();
 	return __atomic_compare_exchange_n(p, &old, new_value, 0,
