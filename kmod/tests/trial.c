@@ -11,6 +11,7 @@
  *	names				registers what must be refused, and says -EIO if anything is not
  *	register			registers another sample with a table, and removes it
  *	abi OBJECT			gives the object of `sum` another ABI
+ *	engine				registers an observer with an engine of another ABI; says -EIO if it is not refused
  *	delete TIMES			adds a static table, to which `begin` pushes, too, and deletes it; says -EIO if its object,
  *					which one table after the other counts, has not all that was pushed
  */
@@ -24,6 +25,7 @@
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include "holder.h"
+#include "topstat_observer.h"
 #include "trial_compat.h"
 
 /* Of one table. */
@@ -210,6 +212,20 @@ static int register_another(void)
 	return error;
 }
 
+static int refuse_engine(void)
+{
+	static const struct topstat_engine engine = { .abi = TOPSTAT_ENGINE_ABI + 1 };
+	static const struct topstat_observed observed = {
+		.info = { .name = "another", .owner = THIS_MODULE },
+		.engine = &engine,
+	};
+	struct topstat_sample *s = topstat_observer_register(&observed);
+
+	if (!IS_ERR(s))
+		topstat_sample_unregister(s);
+	return PTR_ERR_OR_ZERO(s) == -EPROTO ? 0 : -EIO;
+}
+
 static int add_and_delete(u32 times)
 {
 	static const struct topstat_table_info info = { .name = "extra", .type = TOPSTAT_STATIC };
@@ -270,6 +286,8 @@ static int obey(const char *line)
 		return add_and_delete(number);
 	if (strstarts(line, "names"))
 		return names();
+	if (strstarts(line, "engine"))
+		return refuse_engine();
 	if (strstarts(line, "register"))
 		return register_another();
 	if (strstarts(line, "begin"))
