@@ -434,7 +434,7 @@ TS_INLINE void obs_opaque(struct obs *x, u32 table, u64 most)
 TS_INLINE void obs_unknown(struct obs *x, u32 table, u64 most)
 {
 	if (most && x->config[table].enabled)
-		ts_bound_unknown(obs_table(x->bank, table), &x->bank->tick[table], most);
+		ts_unknown(obs_table(x->bank, table), &x->bank->tick[table], most);
 }
 
 /* The object at this address has ended: this CPU's tables forget it at once. Others see that its id is 0. */

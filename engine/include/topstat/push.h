@@ -140,13 +140,19 @@ TS_INLINE void ts_push_total(struct ts_table *t, const struct ts_tick *tick, u32
 }
 
 /* So much of some object is not known (T6). */
-TS_APART int ts_bound_unknown(struct ts_table *t, const struct ts_tick *tick, u64 most)
+TS_INLINE void ts_bound_unknown(struct ts_table *t, const struct ts_tick *tick, u64 most)
 {
-	if (!t || !tick)
-		return 0;
 	if (ts_read(t->refused.slide) != tick->slide)
 		ts_window_begin(&t->refused, tick);
 	ts_window_add(&t->refused, tick, 0, most);
+}
+
+/* The same for an observer: what it is of is in the total. */
+TS_APART int ts_unknown(struct ts_table *t, const struct ts_tick *tick, u64 most)
+{
+	if (!t || !tick)
+		return 0;
+	ts_bound_unknown(t, tick, most);
 	return 0;
 }
 
