@@ -3,7 +3,7 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -19,6 +19,10 @@ use super::place::Place;
 
 /// Bytes of a call that sends or receives: what the study's generator used.
 const CALL_BYTES: usize = 128 * 1024;
+/// How much of a long flow is to be there before its receiver is woken up. Where the sender is slower than the receiver, which would
+/// sleep and be woken for each packet, waking would be most of what is measured: by an interrupt between CPUs, which a hypervisor
+/// handles. The study's receivers had work all the time. A quarter of a call, so that no window has to grow for it.
+const WAKE_BYTES: libc::c_int = 32 * 1024;
 /// How long a connection may take, and any call may wait before the thread looks whether it is to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(100);
@@ -234,6 +238,14 @@ fn set(socket: &TcpStream, sockets: &Sockets) -> io::Result<()> {
     Ok(())
 }
 
+/// Has who waits for data woken when so many bytes are there.
+fn wake_at(socket: &TcpStream, bytes: libc::c_int) -> io::Result<()> {
+    let (value, length) = (std::ptr::from_ref(&bytes).cast(), size_of_val(&bytes) as libc::socklen_t);
+    // SAFETY: the kernel reads an integer, whose size is given.
+    let error = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, value, length) };
+    if error == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Sets it, and reads it back.
 fn set_congestion(socket: &TcpStream, name: &str) -> io::Result<()> {
     rustix::net::sockopt::set_tcp_congestion(socket, name)?;
@@ -307,6 +319,9 @@ fn receive(
     };
     socket.set_nonblocking(false)?;
     set(&socket, &shared.sockets)?;
+    if flow.kind == Kind::Long {
+        wake_at(&socket, WAKE_BYTES)?;
+    }
     let mut buffer = vec![0; CALL_BYTES];
     let received = &shared.moved.received;
     let mut cpu = OwnCpu::new(&shared.moved.cpu_ns);
