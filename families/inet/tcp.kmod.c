@@ -17,8 +17,6 @@
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-#include <linux/fdtable.h>
-#include <linux/file.h>
 #include <linux/module.h>
 #include <linux/net.h>
 #include <linux/pid_namespace.h>
@@ -51,13 +49,13 @@ struct tcp_object {
 	struct tcp_counts seen; /* what was pushed */
 	u32 looked; /* when it was looked at last, in jiffies */
 	u32 left; /* the tables, by bit, in which it is not ordered since it was pushed to */
+	u32 sure; /* R3 in owner.kmod.h */
+	u32 unseen; /* R2 */
 };
 
 /* What a connection takes in all, with its place in the storage: docs/kmod.md says so. */
 static_assert(sizeof(struct host_stored) + sizeof(struct tcp_object) <= 1024);
 
-/* Objects whose owner is not known yet: while there are none, receiving calls need not be looked at. */
-static atomic_t unsure = ATOMIC_INIT(0);
 static atomic64_t ids;
 /* Some connection has, or had, no object: C3. */
 static bool refused;
@@ -82,6 +80,8 @@ static bool is_tcp(const struct sock *sk)
 	return (sk->sk_family == AF_INET || sk->sk_family == AF_INET6) && sk->sk_type == SOCK_STREAM &&
 	       sk->sk_protocol == IPPROTO_TCP;
 }
+
+#include "owner.kmod.h"
 
 /* When it was last active, in jiffies; at tcp_probe: before the segment that has just come. */
 static u32 tcp_last_active(const struct sock *sk)
@@ -179,22 +179,11 @@ static void tcp_settle(const struct sock *sk, struct tcp_object *t)
 	ts_release(&t->claim);
 }
 
-static void set_owner(struct tcp_object *t, struct task_struct *task)
-{
-	struct process_who who = { .pid = task->tgid };
-
-	if (t->o.sure)
-		return;
-	memcpy(who.comm, task->group_leader->comm, sizeof(who.comm));
-	rcu_read_lock();
-	who.cgroup = task_dfl_cgroup(task)->kn->id;
-	rcu_read_unlock();
-	inet_set_owner(&t->o, &who);
-	atomic_dec(&unsure);
-}
-
-/* The connection's object, made where there was none. `new`: it begins just now, and all that it counts is pushed (C2). */
-static struct tcp_object *tcp_make(struct sock *sk, bool new)
+/*
+ * The connection's object, made where there was none. `new`: it begins just now, and all that it counts is pushed (C2). `told`:
+ * set_owner() is called at once.
+ */
+static struct tcp_object *tcp_make(struct sock *sk, bool new, bool told)
 {
 	static const struct inet_seen nothing; /* what was pushed is in `seen` of struct tcp_object */
 	struct tcp_object *t = tcp_of(sk);
@@ -212,7 +201,7 @@ static struct tcp_object *tcp_make(struct sock *sk, bool new)
 		return t;
 	if (!inet_object_init(&t->o, (u64)(unsigned long)sk, &nothing))
 		return NULL;
-	atomic_inc(&unsure);
+	owner_unknown(t, told);
 	if (!new)
 		tcp_count(sk, &t->seen, true); /* or a FIN's byte more, which is then not counted */
 	t->looked = (u32)jiffies;
@@ -243,8 +232,7 @@ static void tcp_end(struct sock *sk)
 	look_claimed(sk, t, 0, true);
 	inet_object_end(&t->o);
 	ts_release(&t->claim);
-	if (!t->o.sure)
-		atomic_dec(&unsure);
+	is_surely(t);
 	host_storage_free(&objects.storage, sk);
 }
 
@@ -304,7 +292,7 @@ static noinline void tcp_received_due(struct sock *sk)
 	preempt_disable_notrace();
 	t = tcp_of(sk);
 	if (unlikely(!t))
-		t = tcp_make(sk, false);
+		t = tcp_make(sk, false, false);
 	if (t)
 		tcp_look(sk, t, 1);
 	preempt_enable_notrace();
@@ -331,6 +319,7 @@ static void tcp_received(void *data, struct sock *sk, PROBE_CONST struct sk_buff
 static void tcp_state(void *data, const struct sock *const_sk, const int from, const int to)
 {
 	struct sock *sk = (struct sock *)const_sk;
+	bool opens = to == TCP_SYN_SENT && in_task();
 	struct tcp_object *t;
 
 	if (!is_tcp(sk))
@@ -339,8 +328,8 @@ static void tcp_state(void *data, const struct sock *const_sk, const int from, c
 	if (to == TCP_CLOSE) {
 		tcp_end(sk);
 	} else if (to == TCP_SYN_SENT || to == TCP_ESTABLISHED) {
-		t = tcp_make(sk, true);
-		if (t && in_task() && to == TCP_SYN_SENT)
+		t = tcp_make(sk, true, opens);
+		if (t && opens)
 			set_owner(t, current);
 		if (t)
 			tcp_look(sk, t, 0);
@@ -376,27 +365,14 @@ static void tcp_resent(void *data, const struct sock *sk, const struct sk_buff *
 	preempt_enable_notrace();
 }
 
-static void tcp_read(void *data, struct sock *sk)
-{
-	struct tcp_object *t;
-
-	if (!atomic_read(&unsure) || !in_task())
-		return;
-	preempt_disable_notrace();
-	t = tcp_of(sk);
-	if (t)
-		set_owner(t, current);
-	preempt_enable_notrace();
-}
-
 static struct topstat_hook hooks[] = {
 	{ "inet_sock_set_state", tcp_state }, { "tcp_destroy_sock", tcp_destroyed },
-	{ "tcp_retransmit_skb", tcp_resent }, { "tcp_rcv_space_adjust", tcp_read },
-	{ "tcp_probe", tcp_received },
+	{ "tcp_retransmit_skb", tcp_resent }, { "tcp_probe", tcp_received },
 };
 
 static struct topstat_hooks all_hooks = { hooks, ARRAY_SIZE(hooks) };
 
+/* Connections that are there already. */
 static int adopt(const void *task, struct file *file, unsigned int fd)
 {
 	struct socket *socket = topstat_sock_from_file(file);
@@ -406,28 +382,11 @@ static int adopt(const void *task, struct file *file, unsigned int fd)
 	if (!sk || !is_tcp(sk) || sk->sk_state == TCP_CLOSE || sk->sk_state == TCP_LISTEN)
 		return 0;
 	preempt_disable();
-	t = tcp_make(sk, false);
+	t = tcp_make(sk, false, true);
 	if (t)
 		set_owner(t, (struct task_struct *)task);
 	preempt_enable();
 	return 0;
-}
-
-/* Connections that are there already. One of several processes is the first one's. */
-static void adopt_all(void)
-{
-	struct files_struct *files;
-	struct task_struct *task;
-
-	rcu_read_lock();
-	for_each_process(task) {
-		task_lock(task);
-		files = task->files;
-		if (files)
-			iterate_fd(files, 0, adopt, task);
-		task_unlock(task);
-	}
-	rcu_read_unlock();
 }
 
 /* Before a snapshot: everything that was not pushed yet, or not ordered. Half closed connections are only seen here. */
@@ -590,19 +549,28 @@ static int __init observer_init(void)
 	engine.banks = host_banks;
 	engine.top = top;
 	error = register_all();
-	cell_begin((u32)jiffies);
-	if (!error)
-		error = topstat_hook_all(&all_hooks);
 	if (error)
-		give_back();
-	else
-		adopt_all();
+		goto fail;
+	cell_begin((u32)jiffies);
+	error = owners_begin();
+	if (error)
+		goto fail;
+	error = topstat_hook_all(&all_hooks);
+	if (error)
+		goto fail_hooks;
+	visit_open_files(adopt);
+	return 0;
+fail_hooks:
+	owners_end();
+fail:
+	give_back();
 	return error;
 }
 
 static void __exit observer_exit(void)
 {
 	topstat_unhook(&all_hooks, ARRAY_SIZE(hooks));
+	owners_end();
 	give_back();
 }
 

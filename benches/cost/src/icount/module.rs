@@ -5,6 +5,8 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -22,8 +24,14 @@ pub struct Module;
 
 const LOADED: [&str; 2] = ["topstat", "topstat_tcp"];
 
+/// Whether it looks at calls that receive: for some seconds after it was loaded, and after a connection was accepted.
+const LOOKS_AT_READS: &str = "/sys/module/topstat_tcp/parameters/reads_seen";
+/// Far longer than these seconds.
+const CALM_LIMIT: Duration = Duration::from_secs(60);
+
 impl Module {
-    /// Loads both, and sets the delay of all their tables.
+    /// Loads both, sets the delay of all their tables, and waits until it looks at no more than it has to for connections that
+    /// stay.
     pub fn load(delay_ms: u32) -> Result<Self> {
         let folder = PathBuf::from(env::var_os(FOLDER).with_context(|| format!("{FOLDER} is not set"))?);
         let built = |name: &&str| folder.join(format!("{name}.ko")).exists();
@@ -33,6 +41,11 @@ impl Module {
             run(Command::new("insmod").arg(folder.join(format!("{name}.ko"))))?;
         }
         set_delays(Path::new("/proc/topstat"), delay_ms)?;
+        let begun = Instant::now();
+        while fs::read_to_string(LOOKS_AT_READS).with_context(|| format!("cannot read {LOOKS_AT_READS}"))? != "N\n" {
+            ensure!(begun.elapsed() < CALM_LIMIT, "{LOOKS_AT_READS} stays: the owner of some connection is not known");
+            sleep(Duration::from_millis(100));
+        }
         Ok(module)
     }
 }

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Whose a connection is, for tcp.kmod.c. Of one that a process has opened that is known at once. Of one that was accepted its
+ * first read tells (tcp_rcv_space_adjust). Every receiving call passes there, so that is looked at only while there are
+ * connections whose owner is not known.
+ *
+ *   R1  `unsure` counts these. A connection that begins is added, and then it looks at `reads_seen`. The work that ends looking
+ *       writes `reads_seen`, and then it looks at `unsure`. Both have a full barrier in between. So the work finds the connection
+ *       and goes on looking, or the connection finds that nobody looks, and queues the work.
+ *   R2  A connection is `unseen` where nobody has looked when it began: it may have been read from. UNSEEN_MS after looking has
+ *       begun it is the process's that has it open, if it was read from, and nobody has read from it since.
+ *   R3  Who swaps `sure` to 1 takes the connection off `unsure`, once. It is then its owner's, or it has ended.
+ */
+#ifndef TOPSTAT_INET_OWNER_KMOD_H
+#define TOPSTAT_INET_OWNER_KMOD_H
+
+#include <linux/fdtable.h>
+#include <linux/file.h>
+#include <linux/workqueue.h>
+
+/* How often it is asked whether reads must still be looked at, while they are. */
+#define WATCH_MS 1000
+/* All owners have been known for so long: then they need not. To begin and to end looking takes an interrupt on each CPU. */
+#define ALL_SURE_MS 5000
+/* R2. Whoever has been handed a connection by the process that accepted it has read from it by then. */
+#define UNSEEN_MS 1000
+
+static atomic_t unsure = ATOMIC_INIT(0);
+/* Since the work has looked last: some connection was added to `unsure`; some is unseen, and nobody's yet. */
+static bool some_added, some_unseen;
+static bool reads_seen;
+module_param(reads_seen, bool, 0444);
+MODULE_PARM_DESC(reads_seen, "to be read: whether some connection's owner is not known, so that calls that receive are looked at");
+
+/* Of the work alone, in jiffies: since when reads are looked at; when somebody was in `unsure` last. */
+static unsigned long reads_since, unsure_last;
+
+static void watch_owners(struct work_struct *work);
+static DECLARE_DELAYED_WORK(owners_work, watch_owners);
+
+/* R3: true, of those who ask once. */
+static bool is_surely(struct tcp_object *t)
+{
+	if (READ_ONCE(t->sure) || xchg(&t->sure, 1))
+		return false;
+	atomic_dec(&unsure);
+	return true;
+}
+
+static void set_owner(struct tcp_object *t, struct task_struct *task)
+{
+	struct process_who who = { .pid = task->tgid };
+
+	if (!is_surely(t))
+		return;
+	memcpy(who.comm, task->group_leader->comm, sizeof(who.comm));
+	rcu_read_lock();
+	who.cgroup = task_dfl_cgroup(task)->kn->id;
+	rcu_read_unlock();
+	inet_set_owner(&t->o, &who);
+}
+
+/* It begins. `told`: set_owner() is called at once. */
+static void owner_unknown(struct tcp_object *t, bool told)
+{
+	atomic_inc(&unsure);
+	if (told)
+		return;
+	if (!READ_ONCE(some_added))
+		WRITE_ONCE(some_added, true);
+	smp_mb__after_atomic(); /* R1: pairs with the one in reads_end() */
+	if (READ_ONCE(reads_seen))
+		return;
+	WRITE_ONCE(t->unseen, 1);
+	WRITE_ONCE(some_unseen, true);
+	schedule_delayed_work(&owners_work, 0); /* or it is queued, for a second at most */
+}
+
+static void tcp_read(void *data, struct sock *sk)
+{
+	struct tcp_object *t;
+
+	if (!atomic_read(&unsure) || !in_task())
+		return;
+	preempt_disable_notrace();
+	t = tcp_of(sk);
+	if (t)
+		set_owner(t, current);
+	preempt_enable_notrace();
+}
+
+static struct topstat_hook of_reads[] = {
+	{ "tcp_rcv_space_adjust", tcp_read },
+};
+
+static struct topstat_hooks reads = { of_reads, ARRAY_SIZE(of_reads) };
+
+static int reads_begin(void)
+{
+	int error = topstat_hook_all(&reads);
+
+	if (error)
+		return error;
+	reads_since = jiffies;
+	unsure_last = jiffies;
+	WRITE_ONCE(reads_seen, true);
+	return 0;
+}
+
+/* False: a connection has just begun. */
+static bool reads_end(void)
+{
+	WRITE_ONCE(reads_seen, false);
+	smp_mb(); /* R1: pairs with the one in owner_unknown() */
+	if (atomic_read(&unsure)) {
+		reads_since = jiffies;
+		WRITE_ONCE(reads_seen, true);
+		return false;
+	}
+	topstat_unhook(&reads, reads.count);
+	return true;
+}
+
+/* Calls it for all files of all processes. What several have open is the first one's. */
+static void visit_open_files(int (*call)(const void *task, struct file *file, unsigned int fd))
+{
+	struct files_struct *files;
+	struct task_struct *task;
+
+	rcu_read_lock();
+	for_each_process(task) {
+		task_lock(task);
+		files = task->files;
+		if (files)
+			iterate_fd(files, 0, call, task);
+		task_unlock(task);
+	}
+	rcu_read_unlock();
+}
+
+/* Whether anything of what it has received was read: rcv_nxt, which TCP writes last, is looked at first. */
+static bool was_read(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 next = READ_ONCE(tp->rcv_nxt);
+
+	smp_rmb(); /* TCP writes bytes_received before rcv_nxt */
+	return READ_ONCE(tp->copied_seq) != next - (u32)READ_ONCE(tp->bytes_received);
+}
+
+/* R2 */
+static int adopt_unseen(const void *task, struct file *file, unsigned int fd)
+{
+	struct socket *socket = topstat_sock_from_file(file);
+	struct sock *sk = socket ? socket->sk : NULL;
+	struct tcp_object *t;
+
+	if (!sk || !is_tcp(sk))
+		return 0;
+	preempt_disable();
+	t = tcp_of(sk);
+	if (t && READ_ONCE(t->unseen) && was_read(sk))
+		set_owner(t, (struct task_struct *)task);
+	preempt_enable();
+	return 0;
+}
+
+static void watch_owners(struct work_struct *work)
+{
+	if (atomic_read(&unsure) || READ_ONCE(some_added))
+		unsure_last = jiffies;
+	WRITE_ONCE(some_added, false);
+	if (!reads_seen) {
+		/* Without memory: again later. */
+		reads_begin();
+	} else if (READ_ONCE(some_unseen) && time_after_eq(jiffies, reads_since + msecs_to_jiffies(UNSEEN_MS))) {
+		WRITE_ONCE(some_unseen, false);
+		visit_open_files(adopt_unseen);
+	} else if (time_after_eq(jiffies, unsure_last + msecs_to_jiffies(ALL_SURE_MS)) && reads_end()) {
+		return;
+	}
+	schedule_delayed_work(&owners_work, msecs_to_jiffies(WATCH_MS));
+}
+
+/* Before any connection is known. */
+static int owners_begin(void)
+{
+	int error = reads_begin();
+
+	if (!error)
+		schedule_delayed_work(&owners_work, msecs_to_jiffies(WATCH_MS));
+	return error;
+}
+
+/* No connection begins any more. */
+static void owners_end(void)
+{
+	cancel_delayed_work_sync(&owners_work);
+	if (reads_seen)
+		topstat_unhook(&reads, reads.count);
+}
+
+#endif /* TOPSTAT_INET_OWNER_KMOD_H */
