@@ -175,6 +175,20 @@ fn a_socket_used_again_has_a_row_for_each_connection() {
     }
 }
 
+/// 1000 bytes, to be read at the other end.
+fn carry(from: &mut TcpStream, to: &mut TcpStream) {
+    from.write_all(&[7; 1000]).unwrap();
+    to.read_exact(&mut [0; 1000]).unwrap();
+}
+
+/// Both ends of a connection, by which that was carried: the client's, and the accepted one.
+fn pair(listener: &TcpListener) -> (TcpStream, TcpStream) {
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut accepted = listener.accept().unwrap().0;
+    carry(&mut client, &mut accepted);
+    (client, accepted)
+}
+
 /// Connections that are in the table of one CPU alone close on another one, which is read first, while snapshots are taken:
 /// none is without a row. (T9 in the engine's `keep.h`.)
 fn none_is_missed_that_closes_while_cpus_are_read() {
@@ -200,14 +214,7 @@ fn none_is_missed_that_closes_while_cpus_are_read() {
             let server = listener.local_addr().unwrap();
             for _ in 0..rounds {
                 stay_on(opens_on);
-                let pair = |_| {
-                    let mut client = TcpStream::connect(server).unwrap();
-                    let mut accepted = listener.accept().unwrap().0;
-                    client.write_all(&[7; 1000]).unwrap();
-                    accepted.read_exact(&mut [0; 1000]).unwrap();
-                    (client, accepted)
-                };
-                let pairs: Vec<_> = (0..AT_ONCE).map(pair).collect();
+                let pairs: Vec<_> = (0..AT_ONCE).map(|_| pair(&listener)).collect();
                 let keys = pairs.iter().map(|(client, _)| Key::new(client.local_addr().unwrap(), server));
                 known.lock().unwrap().extend(keys);
                 // Some snapshots have them all alive.
@@ -257,18 +264,10 @@ fn rows_are_whole_with_a_delay_while_readers_settle() {
             let server = listener.local_addr().unwrap();
             let mut sent = HashMap::new();
             for _ in 0..rounds {
-                let pair = |_| {
-                    let mut client = TcpStream::connect(server).unwrap();
-                    let mut accepted = listener.accept().unwrap().0;
-                    client.write_all(&[7; 1000]).unwrap();
-                    accepted.read_exact(&mut [0; 1000]).unwrap();
-                    (client, accepted)
-                };
-                let pairs: Vec<_> = (0..AT_ONCE).map(pair).collect();
+                let pairs: Vec<_> = (0..AT_ONCE).map(|_| pair(&listener)).collect();
                 for (mut client, mut accepted) in pairs {
                     sent.insert(Key::new(client.local_addr().unwrap(), server), 2000);
-                    client.write_all(&[7; 1000]).unwrap();
-                    accepted.read_exact(&mut [0; 1000]).unwrap();
+                    carry(&mut client, &mut accepted);
                 }
             }
             done.store(true, Ordering::Release);
