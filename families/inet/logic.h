@@ -381,6 +381,12 @@ TS_APART int inet_order(struct inet_object *o, u32 tables)
 	return x.claimed;
 }
 
+/* Received and sent of a word of inet_seen. */
+TS_INLINE u64 inet_both(u64 word)
+{
+	return (u64)(u32)word + (word >> 32);
+}
+
 /* There is no memory for the connection's object, or for what has its differences settled: how much it has exchanged
  * since it was looked at is not known, but no more than it has counted in all (T6). */
 TS_INLINE void inet_refuse(u32 sample, const struct inet_seen *all)
@@ -389,9 +395,9 @@ TS_INLINE void inet_refuse(u32 sample, const struct inet_seen *all)
 
 	if (sample >= INET_SAMPLES || !obs_begin_total(&x, sample, 1))
 		return;
-	obs_refuse(&x, INET_PPS, (u64)(u32)all->segments + (all->segments >> 32));
-	obs_refuse(&x, INET_BPS, (u64)(u32)all->bytes + (all->bytes >> 32));
-	obs_refuse(&x, INET_BYTES, (u64)(u32)all->bytes + (all->bytes >> 32));
+	obs_refuse(&x, INET_PPS, inet_both(all->segments));
+	obs_refuse(&x, INET_BPS, inet_both(all->bytes));
+	obs_refuse(&x, INET_BYTES, inet_both(all->bytes));
 	obs_refuse(&x, INET_RETRANS, all->resent);
 	obs_end(&x);
 }
@@ -404,8 +410,8 @@ TS_INLINE void inet_closed_amid(u32 sample, const struct inet_seen *all)
 
 	if (sample >= INET_SAMPLES || !obs_begin_total(&x, sample, 0))
 		return;
-	obs_unknown(&x, INET_PPS, (u64)(u32)all->segments + (all->segments >> 32));
-	obs_unknown(&x, INET_BPS, (u64)(u32)all->bytes + (all->bytes >> 32));
+	obs_unknown(&x, INET_PPS, inet_both(all->segments));
+	obs_unknown(&x, INET_BPS, inet_both(all->bytes));
 	obs_unknown(&x, INET_RETRANS, all->resent);
 	obs_end(&x);
 }
