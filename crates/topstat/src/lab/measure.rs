@@ -59,13 +59,19 @@ impl Sides<'_> {
         self.both().into_iter().skip(skip).collect()
     }
 
-    fn figures(&mut self, request: Request) -> Result<[Figures; 2], Trouble> {
+    /// Of the sender, which is asked first, and of the receiver.
+    fn figures(&mut self, requests: [Request; 2]) -> Result<[Figures; 2], Trouble> {
         let mut figures = [Figures::default(); 2];
-        for (side, figures) in self.both().into_iter().zip(&mut figures) {
-            let Answer::Figures(found) = side.ask(request.clone())? else { return Err(strange()) };
+        for ((side, request), figures) in self.both().into_iter().zip(requests).zip(&mut figures) {
+            let Answer::Figures(found) = side.ask(request)? else { return Err(strange()) };
             *figures = found;
         }
         Ok(figures)
+    }
+
+    /// What both have counted so far.
+    fn look(&mut self) -> Result<[Figures; 2], Trouble> {
+        self.figures([Request::Look, Request::Look])
     }
 
     fn prepare(
@@ -102,12 +108,7 @@ impl Sides<'_> {
 
     /// Ends the traffic: the sender first, so that the receiver can read all that was sent.
     fn stop(&mut self) -> Result<[Figures; 2], Trouble> {
-        let mut figures = [Figures::default(); 2];
-        for ((side, finish), figures) in self.both().into_iter().zip([false, true]).zip(&mut figures) {
-            let Answer::Figures(found) = side.ask(Request::Stop(finish))? else { return Err(strange()) };
-            *figures = found;
-        }
-        Ok(figures)
+        self.figures([Request::Stop(false), Request::Stop(true)])
     }
 }
 
@@ -202,9 +203,9 @@ impl Measure<'_> {
     }
 
     fn throughput(&mut self, sides: &mut Sides) -> Result<Run, Trouble> {
-        let before = sides.figures(Request::Look)?;
+        let before = sides.look()?;
         self.pause(sides, Instant::now() + self.time)?;
-        let after = sides.figures(Request::Look)?;
+        let after = sides.look()?;
         let [sender, receiver] = [0, 1].map(|end| Passed::between(&before[end], &after[end]));
         let of_host = |(passed, about): (&Passed, Description)| HostFigures {
             host: about.host,
