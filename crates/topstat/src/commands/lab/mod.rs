@@ -9,7 +9,7 @@ use std::time::Instant;
 use topstat_kernel::netstack;
 
 use crate::args::lab::{KeyArgs, LabArgs, LabCommand, ReportArgs};
-use crate::backend::Backend;
+use crate::backend::{Backend, Profiling};
 use crate::console::{Console, Wake};
 use crate::error::{Error, Exit};
 use crate::lab::key::Key;
@@ -41,10 +41,7 @@ pub fn run(args: &LabArgs, backend: &mut dyn Backend, console: &mut dyn Console)
     }
     let experiment = args.experiment.ok_or_else(|| Error::Usage("which EXPERIMENT?".to_owned()))?;
     let configurations = configurations(&args.config)?;
-    let mut open = |hz| {
-        let options = netstack::Options { hz, ..netstack::Options::default() };
-        backend.stacks(&options).map_err(|e| e.to_string())
-    };
+    let mut open = |hz| sample(backend, hz);
     let plan = Plan { args, experiment, configurations };
     let directory = match (&args.peer, &args.interface, &args.key) {
         (Some(peer), Some(interface), Some(key)) => plan.on_two_hosts(peer, interface, key, &mut open, console)?,
@@ -229,6 +226,12 @@ impl Plan<'_> {
         }
         Ok(())
     }
+}
+
+/// Samples stacks so often a second.
+fn sample(backend: &mut dyn Backend, hz: u32) -> Result<Box<dyn Profiling>, String> {
+    let options = netstack::Options { hz, ..netstack::Options::default() };
+    backend.stacks(&options).map_err(|e| e.to_string())
 }
 
 /// From now on Ctrl-C ends a wait.

@@ -6,9 +6,7 @@ use std::os::fd::AsFd as _;
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
-use topstat_kernel::netstack;
-
-use super::{caught, put_back};
+use super::{caught, put_back, sample};
 use crate::args::lab::ServeArgs;
 use crate::backend::Backend;
 use crate::console::{Console, Wake};
@@ -42,10 +40,7 @@ pub fn run(args: &ServeArgs, backend: &mut dyn Backend, console: &mut dyn Consol
         }
         let Some((channel, from)) = next(&server, console)? else { continue };
         console.note(&format!("topstat: {from} begins"));
-        let mut open = |hz| {
-            let options = netstack::Options { hz, ..netstack::Options::default() };
-            backend.stacks(&options).map_err(|e| e.to_string())
-        };
+        let mut open = |hz| sample(backend, hz);
         let mut local = Local::new(place()?, Some(&claim), Some(&mut open));
         let ended = serve(channel, from, &mut local, &server, console);
         // What the other host has not asked to put back.
