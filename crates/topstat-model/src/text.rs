@@ -134,8 +134,9 @@ fn title(snapshot: &Snapshot) -> Vec<String> {
             objects => format!("{objects} objects"),
         },
     ];
-    if snapshot.closed() > 0 {
-        parts.push(format!("{} closed", snapshot.closed()));
+    let closed = snapshot.closed();
+    if closed > 0 {
+        parts.push(format!("{closed} closed"));
     }
     if let Some(elapsed) = snapshot.elapsed {
         parts.push(format!("in {:.3} s", elapsed.as_secs_f64()));

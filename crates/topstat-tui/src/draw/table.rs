@@ -103,8 +103,9 @@ fn sums(app: &App, snapshot: &Snapshot) -> String {
         value(app, snapshot, snapshot.other),
         snapshot.objects
     );
-    if snapshot.closed() > 0 {
-        let _ = write!(sums, "  {} closed", snapshot.closed());
+    let closed = snapshot.closed();
+    if closed > 0 {
+        let _ = write!(sums, "  {closed} closed");
     }
     sums
 }
