@@ -209,6 +209,10 @@ impl Driver {
         }
     }
 
+    fn is_alive(&self, id: u64) -> bool {
+        (0..self.setup.objects).any(|object| self.engine.object(object).id == id)
+    }
+
     fn is_static(&self, table: usize) -> bool {
         self.engine.config(table).type_ == TS_STATIC
     }
@@ -233,14 +237,11 @@ impl Driver {
     }
 
     fn values(&self, table: usize, refused: bool) -> BTreeMap<u64, Value> {
-        let alive = |id: &u64| {
-            self.setup.keeps && !self.is_static(table)
-                || (0..self.setup.objects).any(|object| self.engine.object(object).id == *id)
-        };
+        let shown = |id| self.setup.keeps && !self.is_static(table) || self.is_alive(id);
         let (config, now) = (self.engine.config(table), self.engine.ticks(table));
         let mut truth = BTreeMap::new();
         for (id, pushes) in self.model.by_object(table, self.facts[table].since, refused) {
-            if id == 0 || !alive(&id) {
+            if id == 0 || !shown(id) {
                 continue;
             }
             let value =
@@ -275,8 +276,7 @@ impl Driver {
             let what = format!("object {id} of table {table} on CPU {cpu}");
             assert!(value.value <= bound, "T5: {what} has {}, and {bound} bounds it", value.value);
         }
-        let alive = |id: &u64| (0..self.setup.objects).any(|object| self.engine.object(object).id == *id);
-        for (id, value) in truth.iter().filter(|(id, _)| !alive(id)) {
+        for (id, value) in truth.iter().filter(|(id, _)| !self.is_alive(**id)) {
             let (cpu, _) = self.last[&(table, *id)];
             let missed = self.engine.missed_ended(cpu, table);
             let bound = self.engine.kept_key(cpu, table, *id).unwrap_or(missed);
@@ -324,8 +324,7 @@ impl Driver {
         assert!(snapshot.rows.is_sorted_by(|a, b| a.value.value >= b.value.value));
         for row in &snapshot.rows {
             assert_eq!(Some(&row.value), truth.get(&row.id), "object {}", row.id);
-            let alive = (0..self.setup.objects).any(|object| self.engine.object(object).id == row.id);
-            assert_eq!(row.ended, !alive, "object {}", row.id);
+            assert_eq!(row.ended, !self.is_alive(row.id), "object {}", row.id);
         }
     }
 
