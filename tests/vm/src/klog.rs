@@ -10,6 +10,9 @@ use serde::Deserialize;
 /// A report is quoted to its end, or for so many lines: enough for lockdep's longest.
 const REPORT_LINES: usize = 400;
 
+/// So many callers tell apart the ways to a function.
+const CALLERS: usize = 8;
+
 /// A report that has gone on for some lines ends where nothing was printed for so long.
 const REPORT_PAUSE_S: f64 = 1.0;
 
@@ -46,6 +49,13 @@ static END: LazyLock<Regex> =
 static STAMP: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^\[\s*(\d+\.\d+)\](\[\s*[TC]\d+\])? ?").expect("the pattern is constant"));
 
+/// Where the CPU stood, who ran on it, and a certain frame of the stack: `RIP: 0010:f+0x1/0x2`, `Comm: sh `, ` f+0x1/0x2`.
+static PLACE: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"\bRIP: [0-9a-f]+:([\w.]+)\+0x").expect("the pattern is constant"));
+static TASK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\bComm: (\S+)").expect("the pattern is constant"));
+static CALLER: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"^ +([\w.]+)\+0x[0-9a-f]+/0x[0-9a-f]+( \[\w+\])?$").expect("the pattern is constant"));
+
 /// What the guest writes to the kernel log around each command.
 static MARK: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"topstat-vm: (begin|end) (\d+)$").expect("the pattern is constant"));
@@ -61,6 +71,26 @@ pub struct Report {
     pub text: String,
     /// Why it is no failure.
     pub allowed: Option<String>,
+}
+
+impl Report {
+    /// In one line what happened, in which function, by which callers, and in which task, as far as the report says it.
+    pub fn summary(&self) -> String {
+        let mut summary = self.headline.clone();
+        if let Some(place) = PLACE.captures(&self.text) {
+            summary += &format!(" in {}", &place[1]);
+        }
+        let stack = self.text.lines().map(|line| STAMP.replace(line, "")).skip_while(|line| line != "Call Trace:");
+        let callers: Vec<String> =
+            stack.filter_map(|line| Some(CALLER.captures(&line)?[1].to_owned())).take(CALLERS).collect();
+        if !callers.is_empty() {
+            summary += &format!(" by {}", callers.join(" < "));
+        }
+        if let Some(task) = TASK.captures(&self.text) {
+            summary += &format!(" while {} ran", &task[1]);
+        }
+        summary
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -251,6 +281,24 @@ mod tests {
         let reports = scan(log, &none());
         let found: Vec<_> = reports.iter().map(|report| (report.command, report.headline.as_str())).collect();
         assert_eq!(found, [(None, "WARNING: at boot"), (Some(1), "BUG: first"), (Some(1), "BUG: second")]);
+    }
+
+    #[test]
+    fn a_summary_has_the_place() {
+        let log = "[    1.0] BUG: kernel NULL pointer dereference, address: 0000000000000088\n\
+                   [    1.0] #PF: supervisor read access in kernel mode\n[    1.0] Oops: 0000 [#1] SMP NOPTI\n\
+                   [    1.0] CPU: 1 UID: 0 PID: 77 Comm: live Not tainted 7.3.4 #1\n\
+                   [    1.0] RIP: 0010:inner.part.0+0x1/0x2\n[    1.0] Call Trace:\n[    1.0]  <TASK>\n\
+                   [    1.0]  ? __die_body.cold+0x19/0x27\n[    1.0]  middle+0x1/0x2\n[    1.0]  outer+0x1/0x2 [fuse]\n\
+                   [    1.0]  </TASK>\n[    1.0] Kernel panic - not syncing: Fatal exception\n";
+        let summaries: Vec<_> = scan(log, &none()).iter().map(Report::summary).collect();
+        assert_eq!(
+            summaries,
+            [
+                "BUG: kernel NULL pointer dereference, address: 0000000000000088 in inner.part.0 by middle < outer while live ran"
+            ]
+        );
+        assert_eq!(scan("[ 1.0] WARNING: x\n", &none())[0].summary(), "WARNING: x");
     }
 
     #[test]

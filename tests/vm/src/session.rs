@@ -26,11 +26,11 @@ pub enum Outcome {
     Failed(i32),
     /// Exit code 77, with the reason: the command's last line.
     Skipped(String),
-    /// The guest ended before the command; what was last said.
+    /// The guest ended before the command: the summary of a report, or what was last said.
     Crashed(String),
     /// It ran too long.
     TimedOut,
-    /// The kernel log has a report, whatever the exit code: its first line.
+    /// The kernel log has a report, whatever the exit code: its summary.
     Reported(String),
 }
 
@@ -155,7 +155,7 @@ fn judge(seen: &Seen, pending: &[usize], allow: &AllowList) -> Vec<Judged> {
     if seen.begun.is_empty() {
         // Another guest would do no better.
         let why = match (&*seen.complaint, reports.iter().find(|report| report.allowed.is_none())) {
-            (_, Some(report)) => report.headline.clone(),
+            (_, Some(report)) => report.summary(),
             ("", None) => last_words(&seen.log),
             (complaint, None) => complaint.to_owned(),
         };
@@ -169,7 +169,7 @@ fn judge(seen: &Seen, pending: &[usize], allow: &AllowList) -> Vec<Judged> {
         // What was said while booting counts for the first.
         let reports: Vec<Report> =
             reports.iter().filter(|report| report.command.unwrap_or(first) == begun.index).cloned().collect();
-        let bad = reports.iter().find(|report| report.allowed.is_none()).map(|report| report.headline.clone());
+        let bad = reports.iter().find(|report| report.allowed.is_none()).map(Report::summary);
         let outcome = match (begun.code, bad) {
             (None, _) if seen.end == End::TimeOut => Outcome::TimedOut,
             (None, Some(bad)) => Outcome::Crashed(bad),
