@@ -301,6 +301,20 @@ pub struct LsArgs {
     pub pins: Pins,
 }
 
+/// Which tree to work on.
+#[derive(Debug, clap::Args)]
+pub struct TargetArgs {
+    /// Work on this tree, by its files alone: that of the kernel module is /proc/topstat
+    #[arg(long, value_name = "DIR", help_heading = DAEMON, conflicts_with_all = ["mount", "pins"])]
+    pub root: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub mount: Mount,
+
+    #[command(flatten)]
+    pub pins: Pins,
+}
+
 /// Show what is set, or any other file of the daemon's tree
 ///
 /// Works on the tree where it is mounted, and else on what is pinned.
@@ -311,15 +325,8 @@ pub struct GetArgs {
     #[arg(value_name = "PATH", default_value = "", hide_default_value = true)]
     pub path: String,
 
-    /// Work on this tree, by its files alone: that of the kernel module is /proc/topstat
-    #[arg(long, value_name = "DIR", help_heading = DAEMON, conflicts_with_all = ["mount", "pins"])]
-    pub root: Option<PathBuf>,
-
     #[command(flatten)]
-    pub mount: Mount,
-
-    #[command(flatten)]
-    pub pins: Pins,
+    pub target: TargetArgs,
 }
 
 const GET_EXAMPLES: &str = "\
@@ -343,15 +350,8 @@ pub struct SetArgs {
     #[arg(value_name = "VALUE", allow_hyphen_values = true)]
     pub value: String,
 
-    /// Work on this tree, by its files alone: that of the kernel module is /proc/topstat
-    #[arg(long, value_name = "DIR", help_heading = DAEMON, conflicts_with_all = ["mount", "pins"])]
-    pub root: Option<PathBuf>,
-
     #[command(flatten)]
-    pub mount: Mount,
-
-    #[command(flatten)]
-    pub pins: Pins,
+    pub target: TargetArgs,
 }
 
 const SET_EXAMPLES: &str = "\

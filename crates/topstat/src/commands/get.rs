@@ -1,31 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `topstat get`: what is set, or any other file of the tree.
 
+use super::target::Target;
 use crate::args::GetArgs;
 use crate::backend::Backend;
 use crate::console::Console;
-use crate::daemon::client::{Client, catalogue, within};
 use crate::daemon::tree::{Entry, File, Kind, Node, Tree};
 use crate::error::{Error, Exit};
-use crate::files::Files;
 
 pub fn run(args: &GetArgs, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
-    let root = args.root.clone().unwrap_or_else(|| args.mount.dir());
-    let tree = match &args.root {
-        Some(root) => Files::open(root)?.tree(),
-        None => catalogue(),
-    };
-    let node = tree.find(within(&root, &args.path)).map_err(Error::Usage)?;
-    let client = match args.root {
-        Some(_) => Client::Files(root),
-        None => Client::reach(&root, &args.pins.dir(), backend)?,
-    };
+    let target = Target::find(&args.target)?;
+    let node = target.tree.find(target.within(&args.path)).map_err(Error::Usage)?;
+    let client = target.client(backend)?;
     let mut text = Vec::new();
     match &node.entry {
         Entry::File(file) => text = client.read(file)?,
         Entry::Directory(_) => {
             let mut files = Vec::new();
-            settings(&tree, node, &mut files);
+            settings(&target.tree, node, &mut files);
             for file in files {
                 // Families that this kernel can't load are not there.
                 let Some(value) = client.read_if_there(&file)? else { continue };

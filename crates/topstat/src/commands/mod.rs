@@ -15,6 +15,7 @@ mod record;
 mod replay;
 mod set;
 mod snmp;
+mod target;
 pub mod tasks;
 pub mod top;
 mod unload;

@@ -3,37 +3,28 @@
 
 use topstat_model::typeset::escape;
 
+use super::target::Target;
 use crate::args::SetArgs;
 use crate::backend::Backend;
-use crate::daemon::client::{Client, catalogue, within};
 use crate::daemon::tree::value::Setting;
 use crate::daemon::tree::{Entry, File, Kind, Node, Tree};
 use crate::error::{Error, Exit};
-use crate::files::Files;
 use crate::time;
 
 pub fn run(args: &SetArgs, backend: &mut dyn Backend) -> Result<Exit, Error> {
-    let root = args.root.clone().unwrap_or_else(|| args.mount.dir());
-    let tree = match &args.root {
-        Some(root) => Files::open(root)?.tree(),
-        None => catalogue(),
-    };
-    let path = within(&root, &args.path);
-    let node = tree.find(path).map_err(Error::Usage)?;
+    let target = Target::find(&args.target)?;
+    let path = target.within(&args.path);
+    let node = target.tree.find(path).map_err(Error::Usage)?;
     let file = match &node.entry {
         Entry::File(file) => file,
-        Entry::Directory(_) => return Err(no_file(&tree, node, path)),
+        Entry::Directory(_) => return Err(no_file(&target.tree, node, path)),
     };
     let Kind::Setting(setting) = file.kind else {
         return Err(Error::Usage(format!("{} can only be read", file.path())));
     };
     let value = value(setting, &args.value)
         .map_err(|why| Error::Usage(format!("cannot set {} to '{}': {why}", file.path(), escape(&args.value))))?;
-    let client = match args.root {
-        Some(_) => Client::Files(root.clone()),
-        None => Client::reach(&root, &args.pins.dir(), backend)?,
-    };
-    client.write(file, setting, value)?;
+    target.client(backend)?.write(file, setting, value)?;
     Ok(Exit::Done)
 }
 
