@@ -19,6 +19,11 @@
 #include "topstat/spread.h"
 #include "observe/process.h"
 
+TS_INLINE u64 host_bank_size(const struct ts_shape *shape)
+{
+	return sizeof(struct ts_bank) + (u64)TS_BANK_TABLES * shape->table_stride;
+}
+
 /* All CPUs' banks are in one piece of memory, which host_banks_make() allocates. */
 #define HOST_STATE(family, samples, banks_of_cpu, ...)                                               \
 	enum { HOST_SAMPLES = (samples), HOST_BANKS = (banks_of_cpu) };                              \
@@ -27,33 +32,49 @@
 	static struct family##_settings settings;                                                    \
 	static struct ts_census census[samples];                                                     \
 	static void *host_banks;                                                                     \
-	TS_INLINE u64 host_bank_size(void)                                                           \
-	{                                                                                            \
-		return sizeof(struct ts_bank) + (u64)TS_BANK_TABLES * constants.shape.table_stride;  \
-	}                                                                                            \
 	TS_INLINE struct ts_bank *host_bank(u32 cpu, u32 number)                                     \
 	{                                                                                            \
 		if (number >= HOST_BANKS)                                                            \
 			return NULL;                                                                 \
-		return host_banks + ((u64)cpu * HOST_BANKS + number) * host_bank_size();             \
+		return host_banks +                                                                  \
+		       ((u64)cpu * HOST_BANKS + number) * host_bank_size(&constants.shape);          \
 	}                                                                                            \
 	_Static_assert(1, "") /* for the semicolon */
 
 #define host_banks_free() vfree(host_banks)
 
-/* Before anything is pushed, for tables of so many entries, a power of two. -ENOMEM: there is no memory. */
-#define host_banks_make(entries)                                                                     \
+/* So many banks, with tables of so many rows in the layout of this ABI: `shape` says it then. -EINVAL: tables can't have
+ * so many rows, which the kernel's log says; -ENOMEM: there is no memory. */
+static noinline __maybe_unused void *host_banks_new(struct ts_shape *shape, u32 banks, u32 abi, u32 rows)
+{
+	u32 entries, i, k;
+	size_t size;
+	void *all;
+
+	if (rows < TS_TOP_MIN || rows > TS_TOP_MAX) {
+		pr_err("top=%u: tables have %u to %u rows\n", rows, TS_TOP_MIN, TS_TOP_MAX);
+		return ERR_PTR(-EINVAL);
+	}
+	entries = roundup_pow_of_two(rows * TS_SPARE);
+	shape->abi = abi;
+	shape->top = rows;
+	shape->entries_mask = entries - 1;
+	shape->table_stride = ts_table_size(entries);
+	size = host_bank_size(shape);
+	all = vzalloc(array_size(banks, size));
+	for (i = 0; all && i < banks; i++)
+		for (k = 0; k < TS_BANK_TABLES; k++)
+			ts_table_init(ts_bank_table(all + i * size, k, shape->table_stride), entries, i << 8 | k);
+	return all ?: ERR_PTR(-ENOMEM);
+}
+
+/* Before anything is pushed. */
+#define host_banks_make(abi, rows)                                                                   \
 	({                                                                                           \
-		u32 entries_ = (entries), i_, k_;                                                    \
-		constants.shape.entries_mask = entries_ - 1;                                         \
-		constants.shape.table_stride = ts_table_size(entries_);                              \
-		host_banks = vzalloc(array_size(nr_cpu_ids * HOST_BANKS, host_bank_size()));         \
-		for (i_ = 0; host_banks && i_ < nr_cpu_ids * HOST_BANKS; i_++)                       \
-			for (k_ = 0; k_ < TS_BANK_TABLES; k_++)                                      \
-				ts_table_init(ts_bank_table(host_banks + i_ * host_bank_size(), k_,  \
-							    constants.shape.table_stride),           \
-					      entries_, i_ << 8 | k_);                               \
-		host_banks ? 0 : -ENOMEM;                                                            \
+		void *banks_ = host_banks_new(&constants.shape, nr_cpu_ids * HOST_BANKS, abi, rows); \
+		if (!IS_ERR(banks_))                                                                 \
+			host_banks = banks_;                                                         \
+		PTR_ERR_OR_ZERO(banks_);                                                             \
 	})
 
 /*

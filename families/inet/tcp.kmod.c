@@ -537,13 +537,7 @@ static int __init observer_init(void)
 	check_trace_callback_type_tcp_retransmit_skb(tcp_resent);
 	check_trace_callback_type_tcp_rcv_space_adjust(tcp_read);
 	check_trace_callback_type_tcp_probe(tcp_received);
-	if (top < TS_TOP_MIN || top > TS_TOP_MAX) {
-		pr_err("top=%u: tables have %u to %u rows\n", top, TS_TOP_MIN, TS_TOP_MAX);
-		return -EINVAL;
-	}
-	constants.shape.abi = INET_ABI;
-	constants.shape.top = top;
-	error = host_banks_make(roundup_pow_of_two(top * TS_SPARE));
+	error = host_banks_make(INET_ABI, top);
 	if (error)
 		return error;
 	engine.banks = host_banks;

@@ -344,13 +344,7 @@ static int __init observer_init(void)
 	check_trace_callback_type_sched_process_free(on_free);
 	check_trace_callback_type_cgroup_mkdir(on_mkdir);
 	check_trace_callback_type_cgroup_rmdir(on_rmdir);
-	if (top < TS_TOP_MIN || top > TS_TOP_MAX) {
-		pr_err("top=%u: tables have %u to %u rows\n", top, TS_TOP_MIN, TS_TOP_MAX);
-		return -EINVAL;
-	}
-	constants.shape.abi = TASKS_ABI;
-	constants.shape.top = top;
-	error = host_banks_make(roundup_pow_of_two(top * TS_SPARE));
+	error = host_banks_make(TASKS_ABI, top);
 	if (error)
 		return error;
 	engine.banks = host_banks;
