@@ -136,6 +136,7 @@ struct socket {
 struct file;
 
 struct sk_buff {
+	struct sock *sk;
 	struct net_device *dev;
 	u64 tstamp; /* when it arrived, on CLOCK_REALTIME in ns, if anybody wants to know */
 	unsigned int len;
@@ -143,8 +144,13 @@ struct sk_buff {
 	__be16 protocol;
 	u16 transport_header; /* from `head` on */
 	u16 network_header;
+	unsigned int end; /* where its struct skb_shared_info is, from `head` on */
 	unsigned char *head;
 	unsigned char *data;
+} CORE;
+
+struct skb_shared_info {
+	unsigned short gso_segs; /* packets on the wire, where it is cut into them or was joined; else 0 */
 } CORE;
 
 struct inet_connection_sock {

@@ -5,9 +5,10 @@
  * A connection is looked at when it is due: once a cell of the delay, at the first segment that it receives in it. That
  * tells the connection itself, by when it received the last one; until it is due, nothing else is read.
  *
- * UDP is counted by its packets, as in inet.bpf.c.
+ * UDP is counted by its own functions (functions.bpf.h), or by its packets, as in inet.bpf.c: fallbacks.rs chooses.
  */
 #include "count.bpf.h"
+#include "functions.bpf.h"
 #include "look.bpf.h"
 #include "made.bpf.h"
 #include "observe/gate.bpf.h"
@@ -235,7 +236,7 @@ int BPF_PROG(inet_user, struct sock *sk)
 }
 
 /* UDP's alone: whether a packet is TCP's can be seen without looking for its socket. */
-static __always_inline int inet_datagram(struct __sk_buff *skb, u32 part)
+static __always_inline int inet_udp_packet(struct __sk_buff *skb, u32 part)
 {
 	u8 *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct bpf_sock *sk;
@@ -252,13 +253,13 @@ static __always_inline int inet_datagram(struct __sk_buff *skb, u32 part)
 SEC("cgroup_skb/ingress")
 int inet_ingress(struct __sk_buff *skb)
 {
-	return inet_datagram(skb, INET_RX);
+	return inet_udp_packet(skb, INET_RX);
 }
 
 SEC("cgroup_skb/egress")
 int inet_egress(struct __sk_buff *skb)
 {
-	return inet_datagram(skb, INET_TX);
+	return inet_udp_packet(skb, INET_TX);
 }
 
 static __always_inline void inet_adopted(struct inet_object *o, struct sock *sk, struct task_struct *task)

@@ -2,8 +2,8 @@
 //! The programs, as they were compiled for kernels that have more or less: `fallbacks.bpf.h` says what is done instead of
 //! what is missing, and which kernel commits brought it.
 
-use super::abi;
 use super::adopt::{self, LOOK, adopt_by_descriptor};
+use super::{abi, functions};
 use crate::family::{Build, Builds, Feature, Keeps, Kind, Probe, Refill, Settle, Which};
 use crate::hooks::Hook;
 use crate::report::{Check, Outcome};
@@ -13,7 +13,8 @@ use crate::{Error, bpf};
 /// or `packets`.
 const TCP: &str = "TOPSTAT_TCP";
 const COUNTERS: &str = "counters";
-const PACKETS: &str = "packets";
+/// The way of both that works everywhere.
+pub const PACKETS: &str = "packets";
 
 /// The connections to be settled, and how many owners are to be found: see `look.bpf.h`.
 const MAPS: [&str; 4] = ["active", ".data.unsure", Keeps::KEPT, Keeps::ENDED];
@@ -29,37 +30,71 @@ fn wants_counters() -> bool {
 
 /// Whether what is set makes sense.
 pub fn ready() -> Result<(), Error> {
-    match std::env::var(TCP) {
-        Ok(way) if way != COUNTERS && way != PACKETS => {
-            Err(Error::Option(format!("{TCP} must be {COUNTERS} or {PACKETS}, not '{way}'")))
+    for (name, way) in [(TCP, COUNTERS), (functions::UDP, functions::FUNCTIONS)] {
+        match std::env::var(name) {
+            Ok(set) if set != way && set != PACKETS => {
+                return Err(Error::Option(format!("{name} must be {way} or {PACKETS}, not '{set}'")));
+            }
+            _ => {}
         }
-        _ => Ok(()),
     }
+    Ok(())
 }
 
-/// How TCP is counted.
+/// Where they stand among the better builds.
+const BY_FUNCTIONS: usize = 0;
+const BY_COUNTERS: usize = 1;
+const BY_PACKETS: &str = "by its packets, at the hooks of the root cgroup";
+
+fn names(lacking: &[Feature]) -> Vec<&'static str> {
+    lacking.iter().map(|feature| feature.name).collect()
+}
+
+/// How TCP and UDP are counted.
 pub fn check() -> Vec<Check> {
-    const NAME: &str = "counting of TCP";
-    let by_packets = "by its packets, at the hooks of the root cgroup";
     let Some(family) = crate::catalogue::family_of(TCP_SAMPLES[0]) else { return Vec::new() };
     let Kind::Ranked(ranked) = &family.kind else { return Vec::new() };
-    let builds = &ranked.builds;
-    vec![match builds.chosen() {
-        Which::Better => Check::ok(
+    vec![check_tcp(&ranked.builds), check_udp(&ranked.builds)]
+}
+
+fn check_tcp(builds: &Builds) -> Check {
+    const NAME: &str = "counting of TCP";
+    match builds.chosen() {
+        Which::Better(_) => Check::ok(
             NAME,
             format!("by what the kernel has counted of each connection itself ({TCP}={PACKETS} counts its packets)"),
         ),
         Which::Full if !wants_counters() => {
-            Check::ok(NAME, format!("{by_packets}, as {TCP}={PACKETS} asks for, at several times the cost"))
+            Check::ok(NAME, format!("{BY_PACKETS}, as {TCP}={PACKETS} asks for, at several times the cost"))
         }
         Which::Full | Which::Plain => {
-            let lacking = [builds.lacking(), builds.lacking_for_better()].concat();
-            let lacking: Vec<_> = lacking.iter().map(|feature| feature.name).collect();
-            let found =
-                format!("{by_packets}, at several times the cost, for the kernel has no {}", lacking.join(", no "));
+            let lacking = [builds.lacking(), builds.lacking_for_better(BY_COUNTERS)].concat();
+            let lacking = names(&lacking).join(", no ");
+            let found = format!("{BY_PACKETS}, at several times the cost, for the kernel has no {lacking}");
             Check { name: NAME.to_owned(), outcome: Outcome::Degraded, found, advice: builds.advice() }
         }
-    }]
+    }
+}
+
+fn check_udp(builds: &Builds) -> Check {
+    use functions::UDP;
+    const NAME: &str = "counting of UDP";
+    let cost = "while a table of UDP is on, each packet of TCP pays for that";
+    let found = match builds.chosen() {
+        Which::Better(BY_FUNCTIONS) => {
+            let found =
+                format!("by its own functions, so that TCP pays nothing for it ({UDP}={PACKETS} counts its packets)");
+            return Check::ok(NAME, found);
+        }
+        Which::Better(_) if !functions::wanted() => format!("{BY_PACKETS}, as {UDP}={PACKETS} asks for; {cost}"),
+        Which::Full if !wants_counters() => format!("{BY_PACKETS}, where TCP's are, as {TCP}={PACKETS} asks for"),
+        Which::Better(_) => {
+            let lacking = names(&builds.lacking_for_better(BY_FUNCTIONS)).join(", ");
+            format!("{BY_PACKETS}, for the kernel lacks {lacking}; {cost}")
+        }
+        Which::Full | Which::Plain => format!("{BY_PACKETS}, where TCP's are"),
+    };
+    Check::ok(NAME, found)
 }
 
 /// All of them.
@@ -74,7 +109,10 @@ pub fn builds() -> Builds {
         Hook::tracepoint("inet_retransmit", "tcp_retransmit_skb"),
     ];
     let looks = [Hook::tracepoint("inet_probe", "tcp_probe"), Hook::tracepoint("inet_user", "tcp_rcv_space_adjust")];
-    let by_packets = |samples: &[&'static str]| samples.iter().map(|sample| (*sample, PACKETS)).collect::<Vec<_>>();
+    let ways = |tcp, udp| {
+        let of = |samples: &[&'static str], way| samples.iter().map(move |sample| (*sample, way)).collect::<Vec<_>>();
+        [of(TCP_SAMPLES, tcp), of(UDP, udp)].concat()
+    };
     let full = Build {
         observer: object!("inet/inet.bpf.o"),
         snapshot: object!("inet/snapshot.bpf.o"),
@@ -84,23 +122,28 @@ pub fn builds() -> Builds {
         refill: |object, maps, _| Refill::over_map(object, &maps.objects, "inet_refill"),
         settle: None,
         number: abi::INET_BY_PACKETS,
-        ways: by_packets(TCP_SAMPLES),
+        ways: ways(PACKETS, PACKETS),
         maps: vec![Keeps::KEPT, Keeps::ENDED],
         sizes: Vec::new(),
         keeps: Some(KEEPS),
         less: || None,
     };
-    let datagrams = packets.iter().cloned().map(|hook| hook.only_for(UDP));
-    let counters = Build {
-        observer: object!("inet/counters.bpf.o"),
-        hooks: births.iter().chain(&ends).chain(&looks).cloned().chain(datagrams).collect(),
-        settle: Some(Settle { object: object!("inet/settle.bpf.o"), program: "inet_settle", over: "active" }),
-        number: abi::INET_BY_COUNTERS,
-        ways: TCP_SAMPLES.iter().map(|sample| (*sample, COUNTERS)).collect(),
-        maps: MAPS.to_vec(),
-        sizes: Vec::new(),
-        ..full
+    // What they keep in objects is the same.
+    let counters = |datagrams: &[Hook], way| {
+        let datagrams = datagrams.iter().cloned().map(|hook| hook.only_for(UDP));
+        Build {
+            observer: object!("inet/counters.bpf.o"),
+            hooks: births.iter().chain(&ends).chain(&looks).cloned().chain(datagrams).collect(),
+            settle: Some(Settle { object: object!("inet/settle.bpf.o"), program: "inet_settle", over: "active" }),
+            number: abi::INET_BY_COUNTERS,
+            ways: ways(COUNTERS, way),
+            maps: MAPS.to_vec(),
+            sizes: Vec::new(),
+            ..full
+        }
     };
+    let by_functions = counters(&functions::hooks(), functions::FUNCTIONS);
+    let by_counters = counters(&packets, PACKETS);
     let anew = [state, Hook::cgroup("inet_anew", "sock_ops")];
     let plain = Build {
         observer: object!("inet/inet.plain.bpf.o"),
@@ -109,7 +152,7 @@ pub fn builds() -> Builds {
         adopt: adopt_by_descriptor,
         // An object that a packet has made can't be given an owner by descriptor.
         adopt_before: Some("inet_ingress"),
-        ways: by_packets(TCP_SAMPLES),
+        ways: ways(PACKETS, PACKETS),
         maps: Vec::new(),
         sizes: Vec::new(),
         keeps: None,
@@ -117,7 +160,11 @@ pub fn builds() -> Builds {
         ..full
     };
     let probe = object!("inet/probe.bpf.o");
-    Builds::one(full).or_plain(plain, needed(), "5.12", probe).or_better(counters, for_counters(), wants_counters)
+    let for_functions = [for_counters(), functions::needed()].concat();
+    Builds::one(full)
+        .or_plain(plain, needed(), "5.12", probe)
+        .or_better(by_functions, for_functions, || wants_counters() && functions::wanted())
+        .or_better(by_counters, for_counters(), wants_counters)
 }
 
 /// What reading TCP's own counters needs.

@@ -9,6 +9,7 @@ mod adopt;
 #[cfg(feature = "bench")]
 pub mod bench;
 mod fallbacks;
+mod functions;
 mod tables;
 
 use std::mem::{offset_of, size_of};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Never run: each of these programs needs one thing that a kernel may lack, and is loaded to find
- * out whether it does. See fallbacks.rs.
+ * Each of these programs needs one thing that a kernel may lack, and is loaded to find out whether it does; those of
+ * functions are attached for a moment, too, and change nothing. See fallbacks.rs.
  */
 #include "observe/sock.bpf.h"
 
@@ -41,5 +41,29 @@ int probe_files(struct bpf_iter__task_file *ctx)
 
 	if (sk)
 		bpf_sk_storage_get(&stored, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	return 0;
+}
+
+/* Those of functions.bpf.h. */
+SEC("fentry/__udp_enqueue_schedule_skb")
+int BPF_PROG(probe_received, struct sock *sk)
+{
+	bpf_sk_storage_get(&stored, sk, NULL, 0);
+	return 0;
+}
+
+SEC("fentry/ip_send_skb")
+int BPF_PROG(probe_sent, struct net *net, struct sk_buff *skb)
+{
+	if (skb->sk)
+		bpf_sk_storage_get(&stored, skb->sk, NULL, 0);
+	return 0;
+}
+
+SEC("fentry/ip6_send_skb")
+int BPF_PROG(probe_sent6, struct sk_buff *skb)
+{
+	if (skb->sk)
+		bpf_sk_storage_get(&stored, skb->sk, NULL, 0);
 	return 0;
 }

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Object, OpenObject};
+use rustix::thread::CapabilitySet;
 
 use crate::{Error, Program, bpf};
 
@@ -172,13 +173,20 @@ pub fn exclusive(object: &Object, hook: &Hook, cgroup: BorrowedFd<'_>) -> Option
     ))
 }
 
-/// Attaches a program that is loaded already, and is not behind a gate, to its place in the cgroup.
+/// Attaches a program that is loaded already: to its place in the cgroup, or, a gate's, to its hook, which the program knows.
 pub fn attach_loaded(program: BorrowedFd<'_>, hook: &Hook, cgroup: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     let failed =
         |why: &dyn std::fmt::Display| kernel(format!("attach {} ({})", hook.program, hook.name), &why.to_string());
-    let (_, at) = PLACES.iter().find(|(place, _)| *place == hook.name).ok_or_else(|| failed(&"no such place"))?;
-    // SAFETY: two descriptors, and no options.
-    let link = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), cgroup.as_raw_fd(), *at, std::ptr::null()) };
+    let link = match hook.at {
+        At::Cgroup => {
+            let place = PLACES.iter().find(|(place, _)| *place == hook.name);
+            let (_, at) = place.ok_or_else(|| failed(&"no such place"))?;
+            // SAFETY: two descriptors, and no options.
+            unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), cgroup.as_raw_fd(), *at, std::ptr::null()) }
+        }
+        // SAFETY: a descriptor, and no name.
+        At::Gate => unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) },
+    };
     if link < 0 {
         return Err(failed(&std::io::Error::from_raw_os_error(-link)));
     }
@@ -186,10 +194,20 @@ pub fn attach_loaded(program: BorrowedFd<'_>, hook: &Hook, cgroup: BorrowedFd<'_
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-/// Whether this thread has the privilege to attach programs to a cgroup's packets.
-pub fn may_attach() -> bool {
+/// What it takes to attach a program there that is loaded already, and what that is called. A program of tracing is the
+/// kernel's own business, so whoever may load it may attach it.
+fn needed(at: At) -> (CapabilitySet, &'static str) {
+    match at {
+        At::Cgroup => (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
+        At::Gate => (CapabilitySet::PERFMON, "CAP_PERFMON"),
+    }
+}
+
+/// The privilege that this thread lacks to attach a program there that is loaded already.
+pub fn lacks(at: At) -> Option<&'static str> {
+    let (needed, name) = needed(at);
     let sets = rustix::thread::capabilities(None);
-    sets.is_ok_and(|sets| sets.effective.contains(rustix::thread::CapabilitySet::NET_ADMIN))
+    (!sets.is_ok_and(|sets| sets.effective.contains(needed))).then_some(name)
 }
 
 /// Places in a cgroup where programs come and go, and what the kernel calls them.

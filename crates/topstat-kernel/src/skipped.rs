@@ -5,6 +5,7 @@
 //! The count is kept with the program that is attached. Behind a gate (`observe/gate.bpf.h`) programs are replaced and the
 //! gate stays, so an upgrade changes no count, and neither does whoever reads.
 
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,9 +25,16 @@ pub struct Runs {
 
 /// See the module.
 pub struct Skipped {
-    /// Each program, and whether an amount is lost with a run of it.
-    programs: Vec<(OwnedFd, bool)>,
-    lacking: Mutex<Lacking>,
+    programs: Vec<Attached>,
+    /// By sample.
+    lacking: Mutex<HashMap<String, Lacking>>,
+}
+
+/// A program, and what its hook says of it.
+struct Attached {
+    program: OwnedFd,
+    losing: bool,
+    only_for: &'static [&'static str],
 }
 
 impl Skipped {
@@ -37,17 +45,19 @@ impl Skipped {
             let named = |name: &str| programs.iter().find(|p| p.name == name);
             let program = named(&hook.enter()).or_else(|| named(&hook.program))?;
             // SAFETY: a system call with a number.
-            let fd = descriptor(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(program.id) }).ok()?;
-            Some((fd, hook.losing))
+            let program = descriptor(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(program.id) }).ok()?;
+            Some(Attached { program, losing: hook.losing, only_for: hook.only_for })
         };
         let programs = hooks.iter().filter(|hook| hook.at == At::Gate).filter_map(attached).collect();
         Self { programs, lacking: Mutex::default() }
     }
 
-    /// What the kernel has counted, by a system call to a program, of about two microseconds. Kernels before 5.12 say 0.
-    pub fn read(&self) -> Runs {
+    /// What the kernel has counted of the programs that a sample needs, by a system call to a program, of about two
+    /// microseconds. Kernels before 5.12 say 0.
+    pub fn read(&self, sample: &str) -> Runs {
         let mut runs = Runs::default();
-        for (program, losing) in &self.programs {
+        let is_for = |one: &&Attached| one.only_for.is_empty() || one.only_for.contains(&sample);
+        for Attached { program, losing, .. } in self.programs.iter().filter(is_for) {
             let missed = program_info(program, None).map_or(0, |info| info.recursion_misses);
             runs.all = runs.all.saturating_add(missed);
             runs.losing = runs.losing.saturating_add(if *losing { missed } else { 0 });
@@ -55,10 +65,11 @@ impl Skipped {
         runs
     }
 
-    /// Whether rows that were read before these runs may lack an amount, and so be smaller than an object without a row.
-    /// `reach` is how long a push counts; `None`: for ever.
-    pub fn lacks(&self, runs: Runs, reach: Option<Duration>) -> bool {
+    /// Whether rows of a sample that were read before these runs may lack an amount, and so be smaller than an object without
+    /// a row. `reach` is how long a push counts; `None`: for ever.
+    pub fn lacks(&self, sample: &str, runs: Runs, reach: Option<Duration>) -> bool {
         let mut lacking = self.lacking.lock().unwrap_or_else(PoisonError::into_inner);
+        let lacking = lacking.entry(sample.to_owned()).or_default();
         let now = Instant::now();
         lacking.look(runs.losing, now);
         lacking.within(reach, now)

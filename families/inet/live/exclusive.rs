@@ -33,6 +33,8 @@ fn topstat_below(group: &Group, words: &str) -> Output {
     );
     let mut topstat = Command::new("sh");
     topstat.args(["-c", &script]).arg(std::env::current_exe().expect("the path of this program"));
+    // So that it has programs at the cgroup, whatever the kernel.
+    topstat.env("TOPSTAT_UDP", "packets");
     topstat.env(role::VARIABLE, "topstat").output().expect("run topstat")
 }
 

@@ -47,7 +47,7 @@ fn socket(kind: i32, protocol: i32) -> OwnedFd {
 }
 
 /// Sets an option of any structure.
-fn set<T>(socket: &impl std::os::fd::AsRawFd, level: i32, option: i32, value: &T) {
+pub fn set<T>(socket: &impl std::os::fd::AsRawFd, level: i32, option: i32, value: &T) {
     // SAFETY: the value is there, and as long as is said.
     let done = unsafe {
         libc::setsockopt(socket.as_raw_fd(), level, option, std::ptr::from_ref(value).cast(), size_of::<T>() as u32)

@@ -9,12 +9,17 @@ use std::time::Duration;
 
 use topstat_kernel::pinned::{self, Adopted};
 use topstat_kernel::{Options, update};
-use topstat_live::nest::reads_counters;
+use topstat_live::nest::{counts_by_functions, reads_counters};
+use topstat_live::tally::{TABLES, Tally};
 use topstat_live::watch::{everything, table};
 use topstat_live::{Case, Counts, Key, Nest, Role, Watch, case, note, pace, truth};
 
 pub fn cases() -> Vec<Case> {
-    vec![case!(connections_under_load, Root), case!(from_one_way_to_the_other, Root)]
+    vec![
+        case!(connections_under_load, Root),
+        case!(from_one_way_to_the_other, Root),
+        case!(datagrams_from_one_way_to_the_other, Root; EveryKernel),
+    ]
 }
 
 const PPS: &str = "tcp_v4/conns_pps";
@@ -133,7 +138,7 @@ fn from_one_way_to_the_other() {
         assert_eq!(how, adopted);
         assert_eq!(state.way(&state.samples()[0]), Some("packets"));
         let said = pinned::kept(&*state, &everything());
-        assert!(said.iter().any(|line| line.contains("tcp_v4 count packets, not counters")), "{said:?}");
+        assert!(said.iter().any(|line| line.contains("tcp_v4 count by packets, not by counters")), "{said:?}");
         for path in [PPS, BYTES] {
             update(&*state, &table(path), |settings| settings.enabled = true).unwrap();
         }
@@ -151,4 +156,69 @@ fn from_one_way_to_the_other() {
     let state = pinned::open(&nest.pins, topstat_live::nest::inet()).unwrap().expect("it is pinned");
     assert_eq!(state.way(&state.samples()[0]), Some("counters"));
     assert_counted(&mut nest.watch(), &pairs, &begin, "counters");
+}
+
+/// The same of UDP: no datagram is lost or counted twice, for the way stays.
+fn datagrams_from_one_way_to_the_other() {
+    if !counts_by_functions() {
+        note("there is one way only here");
+        return;
+    }
+    let nest = Nest::new("datagrams");
+    let adopter =
+        |build: &str| Role::start_with("adopter", &[nest.dir.to_str().unwrap(), build], &[("TOPSTAT_UDP", "packets")]);
+    let way = |state: &dyn topstat_kernel::State| {
+        let sample = state.samples().iter().find(|sample| sample.name == "udp_v4").expect("the sample");
+        state.way(sample)
+    };
+    let mut role = adopter("");
+    role.expect("Loaded");
+    role.kill();
+    let mut tally = Tally::new();
+    for (build, adopted) in [("", Adopted::Found), ("other", Adopted::Upgraded)] {
+        let (state, how) = tally.during(|| nest.adopt_as(build, &TABLES, &everything()));
+        assert_eq!((how, way(&*state)), (adopted, Some("packets")));
+        let said = pinned::kept(&*state, &everything());
+        assert!(said.iter().any(|line| line.contains("udp_v4 count by packets, not by functions")), "{said:?}");
+        tally.check(&mut nest.watch(), "packets");
+    }
+    pinned::remove(&nest.pins).unwrap();
+    drop(nest.adopt(&TABLES, &everything()));
+    let mut tally = Tally::new();
+    tally.during(|| {
+        let mut role = adopter("other");
+        role.expect("Upgraded");
+        role.kill();
+    });
+    let state = pinned::open(&nest.pins, topstat_live::nest::inet()).unwrap().expect("it is pinned");
+    assert_eq!(way(&*state), Some("functions"));
+    tally.check(&mut nest.watch(), "functions");
+    // Whoever has given up the privilege to attach programs to packets may switch it off and on all the same.
+    let switch = |on| TABLES.map(|path| update(&*state, &table(path), |settings| settings.enabled = on).unwrap());
+    let links = || std::fs::read_dir(nest.family().join("links")).expect("its links").count();
+    let all = links();
+    switch(false);
+    assert_eq!(links(), all - 3);
+    without_net_admin(|| {
+        switch(true);
+    });
+    assert_eq!(links(), all);
+    tally.during(|| std::thread::sleep(pace::patience(Duration::from_millis(50))));
+    tally.check(&mut nest.watch(), "switched off and on");
+}
+
+/// On a thread that has this privilege no more.
+fn without_net_admin(what: impl FnOnce() + Send) {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let mut sets = capabilities(None).expect("its capabilities");
+            for set in [&mut sets.effective, &mut sets.permitted, &mut sets.inheritable] {
+                set.remove(CapabilitySet::NET_ADMIN);
+            }
+            set_capabilities(None, sets).expect("give one up");
+            what();
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
 }

@@ -38,7 +38,8 @@ pub fn programs() -> &'static [String] {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     NAMES.get_or_init(|| {
         let state = topstat_kernel::load_state(inet(), &[], &Options::default()).expect("load");
-        let gate = |p: &Program| p.hook.starts_with("tracepoint").then(|| format!("{}_enter", p.name));
+        let is_gated = |p: &Program| p.hook.starts_with("tracepoint") || p.hook.starts_with("function");
+        let gate = |p: &Program| is_gated(p).then(|| format!("{}_enter", p.name));
         state.programs().into_iter().flat_map(|p| gate(&p).into_iter().chain([p.name])).collect()
     })
 }
@@ -46,6 +47,16 @@ pub fn programs() -> &'static [String] {
 /// Whether TCP's own counters are read, and not its packets counted.
 pub fn reads_counters() -> bool {
     programs().iter().any(|name| name == "inet_probe")
+}
+
+/// Whether UDP is counted by its own functions, and not by its packets.
+pub fn counts_by_functions() -> bool {
+    programs().iter().any(|name| name == "inet_received")
+}
+
+/// A program that is attached to the root cgroup itself: one that counts, where there is one.
+pub fn at_cgroup() -> &'static str {
+    if counts_by_functions() { "inet_release" } else { "inet_egress" }
 }
 
 /// How many programs are attached, or gone on into from a gate: as many as there are links.

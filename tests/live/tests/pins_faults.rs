@@ -84,17 +84,17 @@ fn what_is_missing_is_put_back() {
     let mut tally = Tally::new();
     assert_counting(&nest, &mut tally, "before");
     let family = nest.family();
-    let egress = family.join("links/inet_egress");
+    let at_cgroup = family.join("links").join(nest::at_cgroup());
     let faults: [(&str, &dyn Fn()); 5] = [
-        ("a link is removed", &|| fs::remove_file(&egress).unwrap()),
-        ("a link is detached", &|| Link::open(&egress).unwrap().detach().unwrap()),
+        ("a link is removed", &|| fs::remove_file(&at_cgroup).unwrap()),
+        ("a link is detached", &|| Link::open(&at_cgroup).unwrap().detach().unwrap()),
         ("a gate is removed", &|| fs::remove_file(family.join("maps/inet_state_gate")).unwrap()),
         ("a map in place of a link", &|| {
-            fs::remove_file(&egress).unwrap();
-            MapHandle::from_pinned_path(family.join("maps/banks")).unwrap().pin(&egress).unwrap();
+            fs::remove_file(&at_cgroup).unwrap();
+            MapHandle::from_pinned_path(family.join("maps/banks")).unwrap().pin(&at_cgroup).unwrap();
         }),
         ("a link that is nobody's", &|| {
-            let mut link = Link::open(&egress).unwrap();
+            let mut link = Link::open(&at_cgroup).unwrap();
             libbpf_pin(&mut link, &family.join("links/inet_former"));
         }),
     ];
@@ -122,10 +122,10 @@ fn a_half_finished_upgrade_is_finished() {
     drop(nest.adopt(&TABLES, &everything()));
     let mut tally = Tally::new();
     let (family, programs) = (nest.family(), nest.family().join("programs"));
-    let old = libbpf_rs::Program::fd_from_pinned_path(programs.join("inet_egress")).unwrap();
+    let old = libbpf_rs::Program::fd_from_pinned_path(programs.join(nest::at_cgroup())).unwrap();
     drop(nest.adopt_as("other", &TABLES, &everything()));
     // As somebody leaves it who is killed before the last program, and the build's name.
-    let link = Link::open(family.join("links/inet_egress")).unwrap();
+    let link = Link::open(family.join("links").join(nest::at_cgroup())).unwrap();
     use std::os::fd::AsRawFd as _;
     // SAFETY: descriptors of a link and of a program; no options.
     let done = unsafe { libbpf_sys::bpf_link_update(link.as_fd().as_raw_fd(), old.as_raw_fd(), std::ptr::null()) };

@@ -15,7 +15,7 @@ use rustix::thread::{set_thread_gid, set_thread_uid};
 use topstat_kernel::State;
 use topstat_kernel::pinned::{self, Adopted, Pins};
 use topstat_live::daemon::Place;
-use topstat_live::nest::inet;
+use topstat_live::nest::{at_cgroup, inet};
 use topstat_live::role::{self, say, told};
 use topstat_live::tally::TABLES;
 use topstat_live::watch::{everything, table};
@@ -215,7 +215,8 @@ fn links_are_followed_nowhere() {
         fs::remove_file(&above).unwrap();
         fs::rename(&real, &above).unwrap();
     }
-    for within in ["", "maps", "links", "programs", "maps/banks", "links/inet_egress", "programs/inet_egress"] {
+    let own = ["links", "programs"].map(|part| format!("{part}/{}", at_cgroup()));
+    for within in ["", "maps", "links", "programs", "maps/banks", &own[0], &own[1]] {
         drop(adopt(&pins).unwrap());
         let place = if within.is_empty() { family.clone() } else { family.join(within) };
         let real = bpffs.dir.join("real");
@@ -245,7 +246,7 @@ fn pins_of_another_user_are_refused() {
     let nest = Nest::new("owners");
     let family = nest.family();
     let uid = format!("uid {SOMEBODY}");
-    for within in ["", "maps", "links", "maps/banks", "links/inet_egress"] {
+    for within in ["", "maps", "links", "maps/banks", &format!("links/{}", at_cgroup())] {
         drop(adopt(&nest.pins).unwrap());
         let path = family.join(within);
         chown(&path, Some(SOMEBODY), None).unwrap();
@@ -316,7 +317,7 @@ fn unload_says_what_is_still_attached() {
     note(said.trim_end().to_owned());
     assert_eq!(output.status.code(), Some(1), "{said}");
     let links = away.join("inet/links");
-    for word in ["inet_egress", "still attached", links.to_str().unwrap(), "rm -r"] {
+    for word in [at_cgroup(), "still attached", links.to_str().unwrap(), "rm -r"] {
         assert!(said.contains(word), "no '{word}' in: {said}");
     }
     // Back in its place it is removed, and then there is nothing more to be said.
@@ -333,7 +334,7 @@ fn unload_says_what_is_still_attached() {
     let said = String::from_utf8(output.stderr).unwrap();
     note(said.trim_end().to_owned());
     assert_eq!(output.status.code(), Some(1), "{said}");
-    for word in ["inet_egress", "still attached", "mount namespace"] {
+    for word in [at_cgroup(), "still attached", "mount namespace"] {
         assert!(said.contains(word), "no '{word}' in: {said}");
     }
     drop(held);

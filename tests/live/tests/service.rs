@@ -404,8 +404,8 @@ fn the_log_has_priorities_for_the_journal() {
     for line in log().lines() {
         assert!(line.starts_with("<6>") || line.starts_with("<4>cannot"), "{line}");
     }
-    assert!(log().contains("<6>inet: program inet_ingress ("), "{}", log());
-    assert!(log().contains(" at cgroup ingress\n"), "{}", log());
+    assert!(log().contains("<6>inet: program inet_create ("), "{}", log());
+    assert!(log().contains(" at cgroup sock_create\n"), "{}", log());
 }
 
 /// The lock is what keeps a second daemon away; for the pid in it there may be no room.

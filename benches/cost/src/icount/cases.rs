@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is attached while transactions are counted.
 
+use std::env;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,10 @@ pub enum What {
     /// The observers, and nobody who reads.
     Topstat {
         tables: Tables,
+        delay_ms: u32,
+    },
+    /// All of them, with UDP counted by its packets wherever TCP's counters are read.
+    TopstatByPackets {
         delay_ms: u32,
     },
     /// The kernel module with its tables of connections, and nobody who reads.
@@ -89,6 +94,10 @@ const fn topstat(id: &'static str, label: &'static str, tables: Tables, delay_ms
     case(id, label, What::Topstat { tables, delay_ms })
 }
 
+const fn by_packets(id: &'static str, label: &'static str, delay_ms: u32) -> Case {
+    case(id, label, What::TopstatByPackets { delay_ms })
+}
+
 /// The first is what all others are compared with. bcc's tcptop is the last: see `guest.rs`.
 pub const CASES: &[Case] = &[
     case("nothing", "nothing", What::Nothing),
@@ -104,6 +113,9 @@ pub const CASES: &[Case] = &[
     topstat("all_0", "topstat, all tables, delay 0 ms", Tables::All, 0),
     topstat("all_10", "topstat, all tables, delay 10 ms", Tables::All, 10),
     topstat("all_100", "topstat, all tables, delay 100 ms", Tables::All, 100),
+    by_packets("packets_0", "topstat, all tables, UDP by its packets, delay 0 ms", 0),
+    by_packets("packets_10", "topstat, all tables, UDP by its packets, delay 10 ms", 10),
+    by_packets("packets_100", "topstat, all tables, UDP by its packets, delay 100 ms", 100),
     topstat("tcp_0", "topstat, all tables of connections, delay 0 ms", Tables::Tcp, 0),
     topstat("tcp_10", "topstat, all tables of connections, delay 10 ms", Tables::Tcp, 10),
     topstat("tcp_100", "topstat, all tables of connections, delay 100 ms", Tables::Tcp, 100),
@@ -144,18 +156,36 @@ pub enum Held {
     Peer { _peer: Peer },
 }
 
+/// What says how UDP is counted; it is asked for while programs are loaded.
+const UDP: &str = "TOPSTAT_UDP";
+
+fn topstat_with(which: Tables, delay_ms: u32) -> Result<Held> {
+    let options = topstat_kernel::Options { delay_ms, ..topstat_kernel::Options::default() };
+    // One family is loaded at a time.
+    let sources = which.families().iter().map(|family| Ok(load(&which.of(family), &options)?));
+    Ok(Held::Topstat { _sources: sources.collect::<Result<_>>()? })
+}
+
 impl Case {
     /// Attaches what the case is about.
     pub fn hold(&self) -> Result<Held> {
         Ok(match &self.what {
             What::Nothing => Held::Nothing,
             What::Hooks(name) => Held::Hooks { _attached: hooks::attach(name)? },
-            What::Topstat { tables: which, delay_ms } => {
-                let options = topstat_kernel::Options { delay_ms: *delay_ms, ..topstat_kernel::Options::default() };
-                // One family is loaded at a time.
-                let families = which.families().iter();
-                let sources = families.map(|family| Ok(load(&which.of(family), &options)?));
-                Held::Topstat { _sources: sources.collect::<Result<_>>()? }
+            What::Topstat { tables, delay_ms } => topstat_with(*tables, *delay_ms)?,
+            What::TopstatByPackets { delay_ms } => {
+                let before = env::var_os(UDP);
+                // SAFETY: no other thread of this program asks for a variable.
+                unsafe { env::set_var(UDP, "packets") };
+                let held = topstat_with(Tables::All, *delay_ms);
+                // SAFETY: as above.
+                unsafe {
+                    match before {
+                        Some(before) => env::set_var(UDP, before),
+                        None => env::remove_var(UDP),
+                    }
+                }
+                held?
             }
             What::Module { delay_ms } => Held::Module { _module: Module::load(*delay_ms)? },
             What::TopstatTop => {

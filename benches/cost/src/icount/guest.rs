@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use libbpf_rs::query::ProgInfoIter;
 use serde::{Deserialize, Serialize};
-use topstat_load::{Config, Limits, Load, Plan};
+use topstat_load::{Config, Limits, Load, Plan, Proto, UdpServer};
 
 use super::cases::{CASES, Case, Held};
 
@@ -33,6 +33,9 @@ pub struct Selection {
     /// speak, two where something happens every second.
     #[arg(long, default_value_t = 7)]
     pub turns: usize,
+    /// The request and its response are datagrams.
+    #[arg(long)]
+    pub datagrams: bool,
     /// Only these cases, by their names (see `cases.rs`).
     #[arg(long, value_delimiter = ',')]
     pub cases: Vec<String>,
@@ -125,7 +128,9 @@ pub fn run(options: &Guest) -> Result<()> {
         CASES.iter().filter(|case| options.cases.is_empty() || options.cases.iter().any(|id| id == case.id)).collect();
     let mut held: Option<(&str, Result<Held>)> = None;
     for &connections in &options.connections {
-        let mut load = Load::open(Config { connections, ..Config::default() })?;
+        let proto = if options.datagrams { Proto::Udp } else { Proto::Tcp };
+        let mut load =
+            Load::open(Config { connections, proto, udp_server: UdpServer::PerClient, ..Config::default() })?;
         for case in &cases {
             if held.as_ref().is_none_or(|(id, _)| *id != case.id) {
                 // One is detached before the next is attached.

@@ -64,9 +64,10 @@ fn in_guest_with(
 ) -> Result<Vec<String>> {
     let program = std::env::current_exe().context("cannot tell where this program is")?;
     let words = argv.iter().map(|word| word.to_string_lossy().into_owned());
-    // Which way TCP is counted is for the guest to know.
-    let way = std::env::var("TOPSTAT_TCP").map_or_else(|_| vec![], |way| vec![format!("TOPSTAT_TCP={way}")]);
-    let env = ["env".to_owned()].into_iter().chain(way).chain(variables.iter().cloned());
+    // Which way TCP and UDP are counted is for the guest to know.
+    let way = |name: &&str| Some(format!("{name}={}", std::env::var(name).ok()?));
+    let ways = ["TOPSTAT_TCP", "TOPSTAT_UDP"].iter().filter_map(way);
+    let env = ["env".to_owned()].into_iter().chain(ways).chain(variables.iter().cloned());
     let argv = env.chain([program.to_string_lossy().into_owned()]).chain(words).collect();
     let plan = Plan {
         tools,
@@ -105,8 +106,8 @@ fn arguments(what: &Selection) -> Vec<OsString> {
     if !what.cases.is_empty() {
         arguments.extend(["--cases".to_owned(), list(what.cases.clone())]);
     }
-    if what.profile {
-        arguments.push("--profile".to_owned());
+    for (is_set, option) in [(what.profile, "--profile"), (what.datagrams, "--datagrams")] {
+        arguments.extend(is_set.then(|| option.to_owned()));
     }
     arguments.into_iter().map(Into::into).collect()
 }

@@ -106,7 +106,8 @@ pub fn apart(columns: &[Column], every_second: bool) -> Option<Apart> {
 
 /// The table, and what it comes to.
 pub fn render(columns: &[Column], what: &Selection) -> String {
-    let mut text = String::from("## icount: instructions that a 64-byte request and its response take more\n\n");
+    let datagrams = if what.datagrams { ", two datagrams," } else { "" };
+    let mut text = format!("## icount: instructions that a 64-byte request and its response{datagrams} take more\n\n");
     let (boots, turns) = (columns.first().map_or(0, |column| column.boots.len()), what.turns);
     let _ = writeln!(
         text,
@@ -249,7 +250,7 @@ mod tests {
     }
 
     fn selection() -> Selection {
-        Selection { connections: vec![1], turn_ms: 200, turns: 2, cases: vec![], profile: false }
+        Selection { connections: vec![1], turn_ms: 200, turns: 2, datagrams: false, cases: vec![], profile: false }
     }
 
     #[test]

@@ -91,6 +91,7 @@ pub fn run(options: &Options) -> Result<()> {
         turn_ms: 100,
         turns: options.turns,
         cases: cases.chain(ours).collect(),
+        datagrams: false,
         profile: false,
     };
     let column = count(KERNEL, what)?;

@@ -28,12 +28,14 @@ pub struct Feature {
 }
 
 /// How it is found out whether a feature is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Probe {
     /// By a program that needs it, of the family's `probe.bpf.c`.
     Program(&'static str),
     /// It is atomics that return a value, which more than one family needs.
     Atomics,
+    /// By what the kernel says of itself.
+    Told(fn() -> bool),
 }
 
 /// What pushes, before a snapshot, what objects have used and was not pushed yet, and orders them, whatever the delay.
@@ -132,7 +134,8 @@ pub enum Entries {
 pub struct Builds {
     full: Build,
     plain: Option<Plain>,
-    better: Option<Better>,
+    /// The best one first.
+    better: Vec<Better>,
     /// The compiled `probe.bpf.c`.
     probe: Option<&'static [u8]>,
     /// Those of its programs that the kernel does not take; asked once.
@@ -146,7 +149,7 @@ struct Plain {
     since: &'static str,
 }
 
-/// A build that is preferred to the full one, where the kernel has what it needs.
+/// A build that is preferred to the full one and to those behind it, where the kernel has what it needs.
 struct Better {
     build: Build,
     needed: Vec<Feature>,
@@ -160,14 +163,14 @@ pub enum Which {
     Full,
     /// See [`Builds::or_plain`].
     Plain,
-    /// See [`Builds::or_better`].
-    Better,
+    /// See [`Builds::or_better`]; 0 is the best one.
+    Better(usize),
 }
 
 impl Builds {
     /// The only one: there is no kernel that has BTF and lacks anything that it needs.
     pub fn one(build: Build) -> Self {
-        Self { full: build, plain: None, better: None, probe: None, missing: OnceLock::new() }
+        Self { full: build, plain: None, better: Vec::new(), probe: None, missing: OnceLock::new() }
     }
 
     /// One for kernels that have these features, and a plain one for those that lack any of them. They came with Linux
@@ -177,11 +180,12 @@ impl Builds {
         Self { plain: Some(Plain { build: plain, needed, since }), probe: Some(probe), ..self }
     }
 
-    /// One that is taken instead of the full one where it is `wanted` and the kernel has these features, too, which the same
-    /// `probe.bpf.c` tries.
+    /// One that is taken instead of the full one, and of better ones that are given later, where it is `wanted` and the
+    /// kernel has these features, too, which the same `probe.bpf.c` tries.
     #[must_use]
-    pub fn or_better(self, better: Build, needed: Vec<Feature>, wanted: fn() -> bool) -> Self {
-        Self { better: Some(Better { build: better, needed, wanted }), ..self }
+    pub fn or_better(mut self, build: Build, needed: Vec<Feature>, wanted: fn() -> bool) -> Self {
+        self.better.push(Better { build, needed, wanted });
+        self
     }
 
     /// The programs of `probe.bpf.c` that this kernel does not take, or does not let this user have.
@@ -193,6 +197,7 @@ impl Builds {
         let lacks = |feature: &&Feature| match feature.probe {
             Probe::Program(program) => self.missing().iter().any(|name| name == program),
             Probe::Atomics => is_plain() || !atomics::there(),
+            Probe::Told(has) => is_plain() || !has(),
         };
         needed.iter().filter(lacks).cloned().collect()
     }
@@ -202,26 +207,31 @@ impl Builds {
         self.plain.as_ref().map(|plain| self.are_missing(&plain.needed)).unwrap_or_default()
     }
 
-    /// The same of those that the better build needs beyond these.
-    pub fn lacking_for_better(&self) -> Vec<Feature> {
-        self.better.as_ref().map(|better| self.are_missing(&better.needed)).unwrap_or_default()
+    /// The same of those that a better build needs beyond these.
+    pub fn lacking_for_better(&self, which: usize) -> Vec<Feature> {
+        self.better.get(which).map(|better| self.are_missing(&better.needed)).unwrap_or_default()
     }
 
     /// The one for this kernel.
     pub fn chosen(&self) -> Which {
-        match &self.better {
-            _ if !self.lacking().is_empty() => Which::Plain,
-            Some(better) if (better.wanted)() && self.lacking_for_better().is_empty() => Which::Better,
-            _ => Which::Full,
+        if !self.lacking().is_empty() {
+            return Which::Plain;
         }
+        let is_taken = |better: &Better| (better.wanted)() && self.are_missing(&better.needed).is_empty();
+        self.better.iter().position(is_taken).map_or(Which::Full, Which::Better)
     }
 
-    /// The one whose programs have made what is pinned, by what their constants say.
-    pub fn numbered(&self, number: u32) -> Which {
-        match &self.better {
-            Some(better) if better.build.number == number => Which::Better,
-            _ if self.lacking().is_empty() => Which::Full,
-            _ => Which::Plain,
+    /// The one whose programs have made what is pinned, by what their constants say; where that is true of several better
+    /// ones, which differ in their hooks, the one of whose hooks the most programs are there. Where these are lost, the one for
+    /// this kernel.
+    pub fn numbered(&self, number: u32, is_there: impl Fn(&str) -> bool) -> Which {
+        let there = |better: &Better| better.build.hooks.iter().filter(|hook| is_there(&hook.program)).count();
+        let chosen = self.chosen();
+        let better = self.better.iter().enumerate().filter(|(_, better)| better.build.number == number);
+        match better.max_by_key(|(which, better)| (there(better), Which::Better(*which) == chosen)) {
+            Some((which, _)) => Which::Better(which),
+            None if self.lacking().is_empty() => Which::Full,
+            None => Which::Plain,
         }
     }
 
@@ -229,7 +239,7 @@ impl Builds {
     pub fn build(&self, which: Which) -> &Build {
         match which {
             Which::Plain => self.plain.as_ref().map_or(&self.full, |plain| &plain.build),
-            Which::Better => self.better.as_ref().map_or(&self.full, |better| &better.build),
+            Which::Better(which) => self.better.get(which).map_or(&self.full, |better| &better.build),
             Which::Full => &self.full,
         }
     }

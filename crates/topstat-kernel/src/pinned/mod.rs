@@ -171,7 +171,7 @@ pub fn kept(state: &dyn State, options: &Options) -> Vec<String> {
         if let (Some(is), Some(wanted)) = (is, wanted)
             && is != wanted
         {
-            notes.push(format!("the pinned tables of {} count {is}, not {wanted}; {ANEW}", sample.name));
+            notes.push(format!("the pinned tables of {} count by {is}, not by {wanted}; {ANEW}", sample.name));
         }
     }
     notes

@@ -144,7 +144,10 @@ impl Pinned {
         let constants = found.map(CONSTANTS).ok().flatten();
         let bytes = constants.and_then(|map| map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten());
         match bytes {
-            Some(bytes) => Self { of: of.made_with(&bytes), ..found },
+            Some(bytes) => {
+                let is_there = |program: &str| found.pinned_program(program).ok().flatten().is_some();
+                Self { of: of.made_with(&bytes, is_there), ..found }
+            }
             None => found,
         }
     }
@@ -211,21 +214,22 @@ impl Pinned {
     /// The state, for reading and setting.
     fn state(&self) -> Result<Ranking, Error> {
         let mut programs = Vec::new();
-        for hook in self.of.ranked.builds.hooks() {
-            let Some((link, id)) = self.link(&hook)? else {
-                // It waits until a table needs it.
-                if let (false, Some(program)) = (hook.only_for.is_empty(), self.program(&hook)?) {
-                    let id = libbpf_rs::Program::id_from_fd(program.as_fd());
-                    let id = id.map_err(|e| unusable(&self.dir.path_of(PROGRAMS).join(&hook.program), &e))?;
-                    programs.push(Program { name: hook.program, id, hook: hook.name });
+        let own = self.of.hooks();
+        let others = self.of.ranked.builds.hooks().into_iter();
+        let others = others.filter(|hook| !own.iter().any(|own| own.program == hook.program));
+        for hook in own.iter().cloned().chain(others) {
+            let (gate, program) = match self.link(&hook)? {
+                Some((link, id)) if hook.at == At::Gate => {
+                    (Some(link.info().map_err(|e| unusable(self.dir.path(), &e))?.prog_id), Some(id))
                 }
-                continue;
+                Some((_, id)) => (None, Some(id)),
+                // It waits until a table needs it.
+                None if hook.only_for.is_empty() => (None, None),
+                None if hook.at == At::Gate => (self.id_of(&hook.enter())?, self.id_of(&hook.program)?),
+                None => (None, self.id_of(&hook.program)?),
             };
-            if hook.at == At::Gate {
-                let id = link.info().map_err(|e| unusable(self.dir.path(), &e))?.prog_id;
-                programs.push(Program { name: hook.enter(), id, hook: hook.name.clone() });
-            }
-            programs.push(Program { name: hook.program, id, hook: hook.name });
+            programs.extend(gate.map(|id| Program { name: hook.enter(), id, hook: hook.name.clone() }));
+            programs.extend(program.map(|id| Program { name: hook.program, id, hook: hook.name }));
         }
         let attached = Self::new(&self.of, Dir::open(self.dir.again()?.as_fd(), self.dir.path().to_owned())?);
         Ranking::new(&self.of, self.maps()?, programs, Some(self.dir.again()?), Box::new(attached))
@@ -269,7 +273,7 @@ impl Pinned {
     fn fill(&self, loaded: &Loaded, pins: &Pins, tables: &[Arc<TableInfo>]) -> Result<(), Error> {
         self.pin_maps(&loaded.object)?;
         for hook in self.of.hooks().iter().filter(|hook| !hook.only_for.is_empty()) {
-            self.pin_program(loaded, hook)?;
+            self.keep_ready(loaded, hook)?;
         }
         loaded.begin(tables, |hook| self.attach(loaded, hook))?;
         self.set_build(&pins.build_of(self.of.build().observer))
@@ -302,7 +306,7 @@ impl Pinned {
         self.pin_maps(&loaded.object)?;
         for ((hook, link), is_needed) in hooks.iter().zip(links).zip(needed) {
             match (hook.at, link) {
-                (_, None) if !is_needed => {}
+                (_, None) if !is_needed => self.keep_ready(&loaded, hook)?,
                 (_, None) => self.attach(&loaded, hook)?,
                 (At::Cgroup, Some((mut link, _))) => hooks::replace(&loaded.object, hook, &mut link)?,
                 (At::Gate, Some(_)) => {
@@ -310,7 +314,7 @@ impl Pinned {
                     hooks::enter(&loaded.object, hook, &gate)?;
                 }
             }
-            self.pin_program(&loaded, hook)?;
+            self.pin_program(&loaded, &hook.program)?;
         }
         for part in [LINKS, PROGRAMS] {
             let part = self.dir.make(part)?;
@@ -339,11 +343,18 @@ impl Pinned {
     }
 
     /// A program that is pinned.
-    fn program(&self, hook: &Hook) -> Result<Option<OwnedFd>, Error> {
+    fn pinned_program(&self, name: &str) -> Result<Option<OwnedFd>, Error> {
         let Some(programs) = self.dir.dir(PROGRAMS)? else { return Ok(None) };
-        let Some(file) = programs.pinned(&hook.program)? else { return Ok(None) };
+        let Some(file) = programs.pinned(name)? else { return Ok(None) };
         let program = libbpf_rs::Program::fd_from_pinned_path(file.object());
         program.map(Some).map_err(|e| unusable(file.path(), &e))
+    }
+
+    /// Its id.
+    fn id_of(&self, name: &str) -> Result<Option<u32>, Error> {
+        let Some(program) = self.pinned_program(name)? else { return Ok(None) };
+        let id = libbpf_rs::Program::id_from_fd(program.as_fd());
+        id.map(Some).map_err(|e| unusable(&self.dir.path_of(PROGRAMS).join(name), &e))
     }
 
     /// Links of hooks that this build does not have.
@@ -376,9 +387,16 @@ impl Pinned {
 
     /// Pins the maps that are not.
     fn pin_maps(&self, object: &Object) -> Result<(), Error> {
+        let own = self.of.hooks();
+        let others = self.of.ranked.builds.hooks();
+        // They are not made: see RankedFamily::open().
+        let left_out = |name: &str| {
+            let is_its = |hook: &&Hook| hook.at == At::Gate && hook.gate() == name;
+            others.iter().any(|hook| is_its(&hook)) && !own.iter().any(|hook| is_its(&hook))
+        };
         for map in object.maps() {
             let name = map.name().to_string_lossy().into_owned();
-            if is_kept(&name) && self.map(&name)?.is_none() {
+            if is_kept(&name) && !left_out(&name) && self.map(&name)?.is_none() {
                 self.pin_map(&map, &name)?;
             }
         }
@@ -398,15 +416,24 @@ impl Pinned {
         links.remove_tree(&hook.program, &mut Vec::new())?;
         let link = loaded.attach(hook)?;
         links.pin(link.as_fd(), &hook.program).map_err(|e| cannot_pin(&links.path_of(&hook.program), &e))?;
-        self.pin_program(loaded, hook)
+        if hook.only_for.is_empty() { self.pin_program(loaded, &hook.program) } else { self.keep_ready(loaded, hook) }
     }
 
-    fn pin_program(&self, loaded: &Loaded, hook: &Hook) -> Result<(), Error> {
+    /// Pins a program that comes and goes, so that it can be attached: behind its gate, if it has one.
+    fn keep_ready(&self, loaded: &Loaded, hook: &Hook) -> Result<(), Error> {
+        if hook.at == At::Gate {
+            hooks::enter(&loaded.object, hook, &bpf::map(&loaded.object, &hook.gate())?)?;
+            self.pin_program(loaded, &hook.enter())?;
+        }
+        self.pin_program(loaded, &hook.program)
+    }
+
+    fn pin_program(&self, loaded: &Loaded, name: &str) -> Result<(), Error> {
         let programs = self.dir.make(PROGRAMS)?;
-        let new = format!("{}{NEW}", hook.program);
-        let program = bpf::program(&loaded.object, &hook.program)?;
-        let pinned = programs.pin(program.as_fd(), &new).and_then(|()| programs.rename(&new, &hook.program));
-        pinned.map_err(|e| cannot_pin(&programs.path_of(&hook.program), &e))
+        let new = format!("{name}{NEW}");
+        let program = bpf::program(&loaded.object, name)?;
+        let pinned = programs.pin(program.as_fd(), &new).and_then(|()| programs.rename(&new, name));
+        pinned.map_err(|e| cannot_pin(&programs.path_of(name), &e))
     }
 
     fn set_build(&self, to: &str) -> Result<(), Error> {
@@ -421,14 +448,15 @@ impl Attached for Pinned {
         if self.link(hook)?.is_some() {
             return Ok(());
         }
-        let missing = || unusable(&self.dir.path_of(PROGRAMS).join(&hook.program), &"it is not there");
-        let program = self.program(hook)?.ok_or_else(missing)?;
-        if !hooks::may_attach() {
+        let name = if hook.at == At::Gate { hook.enter() } else { hook.program.clone() };
+        let missing = || unusable(&self.dir.path_of(PROGRAMS).join(&name), &"it is not there");
+        let program = self.pinned_program(&name)?.ok_or_else(missing)?;
+        if let Some(lacks) = hooks::lacks(hook.at) {
             return Err(Error::Kernel {
                 what: format!("attach {} ({})", hook.program, hook.name),
-                why: "this process has given up CAP_NET_ADMIN; have the configuration switch the sample on, and restart the \
-                      daemon"
-                    .to_owned(),
+                why: format!(
+                    "this process has given up {lacks}; have the configuration switch the sample on, and restart the daemon"
+                ),
             });
         }
         let cgroup = cgroup::root().map_err(|e| cannot_pin(&self.dir.path_of(LINKS), &e))?;
@@ -440,7 +468,7 @@ impl Attached for Pinned {
 
     /// Only who may attach it again does so: the daemon, which has given that up, would not get it back.
     fn detach(&self, hook: &Hook) -> Result<(), Error> {
-        if !hooks::may_attach() {
+        if hooks::lacks(hook.at).is_some() {
             return Ok(());
         }
         self.dir.make(LINKS)?.remove_tree(&hook.program, &mut Vec::new())

@@ -198,7 +198,7 @@ impl Reader {
     ) -> Result<Snapshot, Error> {
         let tick = sections[0].head.tick;
         // After the rows: what of them was skipped is counted by now.
-        let skipped = self.state.skipped.read();
+        let skipped = self.state.skipped.read(&table.info.sample);
         let lost = self.lost(table, sections, skipped.all);
         let ranked = &self.state.of.ranked;
         let unranked = ranked.unranked.and_then(|row| row(&self.state.maps, table.sample, table.number, &tick));
@@ -222,7 +222,7 @@ impl Reader {
         // A dynamic table counts a push for a period, and a slide more at most (W1).
         let period = Duration::from_millis(table.settings.period_ms.into());
         let reach = (table.info.kind == TableType::Dynamic).then(|| period + period / TS_SLIDES);
-        if self.state.skipped.lacks(skipped, reach) {
+        if self.state.skipped.lacks(&table.info.sample, skipped, reach) {
             snapshot.proven = 0;
         }
         Ok(snapshot)
@@ -351,7 +351,7 @@ impl Source for Reader {
             objects: self.state.census(table.sample),
             entries: self.state.banks.entries(),
             unkept: self.state.ended.is_some().then(|| sum(first(&sections).map(|s| s.head.unkept))),
-            lost: self.lost(&table, &sections, self.state.skipped.read().all),
+            lost: self.lost(&table, &sections, self.state.skipped.read(&table.info.sample).all),
             columns: table.of.columns(),
             cpus: first(&sections).map(|s| DumpCpu { cpu: s.cpu, slots: slots(s, &mut self.paths) }).collect(),
         })

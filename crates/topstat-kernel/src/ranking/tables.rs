@@ -36,11 +36,11 @@ impl RankedFamily {
         }
     }
 
-    /// The same for a state with these constants: only the build that has made it can go on with it.
+    /// The same for a state with these constants, where these programs are: only the build that has made it can go on with it.
     #[must_use]
-    pub fn made_with(&self, constants: &[u8]) -> Self {
+    pub fn made_with(&self, constants: &[u8], is_there: impl Fn(&str) -> bool) -> Self {
         let number = self.ranked.constants.read(Constant::Build, constants);
-        Self { made_by: number.map(|number| self.ranked.builds.numbered(number)), ..self.clone() }
+        Self { made_by: number.map(|number| self.ranked.builds.numbered(number, is_there)), ..self.clone() }
     }
 
     fn which(&self) -> Which {
@@ -119,8 +119,12 @@ impl RankedFamily {
         bpf::resize(&mut object, "banks", bank_size(shape.entries_mask + 1), cpus.saturating_mul(banks))?;
         self.build().resize(&mut object, options, cpus)?;
         let hooks = self.hooks();
-        for hook in self.build().hooks.iter().filter(|hook| !hooks.iter().any(|own| own.program == hook.program)) {
-            hooks::leave_out(&mut object, hook)?;
+        let is_own = |hook: &Hook| hooks.iter().any(|own| own.program == hook.program);
+        for hook in self.ranked.builds.hooks().iter().filter(|hook| !is_own(hook)) {
+            // Builds may have an object in common.
+            if object.progs().any(|program| program.name() == &*hook.program) {
+                hooks::leave_out(&mut object, hook)?;
+            }
         }
         Ok(object)
     }

@@ -20,6 +20,7 @@ use rustix::param::page_size;
 use super::Kind;
 use super::shares::{Full, Share, Shares};
 use super::value::{Bad, Setting};
+use crate::daemon::trim;
 
 /// From this length on a text has pages of its own, which go back to the kernel as soon as it is dropped. The allocator
 /// would keep them as long as anything that was allocated later lives.
@@ -260,15 +261,6 @@ struct Open {
     handles: HashMap<u64, Arc<Handle>>,
     /// How many there were at once since memory was given back the last time.
     peak: usize,
-}
-
-/// Has the allocator give back to the kernel what nobody uses. It takes a millisecond at most.
-fn trim() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: what is in use stays as it is.
-    unsafe {
-        libc::malloc_trim(0);
-    }
 }
 
 /// All open files, by the number that the kernel gives back with each request.
