@@ -4,10 +4,13 @@
  * and one that counts packets and bytes in the socket's storage. Two pairs of hooks see each packet of
  * an established TCP connection over IPv4 exactly once in each direction:
  *
- *   cgroup_skb ingress and egress at the root cgroup, which topstat uses;
+ *   cgroup_skb ingress and egress at the root cgroup, where topstat counts packets;
  *   fentry of tcp_v4_do_rcv() and __ip_queue_xmit().
  *
  * A third sees calls, not packets: fentry of tcp_sendmsg() and tcp_cleanup_rbuf(), where tcptop has its kprobes.
+ *
+ * Where TCP counts itself topstat has two tracepoints on the way of a request and its response: tcp_probe, once for each
+ * received segment, and tcp_rcv_space_adjust, once for each call that receives.
  */
 #include "observe/kernel.h"
 
@@ -133,4 +136,16 @@ SEC("fentry/tcp_sendmsg")
 int BPF_PROG(count_call_tx, struct sock *sk, struct msghdr *msg, u64 size)
 {
 	return of_socket(sk, 1, size);
+}
+
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(empty_probe_rx, struct sock *sk)
+{
+	return 0;
+}
+
+SEC("tp_btf/tcp_rcv_space_adjust")
+int BPF_PROG(empty_read_rx, struct sock *sk)
+{
+	return 0;
 }

@@ -18,7 +18,7 @@ const NEVER_S: &str = "86400";
 /// What is there beside the load.
 pub enum What {
     Nothing,
-    /// A pair of programs of `hooks.bpf.c`.
+    /// Programs of `hooks.bpf.c`.
     Hooks(&'static str),
     /// The observers, and nobody who reads.
     Topstat {
@@ -107,6 +107,8 @@ pub const CASES: &[Case] = &[
     case("count_packet", "fentry per packet, counting in the socket's storage", What::Hooks("count_packet")),
     case("empty_call", "fentry per call, an empty program", What::Hooks("empty_call")),
     case("count_call", "fentry per call, counting in the socket's storage", What::Hooks("count_call")),
+    case("empty_probe", "tcp_probe, an empty program", What::Hooks("empty_probe")),
+    case("empty_read", "tcp_rcv_space_adjust, an empty program", What::Hooks("empty_read")),
     topstat("one_0", "topstat, one table, delay 0 ms", Tables::One, 0),
     topstat("one_10", "topstat, one table, delay 10 ms", Tables::One, 10),
     topstat("one_100", "topstat, one table, delay 100 ms", Tables::One, 100),

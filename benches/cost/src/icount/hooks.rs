@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The programs of `hooks.bpf.c`: a pair of them, attached.
+//! The programs of `hooks.bpf.c`: those of one name, attached.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -17,7 +17,7 @@ pub struct Attached {
     _object: Object,
 }
 
-/// Attaches the programs `<name>_rx` and `<name>_tx`.
+/// Attaches the programs `<name>_rx` and `<name>_tx`, as far as there are both.
 pub fn attach(name: &str) -> Result<Attached> {
     let mut object = ObjectBuilder::default().open_memory(OBJECT)?;
     for mut program in object.progs_mut() {
