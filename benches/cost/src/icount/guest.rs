@@ -4,15 +4,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use libbpf_rs::query::ProgInfoIter;
 use serde::{Deserialize, Serialize};
-use topstat_load::{Config, Limits, Load, Plan, Proto, UdpServer};
+use topstat_load::{Config, Dist, Limits, Load, Plan, Proto, UdpServer};
 
 use super::cases::{CASES, Case, Held};
+use crate::stats::spread;
 
 #[derive(Args)]
 pub struct Guest {
@@ -33,6 +35,10 @@ pub struct Selection {
     /// speak, two where something happens every second.
     #[arg(long, default_value_t = 7)]
     pub turns: usize,
+    /// Rounds in which every case has this many turns between those of nothing, on the same connections, for what is less than
+    /// the drift from one case to the next. 0: all turns of a case, then those of the next.
+    #[arg(long, default_value_t = 0)]
+    pub rounds: usize,
     /// The request and its response are datagrams.
     #[arg(long)]
     pub datagrams: bool,
@@ -41,7 +47,7 @@ pub struct Selection {
     pub cases: Vec<String>,
     /// Also the share of each eBPF program. It costs by itself, a clock before and after: the other figures remain
     /// as they are, but it takes another turn.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "rounds")]
     pub profile: bool,
 }
 
@@ -50,14 +56,24 @@ pub struct Selection {
 pub struct Measured {
     pub connections: usize,
     pub case: String,
-    /// Instructions per transaction, one for each turn; none if it could not be measured.
+    /// Instructions per transaction, one for each turn, or the median of each round's; none if it could not be measured.
     pub turns: Vec<f64>,
+    /// By round: what it was with nothing attached, in the middle of before and after.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<f64>,
     /// Why it could not be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Of each program: how often it runs per transaction, and its instructions per run.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub programs: BTreeMap<String, (f64, f64)>,
+}
+
+impl Measured {
+    fn begin(connections: usize, case: &Case) -> Self {
+        let case = case.id.to_owned();
+        Self { connections, case, turns: Vec::new(), without: Vec::new(), error: None, programs: BTreeMap::new() }
+    }
 }
 
 /// Instructions per transaction of one turn, and how many transactions there were.
@@ -71,8 +87,7 @@ fn measure(load: &mut Load, case: &Case, options: &Selection) -> Result<Measured
     let connections = load.connections().len();
     let plan = Plan::endless(connections);
     let time = case.turn(Duration::from_millis(options.turn_ms));
-    let mut measured =
-        Measured { connections, case: case.id.to_owned(), turns: Vec::new(), error: None, programs: BTreeMap::new() };
+    let mut measured = Measured::begin(connections, case);
     turn(load, &plan, Duration::from_millis(options.turn_ms))?;
     let turns = match connections {
         // A turn ten times as long takes ten times as long, and needs fewer.
@@ -94,6 +109,63 @@ fn measure(load: &mut Load, case: &Case, options: &Selection) -> Result<Measured
 pub const MANY_SPEAK: usize = 3;
 /// Turns of what happens every second.
 const EVERY_SECOND_TURNS: usize = 2;
+
+/// What a connection receives before it is measured: more than the window of 64 KiB that it begins with. Until it has received
+/// that, the kernel knows no round trip of the receiver (tcp_rcv_rtt_measure), so that tcp_rcv_space_adjust returns at once, and
+/// a transaction takes 0.5% less: of the cases of a boot the first ones seemed cheaper.
+const SETTLED_BYTES: u64 = 80 * 1024;
+/// More transactions take minutes. Connections that are so many all stay as they begin.
+const SETTLING_MAX: u64 = 200_000;
+/// Nothing is sent while something is attached, for longer than the 200 ms after which TCP acknowledges at once for a while. So
+/// that both sides of a comparison begin alike, nothing is sent for so long before each.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Brings connections to where what they take changes no more.
+fn settle(load: &mut Load) -> Result<()> {
+    let (connections, config) = (load.connections().len(), load.config());
+    let each = SETTLED_BYTES.div_ceil(config.request_size.min(config.response_bytes()).max(1) as u64);
+    if each * connections as u64 <= SETTLING_MAX {
+        turn(load, &Plan::from_dist(&Dist::Uniform(each), connections)?, Limits::default().time)?;
+    }
+    Ok(())
+}
+
+/// The median of some turns, after one to warm up.
+fn some(load: &mut Load, plan: &Plan, turns: usize, time: Duration) -> Result<f64> {
+    sleep(PAUSE);
+    turn(load, plan, time)?;
+    let turns: Vec<f64> = (0..turns).map(|_| Ok(turn(load, plan, time)?.0)).collect::<Result<_>>()?;
+    Ok(spread(&turns).median)
+}
+
+/// Every case once in a round, between turns of nothing, so that a drift is on both of its sides.
+fn interleaved(load: &mut Load, cases: &[&Case], options: &Selection) -> Result<Vec<Measured>> {
+    let connections = load.connections().len();
+    let usual = Duration::from_millis(options.turn_ms);
+    settle(load)?;
+    let mut all: Vec<Measured> = cases.iter().map(|case| Measured::begin(connections, case)).collect();
+    for round in 0..options.rounds {
+        // In another order in each, which changes how many requests are answered at once.
+        let plan = Plan::endless(connections).seed(round as u64 + 1);
+        let mut before = some(load, &plan, options.turns, usual)?;
+        for (case, measured) in cases.iter().zip(&mut all).filter(|(_, measured)| measured.error.is_none()) {
+            let held = match case.hold() {
+                Ok(held) => held,
+                Err(error) => {
+                    measured.error = Some(format!("{error:#}"));
+                    continue;
+                }
+            };
+            let with = some(load, &plan, options.turns, case.turn(usual))?;
+            drop(held);
+            let after = some(load, &plan, options.turns, usual)?;
+            measured.turns.push(with);
+            measured.without.push(f64::midpoint(before, after));
+            before = after;
+        }
+    }
+    Ok(all)
+}
 
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
 
@@ -131,6 +203,12 @@ pub fn run(options: &Guest) -> Result<()> {
         let proto = if options.datagrams { Proto::Udp } else { Proto::Tcp };
         let mut load =
             Load::open(Config { connections, proto, udp_server: UdpServer::PerClient, ..Config::default() })?;
+        if options.rounds > 0 {
+            for measured in interleaved(&mut load, &cases, options)? {
+                println!("{}", serde_json::to_string(&measured)?);
+            }
+            continue;
+        }
         for case in &cases {
             if held.as_ref().is_none_or(|(id, _)| *id != case.id) {
                 // One is detached before the next is attached.
@@ -138,13 +216,9 @@ pub fn run(options: &Guest) -> Result<()> {
                 held = Some((case.id, case.hold()));
             }
             let measured = match &held {
-                Some((_, Err(error))) => Measured {
-                    connections,
-                    case: case.id.to_owned(),
-                    turns: Vec::new(),
-                    error: Some(format!("{error:#}")),
-                    programs: BTreeMap::new(),
-                },
+                Some((_, Err(error))) => {
+                    Measured { error: Some(format!("{error:#}")), ..Measured::begin(connections, case) }
+                }
                 _ => measure(&mut load, case, options)?,
             };
             println!("{}", serde_json::to_string(&measured)?);

@@ -103,6 +103,9 @@ fn arguments(what: &Selection) -> Vec<OsString> {
         "--turns".to_owned(),
         what.turns.to_string(),
     ];
+    if what.rounds > 0 {
+        arguments.extend(["--rounds".to_owned(), what.rounds.to_string()]);
+    }
     if !what.cases.is_empty() {
         arguments.extend(["--cases".to_owned(), list(what.cases.clone())]);
     }

@@ -8,15 +8,32 @@ use topstat_vm::kernel::Series;
 
 use super::cases::{CASES, Case, find};
 use super::guest::{MANY_SPEAK, Measured, Selection};
-use crate::stats::spread;
+use crate::stats::{Spread, spread};
 
-/// What a case adds.
+/// What a case adds, by rounds in which it stood between turns of nothing.
 pub struct More {
+    /// The median.
     pub instructions: f64,
     /// What a transaction takes without anything.
     pub without: f64,
-    /// How far turns are apart, with it or without, in percent of a transaction.
-    pub turns_apart: f64,
+    /// In percent of that.
+    pub percent: Spread,
+    /// The most that nothing has added to nothing in any round, or taken from it, in percent: less than that can't be told.
+    pub floor_percent: f64,
+}
+
+impl More {
+    /// It is less than what can be told.
+    pub fn is_lost(&self) -> bool {
+        self.percent.median.abs() <= self.floor_percent
+    }
+
+    /// As a cell of a table.
+    pub fn cell(&self) -> String {
+        let Spread { median, low, high } = self.percent;
+        let lost = if self.is_lost() { ", less than the floor" } else { "" };
+        format!("{:+.0} ({median:+.2}%, {low:+.2} – {high:+.2}{lost})", self.instructions)
+    }
 }
 
 /// All boots of one kernel.
@@ -32,33 +49,47 @@ impl Column {
         self.boots.iter().flatten().filter(move |measured| measured.connections == connections && measured.case == case)
     }
 
-    /// One boot in which these were the medians: connections, case, instructions.
+    /// One boot in which a round gave this: connections, case, instructions without it and with it.
     #[cfg(test)]
-    pub fn of_medians(medians: &[(usize, &str, f64)]) -> Self {
-        let measured = |(connections, case, median): &(usize, &str, f64)| Measured {
-            connections: *connections,
-            case: (*case).to_owned(),
-            turns: vec![*median],
-            error: None,
-            programs: BTreeMap::new(),
-        };
-        let boots = vec![medians.iter().map(measured).collect()];
-        Self { series: Series::V6_1, release: "6.1.0-56-cloud-amd64".to_owned(), boots }
+    pub fn of_rounds(rounds: &[(usize, &str, f64, f64)]) -> Self {
+        let mut boot: Vec<Measured> = Vec::new();
+        for &(connections, case, without, with) in rounds {
+            let there = boot.iter().position(|one| one.connections == connections && one.case == case);
+            let at = there.unwrap_or_else(|| {
+                boot.push(Measured { connections, ..tests::measured(case, &[]) });
+                boot.len() - 1
+            });
+            boot[at].turns.push(with);
+            boot[at].without.push(without);
+        }
+        Self { series: Series::V6_1, release: "6.1.0-56-cloud-amd64".to_owned(), boots: vec![boot] }
     }
 
     /// What a case adds to a transaction; or why that is not known.
     pub fn more(&self, connections: usize, case: &str) -> Result<More, String> {
-        match (self.figure(connections, case), self.figure(connections, CASES[0].id)) {
-            (Some(with), Some(without)) => Ok(More {
-                instructions: with.median - without.median,
-                without: without.median,
-                turns_apart: with.turns_apart.max(without.turns_apart),
-            }),
-            _ => {
-                let mut said = self.of(connections, case).filter_map(|measured| measured.error.clone());
-                Err(said.next().unwrap_or_else(|| "it was not measured".to_owned()))
-            }
-        }
+        let (Some(added), Some(nothing)) = (self.rounds(connections, case), self.rounds(connections, CASES[0].id))
+        else {
+            let mut said = self.of(connections, case).filter_map(|measured| measured.error.clone());
+            return Err(said.next().unwrap_or_else(|| "it was not measured in rounds".to_owned()));
+        };
+        let percent = |rounds: &[(f64, f64)]| {
+            spread(&rounds.iter().map(|(without, with)| (with / without - 1.0) * 100.0).collect::<Vec<_>>())
+        };
+        let floor = percent(&nothing);
+        Ok(More {
+            instructions: spread(&added.iter().map(|(without, with)| with - without).collect::<Vec<_>>()).median,
+            without: spread(&added.iter().map(|(without, _)| *without).collect::<Vec<_>>()).median,
+            percent: percent(&added),
+            floor_percent: floor.low.abs().max(floor.high.abs()),
+        })
+    }
+
+    /// All rounds of a case in all boots, without it and with it; none if there were none.
+    fn rounds(&self, connections: usize, case: &str) -> Option<Vec<(f64, f64)>> {
+        let pairs =
+            |boot: &'_ Measured| boot.without.iter().copied().zip(boot.turns.iter().copied()).collect::<Vec<_>>();
+        let rounds: Vec<_> = self.of(connections, case).flat_map(pairs).collect();
+        (!rounds.is_empty()).then_some(rounds)
     }
 
     /// The median of all turns, and how far the boots' medians and the turns are apart, in percent. With hundreds of
@@ -109,12 +140,20 @@ pub fn render(columns: &[Column], what: &Selection) -> String {
     let datagrams = if what.datagrams { ", two datagrams," } else { "" };
     let mut text = format!("## icount: instructions that a 64-byte request and its response{datagrams} take more\n\n");
     let (boots, turns) = (columns.first().map_or(0, |column| column.boots.len()), what.turns);
-    let _ = writeln!(
-        text,
-        "(median of {turns} turns of {} ms in each of {boots} boots, of {} with several connections)\n",
-        what.turn_ms,
-        turns * MANY_SPEAK
-    );
+    let _ = match what.rounds {
+        0 => writeln!(
+            text,
+            "(median of {turns} turns of {} ms in each of {boots} boots, of {} with several connections)\n",
+            what.turn_ms,
+            turns * MANY_SPEAK
+        ),
+        rounds => writeln!(
+            text,
+            "({rounds} rounds in each of {boots} boots, {turns} turns of {} ms between as many of nothing; median, least and most; \
+             the floor is the most that nothing differs from nothing in a round)\n",
+            what.turn_ms
+        ),
+    };
     let _ = write!(text, "| attached |");
     for column in columns {
         for connections in &what.connections {
@@ -169,6 +208,13 @@ fn kernel_name(column: &Column) -> String {
 }
 
 fn cell(column: &Column, connections: usize, case: &Case, base: &str) -> String {
+    if let Ok(more) = column.more(connections, case.id) {
+        return if case.id == base {
+            format!("{:.0}, floor ±{:.2}%", more.without, more.floor_percent)
+        } else {
+            more.cell()
+        };
+    }
     let figure = column.figure(connections, case.id);
     match (figure, column.figure(connections, base)) {
         (Some(figure), _) if case.id == base => format!("{:.0} ±{:.2}%", figure.median, figure.turns_apart),
@@ -222,11 +268,12 @@ fn shares(columns: &[Column]) -> String {
 mod tests {
     use super::*;
 
-    fn measured(case: &str, turns: &[f64]) -> Measured {
+    pub fn measured(case: &str, turns: &[f64]) -> Measured {
         Measured {
             connections: 1,
             case: case.to_owned(),
             turns: turns.to_vec(),
+            without: Vec::new(),
             error: turns.is_empty().then(|| "no headers".to_owned()),
             programs: BTreeMap::new(),
         }
@@ -250,7 +297,15 @@ mod tests {
     }
 
     fn selection() -> Selection {
-        Selection { connections: vec![1], turn_ms: 200, turns: 2, datagrams: false, cases: vec![], profile: false }
+        Selection {
+            connections: vec![1],
+            turn_ms: 200,
+            turns: 2,
+            rounds: 0,
+            datagrams: false,
+            cases: vec![],
+            profile: false,
+        }
     }
 
     #[test]
@@ -262,6 +317,26 @@ mod tests {
         assert!(text.contains("| tcptop of bcc | n/a |") && text.contains("no headers"), "{text}");
         assert!(!text.contains("one table"), "{text}");
         assert!(text.contains("add 52% of what the cheaper tcptop adds, with a delay of 100 ms 20%"), "{text}");
+    }
+
+    #[test]
+    fn a_drift_is_on_both_sides_and_what_is_below_the_floor_says_so() {
+        let column = Column::of_rounds(&[
+            (1, "nothing", 1000.0, 1001.0),
+            (1, "nothing", 1100.0, 1097.8),
+            (1, "kmod_0", 1000.0, 1010.0),
+            (1, "kmod_0", 1100.0, 1111.0),
+            (1, "kmod_100", 1000.0, 1001.0),
+            (1, "kmod_100", 1100.0, 1102.2),
+        ]);
+        let more = column.more(1, "kmod_0").unwrap();
+        assert_eq!(more.cell(), "+10 (+1.00%, +1.00 – +1.00)");
+        assert!((more.floor_percent - 0.2).abs() < 1e-6 && !more.is_lost(), "{}", more.floor_percent);
+        assert_eq!(column.more(1, "kmod_100").unwrap().cell(), "+2 (+0.15%, +0.10 – +0.20, less than the floor)");
+        assert_eq!(column.more(1, "kmod_10").err().unwrap(), "it was not measured in rounds");
+        let text = render(&[column], &Selection { rounds: 2, ..selection() });
+        assert!(text.contains("| nothing | 1050, floor ±0.20% |"), "{text}");
+        assert!(text.contains("delay 0 ms | +10 (+1.00%"), "{text}");
     }
 
     #[test]

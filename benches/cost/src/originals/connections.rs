@@ -10,6 +10,8 @@ use crate::overhead::all_tables;
 use crate::stats::Spread;
 
 const DELAYS_MS: [u32; 3] = [0, 10, 100];
+/// The case in which nothing is attached.
+const BASE: &str = "nothing";
 /// Where instructions are counted: the kernel that the module is asked to be measured on.
 const KERNEL: Series = Series::V6_1;
 
@@ -36,26 +38,24 @@ fn added(column: &Column, prefix: &str, connections: usize, delay_ms: u32) -> Re
     Ok(Added { more, push })
 }
 
-impl Added {
-    fn percent(&self) -> f64 {
-        self.more.instructions / self.more.without * 100.0
-    }
-
-    /// Turns are apart by more than twice of what it adds, so that medians do not tell it.
-    fn is_lost(&self) -> bool {
-        self.percent() * 2.0 < self.more.turns_apart
-    }
-}
-
 fn cells(added: &Result<Added, String>) -> String {
     match added {
-        Ok(added) => {
-            let share = if added.is_lost() { "n/a".to_owned() } else { format!("{:.0}%", added.push) };
-            let More { instructions, turns_apart, .. } = added.more;
-            format!("{instructions:+.0} ({:+.1}%) ±{turns_apart:.1}% | {share}", added.percent())
+        Ok(Added { more, push }) => {
+            let share = if more.is_lost() { "n/a".to_owned() } else { format!("{push:.0}%") };
+            format!("{} | {share}", more.cell())
         }
         Err(_) => "n/a | n/a".to_owned(),
     }
+}
+
+/// Instructions in a second of the guest.
+const INSTRUCTIONS_PER_SECOND: f64 = 1e9;
+/// Packets of a transaction, at either end: a request and its response, which also acknowledge.
+const PACKETS: f64 = 2.0;
+
+/// How many packets a second each end of a connection has in the guest: its one CPU is never idle.
+fn packets_per_second(nothing: &More, connections: usize) -> f64 {
+    PACKETS * INSTRUCTIONS_PER_SECOND / nothing.without / connections as f64
 }
 
 fn row(connections: usize, delay_ms: u32, column: &Column, here: Spread) -> String {
@@ -63,13 +63,18 @@ fn row(connections: usize, delay_ms: u32, column: &Column, here: Spread) -> Stri
     let ebpf = added(column, "tcp", connections, delay_ms);
     let original = original(connections, delay_ms).map_or_else(|| "n/a".to_owned(), |percent| format!("{percent}%"));
     let ratio = match (&module, &ebpf) {
-        (Ok(module), Ok(ebpf)) if !module.is_lost() && !ebpf.is_lost() => {
+        (Ok(module), Ok(ebpf)) if !module.more.is_lost() && !ebpf.more.is_lost() => {
             format!("{:.2}", module.more.instructions / ebpf.more.instructions)
         }
         _ => "n/a".to_owned(),
     };
+    let nothing = column.more(connections, BASE).ok();
+    let packets = nothing
+        .as_ref()
+        .map_or_else(|| "n/a".to_owned(), |nothing| format!("{:.0}", packets_per_second(nothing, connections)));
+    let floor = nothing.map_or_else(|| "n/a".to_owned(), |nothing| format!("±{:.2}%", nothing.floor_percent));
     format!(
-        "| {connections} | {delay_ms} ms | {original} | {} | {} | {ratio} | {:+.1}% ({:+.1} – {:+.1}) |",
+        "| {connections} | {packets} | {delay_ms} ms | {original} | {floor} | {} | {} | {ratio} | {:+.1}% ({:+.1} – {:+.1}) |",
         cells(&module),
         cells(&ebpf),
         here.median,
@@ -79,7 +84,7 @@ fn row(connections: usize, delay_ms: u32, column: &Column, here: Spread) -> Stri
 }
 
 pub fn run(options: &Options) -> Result<()> {
-    let cases = ["nothing"].into_iter().map(str::to_owned);
+    let cases = [BASE].into_iter().map(str::to_owned);
     let ours = ["kmod", "tcp"].iter().flat_map(|prefix| DELAYS_MS.map(|delay| format!("{prefix}_{delay}")));
     // What the hooks take is told by one connection.
     let mut connections = options.connections.clone();
@@ -90,6 +95,7 @@ pub fn run(options: &Options) -> Result<()> {
         connections,
         turn_ms: 100,
         turns: options.turns,
+        rounds: options.rounds,
         cases: cases.chain(ours).collect(),
         datagrams: false,
         profile: false,
@@ -99,11 +105,11 @@ pub fn run(options: &Options) -> Result<()> {
         "What ranking connections takes, by all tables of TCP: of a 64-byte request and its response, both ends on one CPU.\n"
     );
     println!(
-        "| connections | delay | the first topstat, of a CPU | module, instructions on {KERNEL} | of it the push | eBPF, the same \
-         | of it the push | module / eBPF | eBPF, CPU time on this host |",
+        "| connections | packets a second of each | delay | the first topstat, of a CPU | nothing against nothing | module, instructions on {KERNEL} \
+         | of it the push | eBPF, the same | of it the push | module / eBPF | eBPF, CPU time on this host |",
         KERNEL = KERNEL.name()
     );
-    println!("|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
+    println!("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|");
     for &connections in &options.connections {
         let here = all_tables(connections, &DELAYS_MS, options.rounds)?;
         for (delay, here) in DELAYS_MS.iter().zip(here.more) {
@@ -111,8 +117,9 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
     println!(
-        "\n(instructions: medians of a boot, ± how far its turns are apart; n/a where that is more than twice of what is added. CPU time: {} rounds, interleaved, median, least and most)",
-        options.rounds
+        "\n({} rounds, interleaved, {} turns of 100 ms each for instructions; median, least and most. The floor is the most that nothing \
+         has differed from nothing in a round: what is less is not told from nothing, and n/a what follows from it)",
+        options.rounds, options.turns
     );
     if let Err(why) = column.more(1, "kmod_0") {
         println!("(n/a: {why})");
@@ -134,14 +141,17 @@ mod tests {
 
     #[test]
     fn a_share_is_what_the_hooks_do_not_take() {
-        let column = Column::of_medians(&[
-            (1, "nothing", 1000.0),
-            (1, "tcp_100", 1010.0),
-            (500, "nothing", 800.0),
-            (500, "tcp_0", 840.0),
+        let column = Column::of_rounds(&[
+            (1, "nothing", 1000.0, 1000.0),
+            (1, "kmod_100", 1000.0, 1002.0),
+            (1, "tcp_100", 1000.0, 1010.0),
+            (500, "nothing", 800.0, 800.8),
+            (500, "tcp_0", 800.0, 840.0),
+            (500, "kmod_0", 800.0, 800.4),
         ]);
         let row = row(500, 0, &column, Spread { median: 5.0, low: 4.0, high: 6.0 });
-        let expected = "| 500 | 0 ms | 16% | n/a | n/a | +40 (+5.0%) ±0.0% | 75% | n/a | +5.0% (+4.0 – +6.0) |";
+        let expected = "| 500 | 5000 | 0 ms | 16% | ±0.10% | +0 (+0.05%, +0.05 – +0.05, less than the floor) | n/a \
+            | +40 (+5.00%, +5.00 – +5.00) | 75% | n/a | +5.0% (+4.0 – +6.0) |";
         assert_eq!(row, expected);
     }
 }
