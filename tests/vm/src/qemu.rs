@@ -132,6 +132,9 @@ pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
         "hung_task_panic=1",
         // How the host asks a hanging guest where it is.
         "unknown_nmi_panic=1",
+        // While booting the kernel counts the timer's interrupts for some ticks, and panics if there are too few, as where the
+        // host is busy ("IO-APIC + timer doesn't work!"). The timer of QEMU does work.
+        "no_timer_check",
         // Both spellings, of kernels before and after 6.2.
         "random.trust_cpu=1",
         "log_buf_len=1M",
