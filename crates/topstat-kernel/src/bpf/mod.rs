@@ -49,11 +49,7 @@ pub fn libbpf_said() -> Vec<String> {
 }
 
 fn kernel(what: impl Into<String>, why: &impl std::fmt::Display) -> Error {
-    because(what, &libbpf_said(), why)
-}
-
-fn because(what: impl Into<String>, said: &[String], why: &impl std::fmt::Display) -> Error {
-    let why = match reason(said) {
+    let why = match reason(&libbpf_said()) {
         Some(reason) => format!("{why:#} ({reason})"),
         None => format!("{why:#}"),
     };
@@ -93,12 +89,9 @@ pub fn load(name: &str, mut object: OpenObject) -> Result<Object, Error> {
     let undisturbed = Undisturbed::new();
     let loaded = object.load();
     drop(undisturbed);
-    let object = loaded.map_err(|e| {
-        let said = libbpf_said();
-        match lacking(&types, &said) {
-            Some(lacks) => Error::Lacking { what: what(), lacks },
-            None => because(what(), &said, &e),
-        }
+    let object = loaded.map_err(|e| match lacking(&types) {
+        Some(lacks) => Error::Lacking { what: what(), lacks },
+        None => kernel(what(), &e),
     })?;
     if let Some(logs) = logs {
         logs.take();
@@ -106,8 +99,8 @@ pub fn load(name: &str, mut object: OpenObject) -> Result<Object, Error> {
     Ok(object)
 }
 
-/// What the kernel does not have: one of these types of maps, or the instructions that it has refused.
-fn lacking(types: &[MapType], said: &[String]) -> Option<String> {
+/// What the kernel does not have: one of these types of maps, or what all programs use that have no plain build.
+fn lacking(types: &[MapType]) -> Option<String> {
     let there = |map_type: &MapType| map_type.is_supported().unwrap_or(true);
     // Who may not make any can't be told.
     if !there(&MapType::Array) {
@@ -115,17 +108,8 @@ fn lacking(types: &[MapType], said: &[String]) -> Option<String> {
     }
     match types.iter().find(|map_type| !there(map_type)) {
         Some(lacks) => Some(format!("maps of the type {lacks:?}")),
-        None => is_of_atomics(said).then(|| "eBPF atomics that return a value".to_owned()),
+        None => (!atomics::there()).then(|| "eBPF atomics that return a value".to_owned()),
     }
-}
-
-/// What the verifier of a kernel without atomics that return a value (Linux before 5.12) says of one. It says so of nothing else that
-/// a compiler makes.
-const UNKNOWN_ATOMIC: &str = "BPF_STX uses reserved fields";
-
-/// Whether a program was refused for them. A plain build has none: what it is refused for on the same kernel is something else.
-fn is_of_atomics(said: &[String]) -> bool {
-    said.iter().any(|line| line.trim() == UNKNOWN_ATOMIC)
 }
 
 /// Sets the size of a map before it is created.
@@ -386,32 +370,21 @@ unsafe impl Pod for topstat_engine::abi::ts_window_head {}
 
 #[cfg(test)]
 mod tests {
-    use super::{is_of_atomics, reason};
+    use super::reason;
 
-    fn said_of(verdict: &str) -> Vec<String> {
-        [
+    #[test]
+    fn the_reason_is_the_verifiers_last_word() {
+        let said: Vec<String> = [
             "libbpf: prog 'inet_ingress': BPF program load failed: Permission denied",
             "libbpf: prog 'inet_ingress': -- BEGIN PROG LOAD LOG --",
             "12: (61) r2 = *(u32 *)(r1 +4)",
-            verdict,
+            "R1 invalid mem access 'scalar'",
             "processed 13 insns (limit 1000000)",
             "-- END PROG LOAD LOG --",
             "libbpf: prog 'inet_ingress': failed to load: -13",
         ]
         .map(str::to_owned)
-        .to_vec()
-    }
-
-    #[test]
-    fn atomics_are_lacking_where_the_verifier_says_so_of_this_program() {
-        assert!(is_of_atomics(&said_of("BPF_STX uses reserved fields")));
-        assert!(!is_of_atomics(&said_of("R1 invalid mem access 'scalar'")));
-        assert!(!is_of_atomics(&[]));
-    }
-
-    #[test]
-    fn the_reason_is_the_verifiers_last_word() {
-        let said = said_of("R1 invalid mem access 'scalar'");
+        .to_vec();
         assert_eq!(reason(&said).as_deref(), Some("prog 'inet_ingress': R1 invalid mem access 'scalar'"));
         let of_a_map = ["libbpf: Error in bpf_create_map_xattr(banks): Cannot allocate memory(-12)".to_owned()];
         assert_eq!(
