@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use rustix::net::SendFlags;
@@ -15,7 +15,7 @@ use topstat_live::netns::{Bridged, LEFT, RIGHT};
 use topstat_live::watch::{Socket, everything, table};
 use topstat_live::{Case, Key, Netns, View, Watch, case, note, pace, role};
 
-use super::protocols::set;
+use super::protocols::{set, socket};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -291,11 +291,7 @@ fn of_raw_sockets() {
     let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
     receiver.set_read_timeout(Some(pace::patience(Duration::from_secs(5)))).unwrap();
     let to = receiver.local_addr().unwrap();
-    // SAFETY: it takes numbers.
-    let raw = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_UDP) };
-    assert!(raw >= 0, "{}", io::Error::last_os_error());
-    // SAFETY: just opened, and nobody else's.
-    let raw = unsafe { OwnedFd::from_raw_fd(raw) };
+    let raw = socket(libc::SOCK_RAW, libc::IPPROTO_UDP);
     // Its header: from port 7, to the receiver, the length, and no checksum.
     let length = (8 + PAYLOAD) as u16;
     let header = [7, to.port(), length, 0].map(u16::to_be_bytes).concat();

@@ -38,7 +38,7 @@ const TURNS: usize = 20;
 const SIZE: usize = 100;
 
 /// A socket of this kind.
-fn socket(kind: i32, protocol: i32) -> OwnedFd {
+pub fn socket(kind: i32, protocol: i32) -> OwnedFd {
     // SAFETY: it takes numbers.
     let socket = unsafe { libc::socket(libc::AF_INET, kind | libc::SOCK_CLOEXEC, protocol) };
     assert!(socket >= 0, "{}", std::io::Error::last_os_error());
