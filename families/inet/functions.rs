@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use super::fallbacks::PACKETS;
 use crate::family::{Feature, Probe};
 use crate::hooks::Hook;
+use crate::nowhere;
 
 /// What chooses how UDP is counted: `functions`, wherever there are any, or `packets`. When it is not set, functions where
 /// each call of them is seen.
@@ -81,11 +82,9 @@ fn lets_finish(version: &str, preemption: impl FnOnce() -> Option<String>) -> bo
 /// alone, and nowhere: it need not be there, and may be hidden.
 fn preemption() -> Option<String> {
     use rustix::fs::{Mode, OFlags, openat};
-    use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+    use rustix::mount::MountAttrFlags;
     use std::io::Read as _;
-    let debugfs = fsopen("debugfs", FsOpenFlags::FSOPEN_CLOEXEC).ok()?;
-    fsconfig_create(&debugfs).ok()?;
-    let root = fsmount(&debugfs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_RDONLY).ok()?;
+    let root = nowhere::mount("debugfs", MountAttrFlags::MOUNT_ATTR_RDONLY).ok()?;
     let file = openat(&root, "sched/preempt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut models = String::new();
     std::fs::File::from(file).read_to_string(&mut models).ok()?;

@@ -10,8 +10,9 @@ use std::time::Instant;
 
 use procfs::process::{MountInfo, Process};
 use rustix::fs::{Mode, OFlags};
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use rustix::mount::MountAttrFlags;
 
+use crate::nowhere;
 use crate::path_cache::{self, PathCache, Remembered};
 
 /// What to do where there is no v2 hierarchy.
@@ -71,9 +72,7 @@ pub fn root() -> io::Result<OwnedFd> {
     if let Some(mount) = v2_mount() {
         return open_directory(mount.mount_point);
     }
-    let fs = rustix::mount::fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    rustix::mount::fsconfig_create(fs.as_fd())?;
-    let mount = rustix::mount::fsmount(fs.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    let mount = nowhere::mount("cgroup2", MountAttrFlags::empty())?;
     Ok(rustix::fs::openat(mount.as_fd(), ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 

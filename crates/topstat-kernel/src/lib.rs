@@ -22,6 +22,7 @@ mod family;
 mod hooks;
 mod maps;
 mod module;
+mod nowhere;
 mod options;
 mod path_cache;
 pub mod pinned;
