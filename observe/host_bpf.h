@@ -79,8 +79,16 @@ int host_bank_roll(u32 place);
 #define HOST_WORD(name) u64 name SEC(".data." #name)
 
 #define host_of(name, owner, p) ((typeof((name).value))bpf_##owner##_storage_get(&(name), (p), NULL, 0))
-#define host_make(name, owner, p) \
-	((typeof((name).value))bpf_##owner##_storage_get(&(name), (p), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE))
+/* Of several CPUs that make it at once the kernel refuses all but one, as if there were no memory: the second time it is
+ * there. */
+#define host_make(name, owner, p)                                                                            \
+	({                                                                                                   \
+		typeof((name).value) made_ =                                                                 \
+			bpf_##owner##_storage_get(&(name), (p), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);       \
+		if (!made_)                                                                                  \
+			made_ = bpf_##owner##_storage_get(&(name), (p), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE); \
+		made_;                                                                                       \
+	})
 
 /* So many structures, zeroes at first. */
 #define HOST_ARRAY(name, entries, stored)              \

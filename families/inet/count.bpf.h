@@ -90,7 +90,7 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 		return NULL;
 	}
 	now.resent = inet_resent_now(sk);
-	if (!inet_object_is_own(o) && !inet_object_init(o, (u64)sk, &now)) {
+	if (!inet_object_own(o, (u64)sk, &now)) {
 		inet_count_without(skb, sample, part, 1);
 		return NULL;
 	}

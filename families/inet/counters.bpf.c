@@ -75,7 +75,7 @@ static __noinline struct inet_object *inet_counted(struct sock *sk, struct tcp_s
 		return NULL;
 	}
 	inet_counters(&now, sk, tp, 1);
-	return inet_object_init(o, (u64)sk, &now) ? o : NULL;
+	return inet_object_own(o, (u64)sk, &now) ? o : NULL;
 }
 
 /* Look at it. `newest`: a segment has just come, which is all that has since it was last active. */

@@ -38,7 +38,7 @@ static __noinline struct inet_object *inet_udp_ready(struct sock *sk, u32 part, 
 	struct inet_seen now = {};
 	u64 id;
 
-	if (!o || (!inet_object_is_own(o) && !inet_object_init(o, (u64)sk, &now))) {
+	if (!o || !inet_object_own(o, (u64)sk, &now)) {
 		inet_count_total(sample, part, packets, bytes, 1);
 		return NULL;
 	}

@@ -48,17 +48,23 @@ TS_INLINE void inet_object_reset(struct inet_object *o)
 	__builtin_memset(&o->bytes, 0, sizeof(o->bytes));
 }
 
+/* Whether the storage is the object of its own socket, and not a copy. */
+TS_INLINE int inet_object_is_own(const struct inet_object *o)
+{
+	return ts_read(o->object.self) == (u64)(unsigned long)o;
+}
+
 /*
  * The storage is new, or a copy of the listener's: make it an object of its own, of the socket at this
  * address, whose own counters stand at `now`. What it has counted before it is seen first
  * does not count, unless it is known since it was made, adopted or copied from its listener.
- * False when another CPU is doing so just now.
+ * False when another CPU has done so, or is doing so just now.
  */
 TS_INLINE int inet_object_init(struct inet_object *o, u64 sock, const struct inet_seen *now)
 {
 	u64 self = ts_read(o->object.self);
 
-	if (self == INET_INIT || !ts_cas(&o->object.self, self, INET_INIT))
+	if (self == INET_INIT || self == (u64)(unsigned long)o || !ts_cas(&o->object.self, self, INET_INIT))
 		return 0;
 	if (self) { /* the listener's numbers, and its user until the new one is known */
 		o->object.id = 0;
@@ -75,10 +81,28 @@ TS_INLINE int inet_object_init(struct inet_object *o, u64 sock, const struct ine
 	return 1;
 }
 
-/* Whether the storage is the object of its own socket, and not a copy. */
-TS_INLINE int inet_object_is_own(const struct inet_object *o)
+/* How often it is looked whether another has done what takes it less than a microsecond: made an object, or pushed what it
+ * has taken. For longer than this takes, its CPU does not run: it is a virtual one, or it is this one. */
+#define INET_AWAIT 2000
+
+TS_NOINLINE int inet_object_await(struct inet_object *o)
 {
-	return o->object.self == (u64)(unsigned long)o;
+	u32 i;
+
+	if (!o)
+		return 0;
+	for (i = 0; i < INET_AWAIT; i++) {
+		if (inet_object_is_own(o))
+			return 1;
+	}
+	return 0;
+}
+
+/* As inet_object_init(); where several CPUs have the socket's first packets at once, one makes the object, and the others
+ * wait for it. False: it is not made yet. */
+TS_INLINE int inet_object_own(struct inet_object *o, u64 sock, const struct inet_seen *now)
+{
+	return inet_object_is_own(o) || inet_object_init(o, sock, now) || inet_object_await(o);
 }
 
 /* The object that was at this address, of another socket now perhaps, has ended. */

@@ -4,6 +4,8 @@
  * should have is kept beside.
  */
 #define TS_KEEPS
+static void test_step(void);
+#define TS_STEP() test_step()
 #include "logic.h"
 #include "observe/user_test.h"
 
@@ -15,12 +17,17 @@ struct test_socket {
 	u32 listens;
 	u32 closed;
 	u64 packets, bytes, resent; /* pushed to its object */
+	u64 cookie; /* 0: none yet */
 };
 
 static struct test_socket sockets[SOCKETS];
 static u64 packets[INET_SAMPLES], bytes[INET_SAMPLES], resent[INET_SAMPLES];
 static u64 refused_packets[INET_SAMPLES], refused_bytes[INET_SAMPLES];
 static u64 next_cookie, cookie_step;
+
+/* Another CPU has a packet of this socket, so many steps from now. */
+static struct test_socket *meanwhile;
+static u32 meanwhile_in;
 
 /* What connections had that have ended. */
 #define CLOSED 64
@@ -93,13 +100,18 @@ static void packet(struct test_socket *s, u32 part)
 		refused_bytes[s->sample] += b;
 		return;
 	}
-	if (!inet_object_is_own(o))
-		TEST_WANT(inet_object_init(o, (u64)s, &(struct inet_seen){ .resent = s->retrans }),
-			  "nobody else makes the object");
+	if (!inet_object_own(o, (u64)s, &(struct inet_seen){ .resent = s->retrans })) {
+		TEST_WANT(o->object.self == INET_INIT, "nobody else makes the object");
+		inet_count_total(s->sample, part, n, b, 1);
+		refused_packets[s->sample] += n;
+		refused_bytes[s->sample] += b;
+		return;
+	}
 	if (!inet_is_dead(o) && !o->object.id) {
-		s->packets = s->bytes = s->resent = 0;
-		inet_object_begin(o, s->sample, next_cookie += cookie_step);
-		push_resent(s, o);
+		if (!s->cookie)
+			s->cookie = next_cookie += cookie_step;
+		if (inet_object_begin(o, s->sample, s->cookie))
+			push_resent(s, o);
 	}
 	if (inet_is_dead(o)) {
 		inet_count_total(s->sample, part, n, b, 0);
@@ -108,6 +120,28 @@ static void packet(struct test_socket *s, u32 part)
 	inet_count(o, s->sample, part, n, b);
 	s->packets += n;
 	s->bytes += b;
+}
+
+static void test_step(void)
+{
+	struct test_socket *s = meanwhile;
+	u32 cpu = host_user_cpu;
+
+	if (!s || --meanwhile_in)
+		return;
+	meanwhile = NULL;
+	host_user_cpu = (cpu + 1) % HOST_USER_CPUS;
+	packet(s, test_random(2));
+	host_user_cpu = cpu;
+}
+
+/* Two CPUs have packets of the socket at once. */
+static void packets_at_once(struct test_socket *s)
+{
+	meanwhile = s;
+	meanwhile_in = 1 + test_random(40);
+	packet(s, test_random(2));
+	meanwhile = NULL;
 }
 
 static void end(struct test_socket *s, struct inet_object *o)
@@ -385,6 +419,7 @@ static void use_again(struct test_socket *s)
 		inet_object_reset(o);
 	}
 	s->closed = s->retrans = 0;
+	s->packets = s->bytes = s->resent = 0;
 }
 
 /* Of a socket that is the kernel's own the id says so, and of no other, whichever way the kernel has counted. */
@@ -448,6 +483,8 @@ TEST(inet)
 		} else if (test_once_in(5) && o) {
 			s->retrans += test_random(4);
 			push_resent(s, o);
+		} else if (test_once_in(3)) {
+			packets_at_once(s);
 		} else {
 			packet(s, test_random(2));
 		}

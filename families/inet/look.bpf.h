@@ -79,10 +79,6 @@ static __always_inline void inet_difference(struct inet_difference *d, struct so
 	}
 }
 
-/* How often it is looked whether another has pushed what it has taken, which takes it less than a microsecond. For longer
- * than this takes, its CPU does not run: it is a virtual one. */
-#define INET_AWAIT 2000
-
 /* Until all readers have pushed what they have taken. */
 static __noinline int inet_await_readers(struct inet_object *o)
 {
