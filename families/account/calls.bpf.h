@@ -40,7 +40,8 @@ int precise_choose(struct bpf_iter__task *ctx)
 /* A system call begins or ends. Where the thread was until then, and where it is now. */
 static __always_inline int precise_call(u64 was, u64 is)
 {
-	struct account_thread *t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct account_thread *t = bpf_task_storage_get(&threads, task, NULL, 0);
 	struct account_cpu *c;
 	u64 now, start, net;
 
@@ -60,10 +61,12 @@ static __always_inline int precise_call(u64 was, u64 is)
 		start = t->came;
 	}
 	net = precise_net(&t->own) - (c->own.irq - c->start_irq) - (c->own.softirq - c->start_softirq);
+	if (constants.steal)
+		net -= precise_steal(task) - c->start_steal;
 	if (now > start)
 		net += now - start;
-	if (was == ACCOUNT_IN_USER && t->in == ACCOUNT_IN_USER && net > t->mark)
-		t->own.user += net - t->mark;
+	if (t->in == was)
+		precise_part(&t->own, was, t->mark, net);
 	t->mark = net;
 	t->in = is;
 	return 0;

@@ -24,15 +24,6 @@ static __always_inline void precise_leave(struct account_cpu *c)
 	ts_write(c->seq, c->seq + 1);
 }
 
-/* What the hypervisor has taken from this CPU so far, as of when the run queue's clock was last
- * brought up to date, as every switch does. */
-static __always_inline u64 precise_steal(struct task_struct *on_cpu)
-{
-	if (!constants.steal || !bpf_core_field_exists(on_cpu->se.cfs_rq->rq->prev_steal_time_rq))
-		return 0;
-	return on_cpu->se.cfs_rq->rq->prev_steal_time_rq;
-}
-
 /* Unique as long as a pid is not used again within a microsecond, or to the microsecond 50 days
  * later. */
 static __always_inline u64 precise_id(struct task_struct *task)
@@ -209,7 +200,7 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 {
 	struct account_cpu *c = precise_slot();
 	struct account_thread *t = NULL, *n;
-	u64 now, T, start, run, irq = 0, softirq = 0, steal = 0, steal_now, me;
+	u64 now, T, start, run, irq = 0, softirq = 0, steal = 0, steal_now, net, me;
 	u64 here = bpf_get_smp_processor_id() + 1;
 
 	if (!c)
@@ -258,8 +249,9 @@ int BPF_PROG(precise_switch, bool preempt, struct task_struct *prev, struct task
 		t->own.softirq += softirq;
 		t->own.steal += steal;
 		if (ts_unlikely(t->own.exact)) {
-			precise_user(&t->own, t->in, t->mark);
-			t->mark = precise_net(&t->own);
+			net = precise_net(&t->own);
+			precise_part(&t->own, t->in, t->mark, net);
+			t->mark = net;
 		}
 		if (ts_unlikely(prev_state & TASK_DEAD))
 			precise_end(t, prev, now);

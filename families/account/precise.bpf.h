@@ -61,13 +61,36 @@ static __always_inline struct account_cpu *precise_slot(void)
 	return bpf_map_lookup_elem(&slots, &cpu);
 }
 
+/* What the hypervisor has taken from this CPU so far, as of when the run queue's clock was last
+ * brought up to date, as every switch and every tick does. */
+static __always_inline u64 precise_steal(struct task_struct *on_cpu)
+{
+	if (!constants.steal || !bpf_core_field_exists(on_cpu->se.cfs_rq->rq->prev_steal_time_rq))
+		return 0;
+	return on_cpu->se.cfs_rq->rq->prev_steal_time_rq;
+}
+
 /* Net time on the CPUs: what a thread spends in user space or in the kernel for itself. */
 static __always_inline u64 precise_net(const struct account_own *own)
 {
 	return own->run - own->irq - own->softirq - own->steal;
 }
 
-/* What has become user time since the mark. */
+/*
+ * From the mark on, a chosen thread was in user space or in the kernel until its net time was `net`. What the hypervisor takes
+ * is known a little later than it was taken (precise_steal()). So net time may go back in the kernel: then that was user time.
+ */
+static __always_inline void precise_part(struct account_own *own, u64 in, u64 mark, u64 net)
+{
+	if (in == ACCOUNT_IN_USER) {
+		if (net > mark)
+			own->user += net - mark;
+	} else if (ts_unlikely(net < mark)) {
+		own->user -= own->user < mark - net ? own->user : mark - net;
+	}
+}
+
+/* What has become user time since the mark, as of an instant, which may be before the mark. */
 static __always_inline void precise_user(struct account_own *own, u64 in, u64 mark)
 {
 	u64 net = precise_net(own);
