@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Program};
 use topstat_kernel::pinned::{self, Adopted};
 use topstat_live::attached::{self, Ids};
+use topstat_live::harness::disturbed;
 use topstat_live::nest::{self, inet};
 use topstat_live::netns::{self, Bridged};
 use topstat_live::tally::{TABLES, Tally};
@@ -296,6 +297,7 @@ fn replaced_thousands_of_times() {
 fn replaced_while_segments_are_sent_again() {
     const RETRANS: &str = "tcp_v4/conns_retrans";
     const CONNECTIONS: usize = 40;
+    const UNTRACED: u64 = 2;
     let net = Bridged::new();
     net.bridge.inside(|| drops::drop_one_in(netns::PORT_LEFT, 20).expect("attach the program that drops"));
     let nest = Nest::new("retrans");
@@ -330,6 +332,9 @@ fn replaced_while_segments_are_sent_again() {
         assert!(counted.0 == 0 && counted.1 <= truth.total_retrans, "{key:?}: {counted:?}, {truth:?}");
         behind += u64::from(counted.1 < truth.total_retrans);
         again += truth.total_retrans;
+    }
+    if (left_out + 1..=left_out + UNTRACED).contains(&behind) {
+        disturbed(format!("{behind} sockets lack segments, and the kernel says that it left out {left_out} events"));
     }
     assert!(
         behind <= left_out,
