@@ -78,7 +78,7 @@ static __always_inline struct bpf_sock *bench_next(struct __sk_buff *skb)
 
 static __always_inline u32 bench_packets(struct __sk_buff *skb)
 {
-	return inet_packets(skb);
+	return packet_segments(skb);
 }
 
 static __always_inline void bench_add(struct bench_count *c, struct __sk_buff *skb)

@@ -6,42 +6,19 @@
 #include "packet.bpf.h"
 #include "object.bpf.h"
 
-/* A GSO or GRO packet counts its segments. */
-static __always_inline u32 inet_packets(struct __sk_buff *skb)
-{
-	u32 packets = skb->gso_segs;
-
-	return packets ? packets : 1;
-}
-
 /*
  * IPsec has wrapped a packet that the socket at this address (0: not known) sends, and its payload can't be told. Returns
- * whether the packet itself is to be counted; what is not counted of it, is counted as opaque. Three cases:
- *
- *   - The socket's own route leads through IPsec, by a policy. This is the packet, seen for the first time.
- *   - The route leads to another device than the packet leaves by. That device (xfrm, vti) has wrapped it, and before
- *     that the packet came here in the clear: there is nothing to count any more.
- *   - The socket has no route of its own (it is not connected), or IPsec came in later: nobody knows.
+ * whether the packet itself is to be counted; what is not counted of it, is counted as opaque.
  */
 static __noinline int inet_opaque(struct __sk_buff *skb, u64 sock, u32 sample)
 {
-	struct dst_entry *dst = NULL;
-	void *xfrm = NULL;
-	u32 device = 0;
+	u32 wrapped = packet_wrapped(skb, sock), is_counted = wrapped == PACKET_ITSELF;
 
-	if (sample >= INET_SAMPLES)
-		return 0;
-	if (sock)
-		dst = BPF_CORE_READ((struct sock___route *)sock, sk_dst_cache);
-	if (dst && bpf_core_field_exists(dst->xfrm))
-		xfrm = BPF_CORE_READ(dst, xfrm);
-	if (dst && !xfrm)
-		device = BPF_CORE_READ(dst, dev, ifindex);
-	if (device && device != skb->ifindex)
+	if (sample >= INET_SAMPLES || wrapped == PACKET_AGAIN)
 		return 0;
 	/* A packet's payload is shorter than the packet. */
-	inet_count_opaque(sample, xfrm ? 0 : inet_packets(skb), skb->len);
-	return !!xfrm;
+	inet_count_opaque(sample, is_counted ? 0 : packet_segments(skb), skb->len);
+	return is_counted;
 }
 
 /* Count a packet that has no object to the totals alone: either there should be one (`refused`), or
@@ -53,10 +30,10 @@ static __noinline int inet_count_without(struct __sk_buff *skb, u32 sample, u32 
 	if (sample >= INET_SAMPLES)
 		return 0;
 	bytes = inet_payload(skb, sample, part);
-	if (bytes == INET_OPAQUE)
+	if (bytes == PACKET_OPAQUE)
 		inet_opaque(skb, 0, sample);
 	else
-		inet_count_total(sample, part, inet_packets(skb), bytes, refused);
+		inet_count_total(sample, part, packet_segments(skb), bytes, refused);
 	return 0;
 }
 
@@ -163,9 +140,9 @@ static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *s
 	resent = part == INET_TX ? inet_resent_by_packet(o, sk) : 0;
 	if (ts_unlikely(resent))
 		inet_push_resent(o, resent);
-	packets = host_number(inet_packets(skb));
+	packets = host_number(packet_segments(skb));
 	bytes = inet_payload(skb, sample, part);
-	if (ts_unlikely(bytes == INET_OPAQUE)) {
+	if (ts_unlikely(bytes == PACKET_OPAQUE)) {
 		if (!inet_opaque(skb, o->sock, sample))
 			return 1;
 		bytes = 0;

@@ -2,19 +2,18 @@
 //! The programs, as they were compiled for kernels that have more or less: `fallbacks.bpf.h` says what is done instead of
 //! what is missing, and which kernel commits brought it.
 
+use super::abi;
 use super::adopt::{self, LOOK, adopt_by_descriptor};
-use super::{abi, functions};
 use crate::family::{Build, Builds, Feature, Keeps, Kind, Probe, Refill, Settle, Which};
 use crate::hooks::Hook;
 use crate::report::{Check, Outcome};
+use crate::udp::{self, FUNCTIONS, PACKETS, UDP};
 use crate::{Error, bpf};
 
 /// What chooses how TCP is counted, where the kernel leaves a choice: `counters`, which is what is done when it is not set,
 /// or `packets`.
 const TCP: &str = "TOPSTAT_TCP";
 const COUNTERS: &str = "counters";
-/// The way of both that works everywhere.
-pub const PACKETS: &str = "packets";
 
 /// The connections to be settled, and how many owners are to be found: see `look.bpf.h`.
 const MAPS: [&str; 4] = ["active", ".data.unsure", Keeps::KEPT, Keeps::ENDED];
@@ -22,7 +21,7 @@ const MAPS: [&str; 4] = ["active", ".data.unsure", Keeps::KEPT, Keeps::ENDED];
 const KEEPS: Keeps =
     Keeps { samples: abi::INET_KEPT_SAMPLES, tables: abi::INET_KEPT_TABLES, size: size_of::<abi::inet_kept>() };
 const TCP_SAMPLES: &[&str] = &["tcp_v4", "tcp_v6"];
-const UDP: &[&str] = &["udp_v4", "udp_v6"];
+const UDP_SAMPLES: &[&str] = &["udp_v4", "udp_v6"];
 
 fn wants_counters() -> bool {
     std::env::var_os(TCP).is_none_or(|way| way != PACKETS)
@@ -30,15 +29,8 @@ fn wants_counters() -> bool {
 
 /// Whether what is set makes sense.
 pub fn ready() -> Result<(), Error> {
-    for (name, way) in [(TCP, COUNTERS), (functions::UDP, functions::FUNCTIONS)] {
-        match std::env::var(name) {
-            Ok(set) if set != way && set != PACKETS => {
-                return Err(Error::Option(format!("{name} must be {way} or {PACKETS}, not '{set}'")));
-            }
-            _ => {}
-        }
-    }
-    Ok(())
+    udp::is_either(TCP, [COUNTERS, PACKETS])?;
+    udp::ready()
 }
 
 /// Where they stand among the better builds.
@@ -77,7 +69,6 @@ fn check_tcp(builds: &Builds) -> Check {
 }
 
 fn check_udp(builds: &Builds) -> Check {
-    use functions::UDP;
     const NAME: &str = "counting of UDP";
     let cost = "while a table of UDP is on, each packet of TCP pays for that";
     let found = match builds.chosen() {
@@ -86,7 +77,7 @@ fn check_udp(builds: &Builds) -> Check {
                 format!("by its own functions, so that TCP pays nothing for it ({UDP}={PACKETS} counts its packets)");
             return Check::ok(NAME, found);
         }
-        Which::Better(_) if !functions::wanted() => format!("{BY_PACKETS}, as {UDP}={PACKETS} asks for; {cost}"),
+        Which::Better(_) if !udp::functions_wanted() => format!("{BY_PACKETS}, as {UDP}={PACKETS} asks for; {cost}"),
         Which::Full if !wants_counters() => format!("{BY_PACKETS}, where TCP's are, as {TCP}={PACKETS} asks for"),
         Which::Better(_) => {
             let lacking = names(&builds.lacking_for_better(BY_FUNCTIONS)).join(", ");
@@ -111,7 +102,7 @@ pub fn builds() -> Builds {
     let looks = [Hook::tracepoint("inet_probe", "tcp_probe"), Hook::tracepoint("inet_user", "tcp_rcv_space_adjust")];
     let ways = |tcp, udp| {
         let of = |samples: &[&'static str], way| samples.iter().map(move |sample| (*sample, way)).collect::<Vec<_>>();
-        [of(TCP_SAMPLES, tcp), of(UDP, udp)].concat()
+        [of(TCP_SAMPLES, tcp), of(UDP_SAMPLES, udp)].concat()
     };
     let full = Build {
         observer: object!("inet/inet.bpf.o"),
@@ -130,7 +121,7 @@ pub fn builds() -> Builds {
     };
     // What they keep in objects is the same.
     let counters = |datagrams: &[Hook], way| {
-        let datagrams = datagrams.iter().cloned().map(|hook| hook.only_for(UDP));
+        let datagrams = datagrams.iter().cloned().map(|hook| hook.only_for(UDP_SAMPLES));
         Build {
             observer: object!("inet/counters.bpf.o"),
             hooks: births.iter().chain(&ends).chain(&looks).cloned().chain(datagrams).collect(),
@@ -142,7 +133,7 @@ pub fn builds() -> Builds {
             ..full
         }
     };
-    let by_functions = counters(&functions::hooks(), functions::FUNCTIONS);
+    let by_functions = counters(&udp::hooks("inet"), FUNCTIONS);
     let by_counters = counters(&packets, PACKETS);
     let anew = [state, Hook::cgroup("inet_anew", "sock_ops")];
     let plain = Build {
@@ -159,11 +150,11 @@ pub fn builds() -> Builds {
         less: adopt::less,
         ..full
     };
-    let probe = object!("inet/probe.bpf.o");
-    let for_functions = [for_counters(), functions::needed()].concat();
+    let for_functions = [for_counters(), udp::needed()].concat();
     Builds::one(full)
-        .or_plain(plain, needed(), "5.12", probe)
-        .or_better(by_functions, for_functions, || wants_counters() && functions::wanted())
+        .probed(&udp::PROBES)
+        .or_plain(plain, needed(), "5.12")
+        .or_better(by_functions, for_functions, || wants_counters() && udp::functions_wanted())
         .or_better(by_counters, for_counters(), wants_counters)
 }
 

@@ -1,34 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/*
- * UDP is counted by the functions that it receives and sends a datagram by, so that TCP, whose packets do not go through
- * them, pays nothing for it:
- *
- *   __udp_enqueue_schedule_skb()       what the socket, its filter and programs of control groups have let in, and a full
- *                                      buffer may still refuse; its UDP header is taken off; IPv4 and IPv6
- *   ip_send_skb(), ip6_send_skb()      a whole datagram, however many calls have made it up, on its way to netfilter's output,
- *                                      to IPsec, and to whatever cuts it (GSO, fragments). By which of them tells the
- *                                      packet, not the socket: an IPv6 socket sends to IPv4, too
- *
- * Tunnels of the kernel's pass by both: what they receive does not come to the socket's queue, and what they send is
- * not handed to IP by UDP.
- */
+/* UDP by its own functions: see observe/datagram.bpf.h. */
 #ifndef TOPSTAT_INET_FUNCTIONS_H
 #define TOPSTAT_INET_FUNCTIONS_H
 
 #include "object.bpf.h"
+#include "observe/datagram.bpf.h"
 #include "observe/gate.bpf.h"
-
-#define INET_UDP_HEADER 8
-
-/* A GSO or GRO packet counts its segments. */
-static __always_inline u32 inet_segments(struct sk_buff *skb)
-{
-	u64 shared = (u64)skb->head + skb->end;
-	u16 segments = 0;
-
-	ts_peek(&segments, sizeof(segments), shared + bpf_core_field_offset(struct skb_shared_info, gso_segs));
-	return segments ?: 1;
-}
 
 /* The object of a socket that has none yet, or none with an id; NULL: the datagram is counted to the totals alone. */
 static __noinline struct inet_object *inet_udp_ready(struct sock *sk, u32 part, u32 packets, u32 bytes)
@@ -56,7 +33,7 @@ static __noinline struct inet_object *inet_udp_ready(struct sock *sk, u32 part, 
 
 static __noinline int inet_datagram(struct sock *sk, struct sk_buff *skb, u32 part, u32 bytes)
 {
-	u32 packets = host_number(inet_segments(skb)), sample;
+	u32 packets = host_number(datagram_segments(skb)), sample;
 	struct inet_object *o = host_of(objects, sk, sk);
 
 	if (ts_unlikely(!o || !inet_object_is_own(o) || !o->object.id)) {
@@ -70,16 +47,9 @@ static __noinline int inet_datagram(struct sock *sk, struct sk_buff *skb, u32 pa
 	return 0;
 }
 
-/* Raw sockets, ICMP and answers of TCP's that are of no connection are sent by the same functions. */
 static __always_inline int inet_sends(struct sk_buff *skb)
 {
-	struct sock *sk = skb->sk;
-	u32 headers;
-
-	if (!sk || sk->sk_protocol != IPPROTO_UDP || sk->sk_type == SOCK_RAW)
-		return 0;
-	headers = (u16)(skb->transport_header - skb->network_header) + INET_UDP_HEADER;
-	return inet_datagram(sk, skb, INET_TX, skb->len > headers ? skb->len - headers : 0);
+	return datagram_is_of(skb->sk) ? inet_datagram(skb->sk, skb, INET_TX, datagram_sent_bytes(skb)) : 0;
 }
 
 TS_GATE("fentry/__udp_enqueue_schedule_skb", inet_received)

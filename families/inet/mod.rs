@@ -9,7 +9,6 @@ mod adopt;
 #[cfg(feature = "bench")]
 pub mod bench;
 mod fallbacks;
-mod functions;
 mod tables;
 
 use std::mem::{offset_of, size_of};

@@ -11,10 +11,6 @@ struct sock___kernels {
 	u8 sk_kern_sock : 1;
 } CORE;
 
-struct sock___route {
-	struct dst_entry *sk_dst_cache;
-} CORE;
-
 /* Whether it is a UDP socket of the kernel's own: hooks tell of others' end. */
 static __always_inline int inet_is_kernels(void *sock, u32 sample)
 {

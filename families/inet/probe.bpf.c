@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Each of these programs needs one thing that a kernel may lack, and is loaded to find out whether it does; those of
- * functions are attached for a moment, too, and change nothing. See fallbacks.rs.
+ * functions are attached for a moment, too, and change nothing. See fallbacks.rs, and udp.rs of topstat-kernel.
  */
 #include "observe/sock.bpf.h"
 
@@ -44,7 +44,7 @@ int probe_files(struct bpf_iter__task_file *ctx)
 	return 0;
 }
 
-/* Those of functions.bpf.h. */
+/* Those of observe/datagram.bpf.h. */
 SEC("fentry/__udp_enqueue_schedule_skb")
 int BPF_PROG(probe_received, struct sock *sk)
 {

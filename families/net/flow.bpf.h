@@ -7,9 +7,6 @@
 #include "observe/process.bpf.h"
 #include "observe/tcp.bpf.h"
 
-/* Connections that have been active since a reader last found them silent: readers go through these alone. */
-HOST_STORAGE(active, sk, u32);
-
 /* Connections whose owner is not sure yet. */
 HOST_WORD(unsure);
 
@@ -21,25 +18,20 @@ static __always_inline struct net_flow *net_known(struct sock *sk)
 	return f && net_flow_is_own(f) && !f->over ? f : NULL;
 }
 
+/* The task's process is its user. */
+static __always_inline void net_owner(struct net_flow *f, struct task_struct *task)
+{
+	struct task_struct *leader = BPF_CORE_READ(task, group_leader);
+
+	process_describe(&f->owner, task, 0, constants.v1_controller);
+	f->process = process_id_of(BPF_CORE_READ(leader, start_boottime), BPF_CORE_READ(leader, pid));
+}
+
 enum net_looks {
 	NET_BY_SEGMENT, /* a segment has just come */
 	NET_BY_EVENT, /* something else has just happened */
 	NET_BY_READER, /* who wants to know */
 };
-
-/* Cells of time are as long as a slide of the default period, and as slides: time divided by that. */
-static __always_inline u32 net_cell_jiffies(void)
-{
-	return host_jiffies_of_ms(NET_LOOK_MS) ?: 1;
-}
-
-/* The beginning of the cell of a moment that is not long ago (jiffies). */
-static __always_inline u32 net_cell_of(u32 jiffies)
-{
-	u64 now = host_jiffies(), then = now - (u32)((u32)now - jiffies);
-
-	return then - then % net_cell_jiffies();
-}
 
 /* The counters as they are; returns the jiffies when it was active last, for a segment that has just come before that. */
 static __always_inline u32 net_find(struct net_counters *now, struct sock *sk, struct tcp_sock *tp, struct net_flow *f,
@@ -75,11 +67,9 @@ static __always_inline void net_direct(struct net_flow *f, struct sock *sk, u32 
 	f->to.netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
 	f->to.port = side == NET_SERVER ? c->skc_num : bpf_ntohs(c->skc_dport);
 	f->to.side = side;
-	f->to.is_port = 1;
+	f->to.proto = NET_TCP;
 }
 
-/* A connection that was silent for so many times NET_LOOK_MS is taken off the list of active ones. */
-#define NET_SILENT 10
 
 /* When it speaks again it is due, which a hook sees in this state only. */
 static __always_inline int net_is_silent(struct sock *sk, u32 last)

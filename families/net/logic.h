@@ -2,7 +2,8 @@
 /*
  * Who uses the network, on any host: what a connection's own counters have counted since it was last looked at is pushed
  * to its process, its control group, the host at its other end, and the port that is served. Connections are looked at
- * once a slide, so what a look costs does not depend on how many packets there are.
+ * once a slide, so what a look costs does not depend on how many packets there are. UDP counts nothing for a socket: there each
+ * datagram is counted here (udp.h), and pushed as rarely.
  *
  * Hooks look under a socket's lock, and readers (who settle) without it; a reader may be kept from running in the midst of a
  * look, for as long as the socket lives and longer. So nobody waits for anybody:
@@ -10,9 +11,27 @@
  *   F1  A counter's part of `seen` is brought up to date by a swap. Who has swapped pushes the difference, so that each is
  *       pushed once.
  *   F2  What looks on one CPU find is added up while it is of the same object and of the same cell of time, and pushed when
- *       it is not any more, or when somebody reads. So thousands of connections of one server cost a few pushes.
+ *       it is not any more, or when somebody reads. So thousands of connections of one server cost a few pushes. Where the
+ *       object can't be made just now, its place is looked for once more then; what has none by then is refused (K4).
  *   F3  Counters only grow. What has gone back was read before `seen` was written, or one part of a change was seen before
  *       the other: it counts as unchanged.
+ *
+ * Of UDP, whose sockets have no lock that senders hold:
+ *
+ *   F4  What a socket has exchanged with a peer is in its storage (struct net_udp) until it is pushed: at the socket's first
+ *       datagram in another cell of time, when the peer's place is wanted for another one, when its user changes, when
+ *       the socket ends, and by readers. So what is in one place is of one cell, one peer and one user.
+ *   F5  Who has the socket's `claim` reads and writes that, and nobody else. Who finds it taken (several threads send by the
+ *       socket, or it receives amid that) waits for nobody and pushes its datagram by itself. So each is added once, or
+ *       pushed once.
+ *   F6  The end is swapped into the same word. Who does so has the claim if nobody had it, and pushes what there is. Else who
+ *       had it gives it back by a compare and swap, and so finds the end, and pushes then. Nothing is added after that: what
+ *       still comes is pushed by itself.
+ *   F7  What is added to is in `active`, which readers go through. Who has the claim puts the socket there, and takes it off.
+ *   F8  Whether the socket serves is said once, by a compare and swap: all that is known of it by then is written before.
+ *   F9  Where NET_LEVELS looks are under way on a CPU, nothing more is found there. A datagram that something would have to be pushed
+ *       for then goes to the totals alone, as refused (K4), and so does what a socket has that ends then. A reader says that it
+ *       has not found all.
  */
 #ifndef TOPSTAT_NET_LOGIC_H
 #define TOPSTAT_NET_LOGIC_H
@@ -21,11 +40,17 @@
 #include "net.h"
 
 HOST_STATE(net, NET_SAMPLES, NET_BANKS);
-HOST_STORAGE(flows, sk, struct net_flow);
+HOST_STORAGE(flows, sk, struct net_flow); /* of TCP */
+HOST_STORAGE(datagrams, sk, struct net_udp);
+/* Sockets that have been active since a reader last found them silent: readers go through these alone. */
+HOST_STORAGE(active, sk, u32);
 HOST_PER_CPU(batches, struct net_cpu);
 
 /* Connections that could not be looked at when they ended, for NET_LEVELS other looks were under way on that CPU. */
 HOST_WORD(unseen);
+
+/* The cell that is now, in jiffies: until then, and since when << 32. In one word, so that all CPUs see both. */
+HOST_WORD(cell);
 
 TS_INLINE u32 obs_at(u32 number, u32 table)
 {
@@ -47,6 +72,34 @@ TS_INLINE u32 obs_type(u32 number, u32 table)
 
 /* A connection is looked at no more often than this, but for its beginning and its end: a slide of the default period. */
 #define NET_LOOK_MS 100
+
+/* Cells of time are as long as a slide of the default period, and as slides: time divided by that. */
+TS_INLINE u32 net_cell_jiffies(void)
+{
+	return host_jiffies_of_ms(NET_LOOK_MS) ?: 1;
+}
+
+/* The beginning of the cell of a moment that is not long ago (jiffies). */
+TS_INLINE u32 net_cell_of(u32 jiffies)
+{
+	u64 now = host_jiffies(), then = now - (u32)((u32)now - jiffies);
+
+	return then - then % net_cell_jiffies();
+}
+
+/* The beginning of this cell. */
+TS_INLINE u32 net_cell(u32 now)
+{
+	u64 word = ts_read(cell);
+	u32 start;
+
+	if (ts_unlikely((u32)(now - (word >> 32)) >= (u32)((u32)word - (word >> 32)))) {
+		start = net_cell_of(now);
+		word = (u64)start << 32 | (start + net_cell_jiffies());
+		ts_write(cell, word);
+	}
+	return word >> 32;
+}
 
 TS_INLINE u32 net_bank(u32 sample, u32 table)
 {
@@ -94,7 +147,7 @@ TS_INLINE void net_key_of(struct net_key *key, const struct net_flow *f, u32 sam
 		key->netns = f->to.netns;
 		key->port = f->to.port;
 		key->side = f->to.side;
-		key->is_port = 1;
+		key->proto = f->to.proto;
 	}
 }
 
@@ -132,20 +185,40 @@ TS_INLINE u32 net_age(const struct obs *x, u32 table, u32 when)
 	return ago < TS_SLIDES ? ago : TS_SLIDES;
 }
 
-/* Push to a dynamic table. What is older than the period is not in it. (One table a call, for stack is scarce.) */
-TS_APART int net_push_to(struct net_batch *b, u32 sample, u32 table, u64 rx, u64 tx)
+/* What a batch has for a dynamic table. */
+TS_INLINE u64 net_amount(const struct net_batch *b, u32 table, u32 part)
+{
+	const struct net_counters *used = &b->used;
+
+	if (table == NET_PPS)
+		return part == NET_RX ? used->in : used->out;
+	if (table == NET_BPS)
+		return part == NET_RX ? used->rx : used->tx;
+	if (table == NET_RETRANS)
+		return part == NET_RX ? 0 : used->resent;
+	return (part == NET_RX) == (b->side == NET_SERVER) ? used->opened : 0;
+}
+
+/*
+ * Push to a dynamic table. What is older than the period is not in it. (One table a call, and amounts are read when they are
+ * needed: stack is scarce.)
+ */
+TS_APART int net_push_to(struct net_batch *b, u32 sample, u32 table)
 {
 	struct keyed k;
 	u32 age;
 
-	if (!b || sample >= NET_SAMPLES || table >= NET_BYTES || !(rx | tx) ||
-	    !keyed_begin_of(&k, net_bank(sample, NET_PPS), net_object_of(b)))
+	if (!b || sample >= NET_SAMPLES || table >= NET_BYTES)
+		return 0;
+	if (!(net_amount(b, table, NET_RX) | net_amount(b, table, NET_TX)))
+		return 0;
+	if (!keyed_begin_of(&k, net_bank(sample, NET_PPS), net_object_of(b)))
 		return 0;
 	table = ts_bound(table, TS_BANK_TABLES - 1);
 	age = net_age(&k.obs, table, b->when);
 	if (age < TS_SLIDES) {
 		net_order(&k, table);
-		keyed_add_ago(&k, table, rx, tx, age);
+		keyed_add_ago(&k, table, net_amount(b, table, NET_RX), net_amount(b, table, NET_TX), age);
 	}
 	keyed_end(&k);
 	return 0;
@@ -172,12 +245,10 @@ TS_APART int net_push_bytes(struct net_batch *b, u32 sample)
 
 TS_INLINE void net_push(struct net_batch *b, u32 sample)
 {
-	u32 server = b->side == NET_SERVER;
+	u32 table;
 
-	net_push_to(b, sample, NET_PPS, b->used.in, b->used.out);
-	net_push_to(b, sample, NET_BPS, b->used.rx, b->used.tx);
-	net_push_to(b, sample, NET_RETRANS, 0, b->used.resent);
-	net_push_to(b, sample, NET_OPENED, server ? b->used.opened : 0, server ? 0 : b->used.opened);
+	for (table = 0; table < NET_BYTES; table++)
+		net_push_to(b, sample, table);
 	net_push_bytes(b, sample);
 }
 
@@ -194,13 +265,49 @@ TS_INLINE struct net_batch *net_batch_of(struct net_batches *all, u32 sample, u3
 	return (void *)((char *)all->of + host_item_at(i, NET_SAMPLES * NET_BATCHES, sizeof(struct net_batch)));
 }
 
+TS_INLINE struct net_waiting *net_waiting_of(struct net_batches *all, u32 sample)
+{
+	return (void *)((char *)all->waiting + host_item_at(sample, NET_SAMPLES, sizeof(struct net_waiting)));
+}
+
+/* F2. The place of a batch that has none. */
+TS_INLINE void net_place_again(struct net_batches *all, struct net_batch *b, u32 sample)
+{
+	struct net_waiting *w = net_waiting_of(all, sample);
+	u32 place = keyed_place_of(&w->key, sample);
+	struct net_object *o = net_object_at(place);
+
+	if (!o)
+		return;
+	b->place = place;
+	b->id = ts_read(o->keyed.object.id);
+	if (sample != NET_HOSTS && w->owner.pid)
+		o->owner = w->owner;
+}
+
+/* The same where there is no stack for it. */
+TS_APART int net_place_apart(struct net_batches *all, u32 sample)
+{
+	if (!all || sample >= NET_SAMPLES)
+		return 0;
+	net_place_again(all, net_batch_of(all, sample, 0), sample);
+	return 0;
+}
+
+TS_INLINE void net_flush_placed(struct net_batch *b, u32 sample)
+{
+	net_push(b, sample);
+	b->any = 0;
+}
+
 /* F2. Push what a batch has. Under its claim. */
-TS_INLINE void net_flush(struct net_batch *b, u32 sample)
+TS_INLINE void net_flush(struct net_batches *all, struct net_batch *b, u32 sample)
 {
 	if (!b->any)
 		return;
-	net_push(b, sample);
-	b->any = 0;
+	if (ts_unlikely(!b->place))
+		net_place_apart(all, sample);
+	net_flush_placed(b, sample);
 }
 
 /* The claim of one of this CPU's levels. NULL: all are taken. */
@@ -236,8 +343,15 @@ TS_APART int net_flush_of(u32 number)
 
 		if (!obs_claim_soon(&all->claim, NET_TRIES))
 			continue;
-		for (batch = 0; batch < NET_SAMPLES * NET_BATCHES; batch++)
-			net_flush(net_batch_of(all, batch / NET_BATCHES, batch), batch / NET_BATCHES);
+		for (batch = 0; batch < NET_SAMPLES * NET_BATCHES; batch++) {
+			struct net_batch *b = net_batch_of(all, batch / NET_BATCHES, batch);
+
+			if (!b->any)
+				continue;
+			if (!b->place) /* not net_place_apart(): it would be one call too many */
+				net_place_again(all, b, batch / NET_BATCHES);
+			net_flush_placed(b, batch / NET_BATCHES);
+		}
 		ts_release(&all->claim);
 	}
 	return 1;
@@ -262,6 +376,37 @@ TS_APART int net_place(struct net_flow *f, u32 sample)
 	return 0;
 }
 
+/* Whether a batch that has no place is not of the flow's object. */
+TS_APART int net_is_anothers(struct net_batches *all, struct net_flow *f, u32 sample)
+{
+	struct net_key key;
+	const u64 *a, *b;
+	u32 i;
+
+	if (!all || !f || sample >= NET_SAMPLES)
+		return 0;
+	net_key_of(&key, f, sample);
+	a = (const void *)&key;
+	b = (const void *)&net_waiting_of(all, sample)->key;
+	for (i = 0; i < sizeof(key) / sizeof(u64); i++)
+		if (a[i] != b[i])
+			return 1;
+	return 0;
+}
+
+/* The first batch has no place, and is of the flow's object. */
+TS_APART int net_wait(struct net_batches *all, struct net_flow *f, u32 sample)
+{
+	struct net_waiting *w;
+
+	if (!all || !f || sample >= NET_SAMPLES)
+		return 0;
+	w = net_waiting_of(all, sample);
+	net_key_of(&w->key, f, sample);
+	w->owner = f->owner;
+	return 0;
+}
+
 /* F2: what was found is the connection's object's of a sample. */
 TS_INLINE void net_batch(struct net_batches *all, struct net_flow *f, u32 sample)
 {
@@ -274,10 +419,13 @@ TS_INLINE void net_batch(struct net_batches *all, struct net_flow *f, u32 sample
 	found->id = f->id[at];
 	found->place = f->place[at];
 	b = net_batch_of(all, sample, found->place);
-	if (b->any && (b->id != found->id || b->when != found->when || b->side != found->side))
-		net_flush(b, sample);
+	if (b->any && (b->id != found->id || b->when != found->when || b->side != found->side ||
+		       (ts_unlikely(!found->place) && net_is_anothers(all, f, sample))))
+		net_flush(all, b, sample);
 	if (!b->any) {
 		*b = *found;
+		if (ts_unlikely(!found->place))
+			net_wait(all, f, sample);
 		return;
 	}
 	b->used.rx += found->used.rx;
@@ -288,6 +436,18 @@ TS_INLINE void net_batch(struct net_batches *all, struct net_flow *f, u32 sample
 	b->used.opened += found->used.opened;
 }
 
+/* F2: what was found is the flow's, in all samples. */
+TS_INLINE void net_spend(struct net_batches *all, struct net_flow *f)
+{
+	u32 sample;
+
+	all->found.side = f->to.side;
+	all->found.any = 1;
+	for (sample = 0; sample < NET_SAMPLES; sample++)
+		if (net_is_on(sample))
+			net_batch(all, f, sample);
+}
+
 /*
  * What the connection has counted since it was looked at, in the cell in which it was last active: `all->found` has the
  * counters as they are.
@@ -295,7 +455,6 @@ TS_INLINE void net_batch(struct net_batches *all, struct net_flow *f, u32 sample
 TS_INLINE void net_count(struct net_flow *f, struct net_batches *all)
 {
 	struct net_counters *used = &all->found.used;
-	u32 sample;
 
 	used->in = net_grown_32(&f->seen.in, used->in);
 	used->out = net_grown_32(&f->seen.out, used->out);
@@ -305,11 +464,7 @@ TS_INLINE void net_count(struct net_flow *f, struct net_batches *all)
 	used->tx = net_grown(&f->seen.tx, used->tx);
 	if (!(used->in | used->out | used->resent | used->opened | used->rx | used->tx))
 		return;
-	all->found.side = f->to.side;
-	all->found.any = 1;
-	for (sample = 0; sample < NET_SAMPLES; sample++)
-		if (net_is_on(sample))
-			net_batch(all, f, sample);
+	net_spend(all, f);
 }
 
 /* The connection's user is another one than was known. */
@@ -344,5 +499,7 @@ TS_INLINE int net_flow_is_own(const struct net_flow *f)
 {
 	return ts_read(f->self) == (u64)(unsigned long)f;
 }
+
+#include "udp.h"
 
 #endif /* TOPSTAT_NET_LOGIC_H */

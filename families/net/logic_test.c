@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Connections of a few processes count, and are looked at now and then: by hooks, and by readers that are kept from running meanwhile. What
- * each process, group, host and port should have is kept beside.
+ * each process, group, host and port should have is kept beside. So do UDP sockets, on all CPUs at once: see test_step().
  */
+static void test_step(void);
+#define TS_STEP() test_step()
 #include "logic.h"
 #include "observe/user_test.h"
 
@@ -15,7 +17,7 @@ struct flow_model {
 };
 
 static struct flow_model model[FLOWS] __attribute__((aligned(64)));
-static u64 totals[NET_TABLES];
+static u64 totals[NET_TABLES], refused[NET_TABLES];
 
 static void open_flow(struct flow_model *m, u32 i)
 {
@@ -27,7 +29,7 @@ static void open_flow(struct flow_model *m, u32 i)
 	m->flow.to.host[15] = i % 4;
 	m->flow.to.port = 80 + i % 3;
 	m->flow.to.side = i % 2;
-	m->flow.to.is_port = 1;
+	m->flow.to.proto = NET_TCP;
 	m->flow.begun = 1;
 	m->now.opened = 1;
 }
@@ -83,9 +85,63 @@ static void look(struct flow_model *m, int disturbed)
 	count(m);
 }
 
+/* More peers than a socket has places for, at two ports each. */
+#define SOCKETS 4
+#define PEERS (NET_PEERS + 3)
+#define PORTS 2
+#define USERS 2
+#define EACH (SOCKETS * USERS * PEERS * PORTS)
+
+struct udp_model {
+	struct net_udp udp;
+	u32 user;
+	u32 closed;
+	u32 is_kernels;
+};
+
+static struct udp_model udp_model[SOCKETS] __attribute__((aligned(64)));
+/* What was added and not refused, by socket, user, peer and port. */
+static u64 udp_bytes[EACH];
+
+static u32 udp_at(u32 socket, u32 user, u32 peer, u32 port)
+{
+	return ((socket * USERS + user) * PEERS + peer) * PORTS + port;
+}
+
+static void udp_own(struct net_flow *f, u32 socket, u32 user)
+{
+	f->process = 1000 + (socket + user) % 3;
+	f->owner.pid = (socket + user) % 3 + 1;
+	f->owner.cgroup = 10 + user;
+}
+
+static void udp_peer(struct net_datagram *d, u32 peer, u32 port)
+{
+	d->host[0] = 0;
+	d->host[1] = (u64)peer << 56; /* the last byte, as of flows */
+	d->port = 80 + port;
+}
+
+/* One that has what udp_at() stands for. */
+static void udp_flow(struct net_flow *f, u32 at)
+{
+	u32 socket = at / (USERS * PEERS * PORTS), serves = net_udp_serves(&udp_model[socket].udp);
+	struct net_datagram d;
+
+	memset(f, 0, sizeof(*f));
+	udp_peer(&d, at / PORTS % PEERS, at % PORTS);
+	udp_own(f, socket, at / (PEERS * PORTS) % USERS);
+	memcpy(f->to.host, d.host, sizeof(f->to.host));
+	f->to.port = serves ? 7 + socket : d.port;
+	f->to.side = serves ? NET_SERVER : NET_CLIENT;
+	f->to.netns = 4;
+	f->to.proto = NET_UDP;
+}
+
 static u64 key_bytes(u32 sample, const struct net_flow *f)
 {
 	struct net_key key, other;
+	struct net_flow udp;
 	u64 bytes = 0;
 	u32 i;
 
@@ -94,6 +150,14 @@ static u64 key_bytes(u32 sample, const struct net_flow *f)
 		net_key_of(&other, &model[i].flow, sample);
 		if (!memcmp(&key, &other, sizeof(key)))
 			bytes += model[i].looked.rx + model[i].looked.tx;
+	}
+	for (i = 0; i < EACH; i++) {
+		if (!udp_bytes[i])
+			continue;
+		udp_flow(&udp, i);
+		net_key_of(&other, &udp, sample);
+		if (!memcmp(&key, &other, sizeof(key)))
+			bytes += udp_bytes[i];
 	}
 	return bytes;
 }
@@ -108,32 +172,48 @@ static void flush(void)
 	TEST_WANT(cpu == HOST_USER_CPUS, "%u CPUs", cpu);
 }
 
-static void compare(void)
+/* What the flow's objects have is what all have that have the same key. */
+static void compare_objects(const struct net_flow *f)
 {
-	u32 sample, table, i, place;
-
-	flush();
+	u32 sample, place;
 
 	for (sample = 0; sample < NET_SAMPLES; sample++) {
+		u64 bytes = key_bytes(sample, f), has;
+		struct net_key key;
+
+		net_key_of(&key, f, sample);
+		place = keyed_find(&key, sample);
+		has = place ? objects[place - 1].bytes.sum[0] + objects[place - 1].bytes.sum[1] : 0;
+		TEST_WANT(has == bytes, "sample %u: %llu bytes, not %llu", sample, (unsigned long long)has,
+			  (unsigned long long)bytes);
+	}
+}
+
+static void compare_totals(void)
+{
+	u32 sample, table;
+
+	flush();
+	for (sample = 0; sample < NET_SAMPLES; sample++) {
 		for (table = 0; table < NET_TABLES; table++) {
-			u64 total = test_total(net_bank(sample, table), table % TS_BANK_TABLES);
+			u32 number = net_bank(sample, table), in_bank = table % TS_BANK_TABLES;
+			u64 total = test_total(number, in_bank), lost = test_refused(number, in_bank);
 
 			TEST_WANT(total == totals[table], "sample %u, table %u: total %llu, not %llu", sample, table,
 				  (unsigned long long)total, (unsigned long long)totals[table]);
-			TEST_WANT(!test_refused(net_bank(sample, table), table % TS_BANK_TABLES), "there is a place");
-		}
-		for (i = 0; i < FLOWS; i++) {
-			u64 bytes = key_bytes(sample, &model[i].flow);
-			struct net_key key;
-			u64 has;
-
-			net_key_of(&key, &model[i].flow, sample);
-			place = keyed_find(&key, sample);
-			has = place ? objects[place - 1].bytes.sum[0] + objects[place - 1].bytes.sum[1] : 0;
-			TEST_WANT(has == bytes, "sample %u: %llu bytes, not %llu", sample, (unsigned long long)has,
-				  (unsigned long long)bytes);
+			TEST_WANT(lost == refused[table], "sample %u, table %u: %llu are refused, not %llu", sample, table,
+				  (unsigned long long)lost, (unsigned long long)refused[table]);
 		}
 	}
+}
+
+static void compare(void)
+{
+	u32 i;
+
+	compare_totals();
+	for (i = 0; i < FLOWS; i++)
+		compare_objects(&model[i].flow);
 }
 
 /* A reader sees one part of a change before the other. */
@@ -148,14 +228,14 @@ static void goes_back(void)
 	compare();
 }
 
-static void configure(void)
+static void configure(u32 period_ms)
 {
 	u32 sample, table;
 
 	for (sample = 0; sample < NET_SAMPLES; sample++)
 		for (table = 0; table < NET_TABLES; table++)
 			test_configure(net_bank(sample, table), table % TS_BANK_TABLES,
-				       table == NET_BYTES ? TS_STATIC : TS_DYNAMIC, 1000, test_random(2) * 100);
+				       table == NET_BYTES ? TS_STATIC : TS_DYNAMIC, period_ms, test_random(2) * 100);
 }
 
 static __attribute__((noinline)) void run(u32 steps)
@@ -181,13 +261,335 @@ static __attribute__((noinline)) void run(u32 steps)
 	goes_back();
 }
 
+/* UDP. What was counted, or refused. */
+static void udp_counted(const struct net_datagram *d, u64 *of)
+{
+	of[NET_PPS] += d->packets;
+	of[NET_BPS] += d->bytes;
+	of[NET_BYTES] += d->bytes;
+}
+
+/* A peer that a socket has a place for. */
+static u32 udp_peer_of(const struct net_peer *p)
+{
+	return p->host[1] >> 56;
+}
+
+/* A datagram by itself. 0: there is no level for it. */
+static int udp_alone(struct net_udp *u, const struct net_datagram *d)
+{
+	struct net_batches *all = net_claim(host_on(batches, host_user_cpu));
+
+	if (!all)
+		return 0;
+	all->now = *d;
+	return net_udp_alone(u, all);
+}
+
+/* What hooks do, as datagrams.bpf.h has it. */
+static void udp_datagram(u32 socket, struct net_datagram *d, u32 at)
+{
+	struct udp_model *m = &udp_model[socket];
+	struct net_udp *u = &m->udp;
+	int is_counted;
+
+	if (!ts_read(u->side))
+		net_udp_begin(u, d->part == NET_RX ? NET_SERVER : NET_CLIENT, 7 + socket, 4, m->is_kernels);
+	if (net_udp_hold(u)) {
+		u->now = *d;
+		if (!u->listed && host_make(active, sk, m))
+			u->listed = 1;
+		is_counted = net_udp_count(u);
+	} else {
+		is_counted = udp_alone(u, d);
+		if (!is_counted)
+			net_refuse_datagram(d);
+	}
+	udp_counted(d, totals);
+	if (is_counted)
+		udp_bytes[at] += d->bytes;
+	else
+		udp_counted(d, refused);
+}
+
+static void udp_speak(u32 socket)
+{
+	u32 peer = test_random(test_once_in(2) ? 2 : PEERS), port = test_random(PORTS);
+	struct net_datagram d = { .part = test_random(2), .packets = 1 + test_random(3), .bytes = test_random(2000) };
+
+	udp_peer(&d, peer, port);
+	host_user_no_memory = test_once_in(8);
+	udp_datagram(socket, &d, udp_at(socket, udp_model[socket].user, peer, port));
+	host_user_no_memory = 0;
+}
+
+/* Whether all was pushed. */
+static int udp_settle(u32 socket)
+{
+	struct udp_model *m = &udp_model[socket];
+	u32 left;
+
+	if (!host_of(active, sk, m))
+		return 1;
+	left = net_udp_settle(&m->udp);
+	if (left == NET_SILENT_NOW) {
+		host_user_free(active, m);
+		net_udp_let_go(&m->udp);
+	}
+	return left != NET_LEFT;
+}
+
+static void udp_end(u32 socket)
+{
+	net_udp_end(&udp_model[socket].udp);
+	udp_model[socket].closed = 1;
+}
+
+/* Another one sends by the socket than did before. */
+static void udp_pass_on(u32 socket)
+{
+	struct udp_model *m = &udp_model[socket];
+
+	if (!net_udp_hold(&m->udp))
+		return;
+	TEST_WANT(net_udp_leave_user(&m->udp), "there is a level");
+	m->user = 1 - m->user;
+	udp_own(&m->udp.flow, socket, m->user);
+	net_udp_let_go(&m->udp);
+}
+
+/* Another CPU, or an interrupt of this one, does something with the socket, so many steps from now. */
+static int meanwhile = -1;
+static u32 meanwhile_in, meanwhile_cpu;
+
+static void test_step(void)
+{
+	u32 socket = meanwhile, cpu = host_user_cpu;
+
+	if (meanwhile < 0 || --meanwhile_in)
+		return;
+	meanwhile = -1;
+	host_user_cpu = meanwhile_cpu;
+	switch (test_random(4)) {
+	case 0:
+		udp_settle(socket);
+		break;
+	case 1:
+		udp_end(socket);
+		break;
+	default:
+		udp_speak(socket);
+	}
+	host_user_cpu = cpu;
+}
+
+/* NET_LEVELS looks are under way on this CPU, none of which goes on. */
+static void udp_crowd(u32 socket)
+{
+	struct udp_model *m = &udp_model[socket];
+	struct net_batches *levels[NET_LEVELS];
+	u32 i, ends = test_once_in(4);
+
+	for (i = 0; i < NET_LEVELS; i++)
+		TEST_WANT((levels[i] = net_claim(host_on(batches, host_user_cpu))), "there is a level");
+	udp_speak(socket);
+	for (i = 0; ends && i < NET_PEERS; i++) {
+		const struct net_peer *p = &m->udp.peer[i];
+		u64 bytes = p->used.rx + p->used.tx;
+
+		refused[NET_PPS] += p->used.in + p->used.out;
+		refused[NET_BPS] += bytes;
+		refused[NET_BYTES] += bytes;
+		udp_bytes[udp_at(socket, m->user, udp_peer_of(p), p->port ? p->port - 80 : 0)] -= bytes;
+	}
+	if (ends)
+		udp_end(socket);
+	else
+		TEST_WANT(udp_settle(socket) || m->udp.claim == 0, "who can't push does not keep the claim");
+	for (i = 0; i < NET_LEVELS; i++)
+		ts_release(&levels[i]->claim);
+}
+
+/* All objects are there, of either side: who interrupts one who makes one is refused, rightly, but by how much is nobody's to
+ * tell. */
+static void udp_make_objects(u32 socket)
+{
+	struct net_udp *u = &udp_model[socket].udp;
+	u32 i;
+
+	u->local = 7 + socket;
+	u->netns = 4;
+	for (i = 0; i < 2 * USERS * PEERS * PORTS; i++) {
+		struct net_datagram d = { .part = NET_RX, .packets = 1 };
+
+		u->side = 1 + i % 2;
+		udp_own(&u->flow, socket, i / 2 % USERS);
+		udp_peer(&d, i / 2 / USERS % PEERS, i / 2 / USERS / PEERS);
+		TEST_WANT(udp_alone(u, &d), "there is a level");
+		udp_counted(&d, totals);
+	}
+	memset(u, 0, sizeof(*u));
+	udp_own(&u->flow, socket, 0);
+}
+
+/* F4: what is of an earlier cell is pushed when there is something of a later one. */
+static void cells_are_apart(void)
+{
+	struct net_datagram d = { .part = NET_TX, .packets = 1, .bytes = 100, .port = 4711, .host = { 0, 0x98ULL << 56 } };
+	u32 i, turn, left = 0;
+	struct net_udp u;
+
+	memset(&u, 0, sizeof(u));
+	u.listed = 1;
+	u.flow.process = 6000;
+	net_udp_begin(&u, NET_CLIENT, 4711, 9, 0);
+	for (turn = 0; turn < 3; turn++) {
+		test_time_passes(turn * NET_LOOK_MS * 1000000);
+		TEST_WANT(net_udp_hold(&u), "nobody has it");
+		u.now = d;
+		TEST_WANT(net_udp_count(&u), "there is a level");
+		udp_counted(&d, totals);
+	}
+	for (i = 0; i < NET_PEERS; i++)
+		left += u.peer[i].used.out;
+	TEST_WANT(left == 1, "%u are left of the last cell", left);
+	net_udp_end(&u);
+	compare_totals();
+}
+
+/* The lock under which the flow's object of a sample is made. */
+static u64 *bucket_lock(const struct net_flow *f, u32 sample)
+{
+	struct keyed_bucket *b;
+	struct net_key key;
+
+	net_key_of(&key, f, sample);
+	b = host_item(buckets, keyed_first(keyed_hash(&key, sample)));
+	TEST_WANT(b, "a bucket");
+	return &b->lock;
+}
+
+/* Somebody who makes objects was stopped amid that: what is found meanwhile of others, in turns, waits for a place. */
+static void wait_for_places(void)
+{
+	struct net_udp u[2];
+	u32 i, sample;
+
+	memset(u, 0, sizeof(u));
+	for (i = 0; i < 2; i++) {
+		net_udp_begin(&u[i], NET_SERVER, 4711 + i, 9, 0);
+		u[i].flow.process = 5000 + i;
+		u[i].flow.owner.pid = 50 + i;
+		u[i].flow.owner.cgroup = 500 + i;
+	}
+	for (i = 0; i < 8; i++) {
+		struct net_datagram d = { .part = NET_RX, .packets = 1, .bytes = 100 };
+		struct net_udp *now = &u[i / 2 % 2];
+		struct net_flow f = now->flow;
+
+		d.host[1] = 0x99ULL << 56 | (i / 2 % 2);
+		net_flow_to(&f, now, d.host, d.port);
+		for (sample = 0; sample < NET_SAMPLES && i < 4; sample++)
+			TEST_WANT(ts_claim(bucket_lock(&f, sample)), "nobody has it");
+		TEST_WANT(udp_alone(now, &d), "there is a level");
+		udp_counted(&d, totals);
+		for (sample = 0; sample < NET_SAMPLES && i < 4; sample++)
+			ts_release(bucket_lock(&f, sample));
+	}
+	compare_totals();
+	for (i = 0; i < 2; i++) {
+		struct net_flow f = u[i].flow;
+		u64 host[2] = { 0, 0x99ULL << 56 | i };
+
+		net_flow_to(&f, &u[i], host, 0);
+		for (sample = 0; sample < NET_SAMPLES; sample++) {
+			struct net_key key;
+			u32 place;
+
+			net_key_of(&key, &f, sample);
+			place = keyed_find(&key, sample);
+			TEST_WANT(place && objects[place - 1].bytes.sum[NET_RX] == 400, "sample %u has all", sample);
+			TEST_WANT(sample == NET_HOSTS || objects[place - 1].owner.pid == 50 + i, "whose it is");
+		}
+	}
+}
+
+static void udp_compare(void)
+{
+	struct net_flow f;
+	u32 i;
+
+	for (i = 0; i < SOCKETS; i++)
+		TEST_WANT(udp_settle(i), "nobody has the claim");
+	compare_totals();
+	for (i = 0; i < 20; i++) {
+		udp_flow(&f, test_random(EACH));
+		compare_objects(&f);
+	}
+	for (i = 0; i < SOCKETS; i++)
+		TEST_WANT(!udp_model[i].udp.claim || udp_model[i].udp.claim == NET_OVER, "nobody has it");
+}
+
+static __attribute__((noinline)) void run_udp(u32 steps, u32 ms)
+{
+	u32 i;
+
+	for (i = 0; i < SOCKETS; i++) {
+		udp_model[i].is_kernels = test_once_in(8);
+		udp_make_objects(i);
+	}
+	flush();
+	for (i = 0; i < steps; i++) {
+		u32 socket = test_random(SOCKETS);
+		struct udp_model *m = &udp_model[socket];
+
+		host_user_cpu = test_random(HOST_USER_CPUS);
+		test_time_passes(test_random(2) * test_random(ms * 1000000));
+		if (!m->closed && test_once_in(4)) {
+			meanwhile = socket;
+			meanwhile_in = 1 + test_random(1 << test_random(10));
+			meanwhile_cpu = test_once_in(2) ? host_user_cpu : test_random(HOST_USER_CPUS);
+		}
+		if (test_once_in(30))
+			udp_end(socket);
+		else if (meanwhile < 0 && test_once_in(20))
+			udp_pass_on(socket);
+		else if (meanwhile < 0 && test_once_in(20))
+			udp_crowd(socket);
+		else
+			udp_speak(socket);
+		meanwhile = -1;
+		if (test_once_in(60))
+			udp_compare();
+	}
+	/* What is closed has pushed all, and nobody looks at it again. */
+	for (i = 0; i < SOCKETS; i++) {
+		if (!udp_model[i].closed)
+			udp_end(i);
+		host_user_free(active, &udp_model[i]);
+	}
+	udp_compare();
+}
+
 TEST(net)
 {
+	u32 is_long = test_once_in(2);
+
 	memset(totals, 0, sizeof(totals));
+	memset(refused, 0, sizeof(refused));
+	memset(udp_model, 0, sizeof(udp_model));
+	memset(udp_bytes, 0, sizeof(udp_bytes));
+	memset(&active, 0, sizeof(active));
+	meanwhile = -1;
+	cell = 0;
 	memset(objects, 0, sizeof(objects));
 	memset(buckets, 0, sizeof(buckets));
 	memset(batches, 0, sizeof(batches));
 	constants.jiffy_ns = HOST_USER_JIFFY_NS;
-	configure();
+	/* What a socket has for longer than the period is in no dynamic table. */
+	configure(is_long ? 60000 : 1000);
 	run(50 + test_random(200));
+	wait_for_places();
+	cells_are_apart();
+	run_udp(100 + test_random(300), is_long ? 60 : 2);
 }

@@ -3,66 +3,35 @@
 //! and where.
 
 abi!("net");
+mod builds;
 
 use std::mem::{offset_of, size_of};
 
-use libbpf_rs::Object;
 use topstat_model::{ColumnKind, Unit};
 
-use crate::family::{
-    Build, Builds, Constant, Constants, Entries, Family, FieldAt, FilterBy, MapSize, Objects, OwnLost, Ranked, Refill,
-    RowColumn, Settle, columns,
-};
-use crate::hooks::Hook;
-use crate::{Error, SampleInfo, TableInfo, bpf};
-
-/// How many connections could not be looked at when they ended.
-const UNSEEN: &str = ".data.unseen";
+use crate::family::{Constant, Constants, Family, FieldAt, FilterBy, Objects, OwnLost, Ranked, RowColumn, columns};
+use crate::{SampleInfo, TableInfo};
 
 /// The family of the samples of who uses the network.
 pub fn family() -> Family {
-    let build = Build {
-        adopt,
-        adopt_before: Some("net_destroy"),
-        settle: Some(Settle { object: object!("net/settle.bpf.o"), program: "net_settle", over: "active" }),
-        sizes: vec![MapSize::of::<abi::net_cpu>("batches", Entries::Cpus)],
-        maps: vec!["buckets", "flows", "active", "batches", ".data.unsure", ".data.cell", UNSEEN],
-        ..Build::new(
-            object!("net/net.bpf.o"),
-            object!("net/snapshot.bpf.o"),
-            // Ends before beginnings: no connection is begun that nobody sees the end of.
-            vec![
-                Hook::tracepoint("net_destroy", "tcp_destroy_sock"),
-                Hook::tracepoint("net_state", "inet_sock_set_state"),
-                Hook::tracepoint("net_user", "tcp_rcv_space_adjust"),
-                Hook::tracepoint("net_retransmit", "tcp_retransmit_skb"),
-                Hook::tracepoint("net_segment", "tcp_probe"),
-            ],
-            |object, maps, _| Refill::over_map(object, &maps.objects, "net_refill"),
-        )
-    };
     let fields = [
         (offset_of!(abi::net_constants, jiffy_ns), Constant::JiffyNs),
         (offset_of!(abi::net_constants, v1_controller), Constant::V1Controller),
+        (offset_of!(abi::net_constants, build), Constant::Build),
     ];
     let constants = Constants::new(size_of::<abi::net_constants>(), fields);
     let samples = samples();
-    let unseen = |path| OwnLost { table: path, name: "unseen".to_owned(), map: UNSEEN.to_owned() };
+    let unseen = |path| OwnLost { table: path, name: "unseen".to_owned(), map: builds::UNSEEN.to_owned() };
     let paths = samples.iter().flat_map(|sample| &sample.tables).map(|table| table.path());
     let ranked = Ranked {
         sample_banks: abi::NET_SAMPLE_BANKS,
         lost: paths.map(unseen).collect(),
+        opaque: true,
         parts: ["rx", "tx"].map(str::to_owned).to_vec(),
-        ..Ranked::new::<abi::net_section, abi::net_row>(Builds::one(build), constants)
+        ..Ranked::new::<abi::net_section, abi::net_row>(builds::builds(), constants)
     };
-    Family::ranked("net", abi::NET_ABI, (6, 1), samples, ranked)
-}
-
-/// Listeners before connections, which are told by them to be served.
-fn adopt(object: &Object) -> Result<(), Error> {
-    const LOOK: &str = "look for existing connections";
-    bpf::iterate(object, "net_adopt_listeners", LOOK)?;
-    bpf::iterate(object, "net_adopt", LOOK).map(drop)
+    let family = Family::ranked("net", abi::NET_ABI, (6, 1), samples, ranked);
+    Family { ready: builds::ready, check: builds::check, ..family }
 }
 
 /// In the order of `enum net_sample`, with tables in that of `enum net_table`.
@@ -70,7 +39,7 @@ fn samples() -> [SampleInfo; 4] {
     const KEY: usize = offset_of!(abi::net_row, key);
     const OWNER: usize = offset_of!(abi::net_row, owner);
     let sample = |name, whom: &str, columns: Vec<RowColumn>| {
-        let about = format!("{whom}, by their TCP traffic");
+        let about = format!("{whom}, by their TCP and UDP traffic");
         SampleInfo::new(name, &about, Objects::Keyed, columns, tables())
     };
     let host = FieldAt::Address { at: KEY + offset_of!(abi::net_key, host), family: offset_of!(abi::net_row, family) };
@@ -79,11 +48,14 @@ fn samples() -> [SampleInfo; 4] {
     let about = "Only with this port, at either end";
     let port = RowColumn::new("port", ColumnKind::Port, FieldAt::U16(KEY + offset_of!(abi::net_key, port)));
     let port = port.by("port", "PORT", about, FilterBy::Number(u16::MAX.into()));
+    let proto = FieldAt::Word(KEY + offset_of!(abi::net_key, proto), &["", "tcp", "udp"]);
+    let about = "Only ports of this protocol: tcp or udp";
+    let proto = RowColumn::new("proto", ColumnKind::Text, proto).by("proto", "PROTO", about, FilterBy::Text);
     let side = FieldAt::Word(KEY + offset_of!(abi::net_key, side), &["server", "client"]);
     let about = "Only ports that are served here (server), or that this host connects to (client)";
     let side = RowColumn::new("side", ColumnKind::Text, side).by("side", "SIDE", about, FilterBy::Text);
     let netns = RowColumn::new("netns", ColumnKind::Id, FieldAt::U32(KEY + offset_of!(abi::net_key, netns)));
-    let ports = [vec![port, side], columns::process(OWNER), vec![netns]].concat();
+    let ports = [vec![port, proto, side], columns::process(OWNER), vec![netns]].concat();
     [
         sample("net_procs", "processes", columns::process(OWNER)),
         sample("net_cgroups", "control groups", columns::group(OWNER).to_vec()),

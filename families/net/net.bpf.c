@@ -4,30 +4,14 @@
  *
  * TCP counts segments and bytes itself. A connection is looked at once a slide, at the first segment that it receives in
  * it: the times of the connection's last segments tell without any storage being looked for. It is also looked at when
- * its state changes, when it sends something again, and when it ends; readers settle what is left (settle.bpf.c).
+ * its state changes, when it sends something again, and when it ends; readers settle what is left (settle.bpf.c). UDP is
+ * counted by its own hooks (datagrams.bpf.h).
  */
 #include "flow.bpf.h"
 #include "observe/gate.bpf.h"
 #include "observe/sock.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
-
-/* The cell that is now, in jiffies: until then, and since when << 32. In one word, so that all CPUs see both. */
-HOST_WORD(cell);
-
-/* The beginning of this cell. */
-static __always_inline u32 net_cell(u32 now)
-{
-	u64 word = ts_read(cell);
-	u32 start;
-
-	if (ts_unlikely((u32)(now - (word >> 32)) >= (u32)((u32)word - (word >> 32)))) {
-		start = net_cell_of(now);
-		word = (u64)start << 32 | (start + net_cell_jiffies());
-		ts_write(cell, word);
-	}
-	return word >> 32;
-}
 
 /* It is none of those any more whose owner is not sure. */
 static __always_inline void net_leave_unsure(struct net_flow *f)
@@ -41,10 +25,7 @@ static __always_inline void net_leave_unsure(struct net_flow *f)
 /* Whose the connection is. In the context of its user. */
 static __noinline int net_own(struct net_flow *f)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-
-	process_describe(&f->owner, task, 0, constants.v1_controller);
-	f->process = process_id(task->group_leader);
+	net_owner(f, bpf_get_current_task_btf());
 	f->sure = 1;
 	net_owned(f);
 	net_leave_unsure(f);
@@ -112,7 +93,7 @@ static __noinline struct net_flow *net_flow_of(struct sock *sk, struct tcp_sock 
 	}
 	if (!net_flow_is_own(f))
 		net_flow_init(f);
-	if (f->to.is_port)
+	if (f->to.proto)
 		return f;
 	net_direct(f, sk, side);
 	if (!f->sure) {
@@ -206,7 +187,7 @@ int BPF_PROG(net_destroy, struct sock *sk)
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	struct net_flow *f = net_known(sk);
 
-	if (tp && f && f->to.is_port)
+	if (tp && f && f->to.proto)
 		net_end(sk, tp, f);
 	return 0;
 }
@@ -219,7 +200,7 @@ int BPF_PROG(net_retransmit, struct sock *sk)
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	struct net_flow *f = net_known(sk);
 
-	if (tp && f && f->to.is_port &&
+	if (tp && f && f->to.proto &&
 	    (s32)((u32)ts_read(f->looked) - net_cell(host_jiffies())) < 0)
 		net_look(sk, tp, f, NET_BY_EVENT);
 	return 0;
@@ -240,6 +221,8 @@ int BPF_PROG(net_user, struct sock *sk)
 		net_own(f);
 	return 0;
 }
+
+#include "datagrams.bpf.h"
 
 /* Ports that somebody listened at before: what was accepted there is served. */
 struct {
@@ -262,8 +245,7 @@ static __always_inline struct net_flow *net_adopted(struct sock *sk, struct task
 	if (!f || net_flow_is_own(f))
 		return NULL;
 	net_flow_init(f);
-	process_describe(&f->owner, task, 0, constants.v1_controller);
-	f->process = process_id(task->group_leader);
+	net_owner(f, task);
 	f->sure = 1;
 	return f;
 }
@@ -285,7 +267,7 @@ int net_adopt_listeners(struct bpf_iter__task_file *ctx)
 	return 0;
 }
 
-/* Connections. What they have counted until now does not count. */
+/* Connections, whose counters count from now on, and sockets of UDP. */
 SEC("iter/task_file")
 int net_adopt(struct bpf_iter__task_file *ctx)
 {
@@ -298,6 +280,8 @@ int net_adopt(struct bpf_iter__task_file *ctx)
 
 	if (!task || !sk)
 		return 0;
+	if (net_udp_is_socket(sk))
+		return net_udp_adopt(sk, task);
 	tp = bpf_skc_to_tcp_sock(sk);
 	state = sk->__sk_common.skc_state;
 	if (!tp || state == TCP_LISTEN || state == TCP_CLOSE)

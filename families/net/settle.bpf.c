@@ -13,7 +13,25 @@ static int net_settle_batches(u32 cpu, void *context)
 	return !net_flush_of(cpu);
 }
 
-/* Before a snapshot: what connections have counted and was not pushed yet. Called once more at the end, without any. */
+/* A socket of UDP. Writes a byte where somebody has it who does not go on. */
+static __always_inline void net_settle_datagrams(struct bpf_iter__bpf_sk_storage_map *ctx, struct sock *sk)
+{
+	struct net_udp *u = host_of(datagrams, sk, sk);
+	u32 left = u ? net_udp_settle(u) : NET_PUSHED;
+	u8 waits = 1;
+
+	if (left == NET_SILENT_NOW) {
+		bpf_sk_storage_delete(&active, sk);
+		net_udp_let_go(u);
+	} else if (left == NET_LEFT) {
+		bpf_seq_write(ctx->meta->seq, &waits, sizeof(waits));
+	}
+}
+
+/*
+ * Before a snapshot: what connections have counted, and what is added up of UDP's sockets, and was not pushed yet. Called once more at
+ * the end, without any.
+ */
 SEC("iter/bpf_sk_storage_map")
 int net_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
@@ -26,10 +44,12 @@ int net_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 		return 0;
 	}
 	tp = bpf_skc_to_tcp_sock(sk);
-	if (!tp)
+	if (!tp) {
+		net_settle_datagrams(ctx, sk);
 		return 0;
+	}
 	f = net_known(sk);
-	if (f && f->to.is_port)
+	if (f && f->to.proto)
 		net_look(sk, tp, f, NET_BY_READER);
 	return 0;
 }

@@ -3,9 +3,11 @@
 //! what is missing, and which kernel commit brought it.
 
 use super::{abi, groups};
-use crate::family::{Build, Builds, Entries, Feature, MapSize, Probe, Refill};
+use crate::family::{Build, Builds, Entries, Feature, MapSize, Probe, Probes, Refill};
 use crate::hooks::Hook;
 use crate::process;
+
+static PROBES: Probes = Probes::new(object!("tasks/probe.bpf.o"));
 
 /// All of them.
 pub fn builds() -> Builds {
@@ -67,5 +69,5 @@ pub fn builds() -> Builds {
         without: "control groups are in a bounded array, of which no subtree can take all; what has no place is counted \
                   as no_memory",
     };
-    Builds::one(full).or_plain(plain, vec![needed], "6.2", object!("tasks/probe.bpf.o"))
+    Builds::one(full).probed(&PROBES).or_plain(plain, vec![needed], "6.2")
 }

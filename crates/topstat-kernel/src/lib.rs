@@ -31,6 +31,7 @@ mod ranking;
 mod report;
 mod skipped;
 mod state;
+mod udp;
 
 pub use bpf::Verified;
 pub use catalogue::{add, families, family_of, find, samples};

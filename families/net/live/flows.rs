@@ -32,14 +32,14 @@ const PORTS: &str = "net_ports/pps";
 const SAMPLES: [&str; 4] = ["net_procs", "net_cgroups", "net_hosts", "net_ports"];
 
 /// All tables of all samples, of which nothing ages.
-fn load_all() -> Box<dyn Source> {
+pub fn load_all() -> Box<dyn Source> {
     let tables = ["pps", "bps", "retrans", "opened", "bytes"];
     let paths: Vec<_> = SAMPLES.iter().flat_map(|of| tables.map(|table| format!("{of}/{table}"))).collect();
     load(&paths.iter().map(String::as_str).collect::<Vec<_>>(), &everything())
 }
 
 /// What is asked of rows, by column.
-type Wanted<'a> = &'a [(&'a str, Field)];
+pub type Wanted<'a> = &'a [(&'a str, Field)];
 
 fn rows<'a>(snapshot: &'a Snapshot, wanted: Wanted<'_>) -> Vec<&'a Row> {
     let at = |name: &str| snapshot.column(name).expect("a column");
@@ -48,7 +48,7 @@ fn rows<'a>(snapshot: &'a Snapshot, wanted: Wanted<'_>) -> Vec<&'a Row> {
 }
 
 /// The parts of the one row that has all this; 0 where there is none.
-fn parts(snapshot: &Snapshot, wanted: Wanted<'_>) -> [u64; 2] {
+pub fn parts(snapshot: &Snapshot, wanted: Wanted<'_>) -> [u64; 2] {
     match &rows(snapshot, wanted)[..] {
         [] => [0; 2],
         [row] => [row.parts[0], row.parts[1]],
@@ -56,15 +56,21 @@ fn parts(snapshot: &Snapshot, wanted: Wanted<'_>) -> [u64; 2] {
     }
 }
 
-fn port(at: SocketAddr, side: &str) -> [(&'static str, Field); 3] {
-    [("port", Field::U64(at.port().into())), ("side", side.into()), ("netns", Field::U64(netns::own_number()))]
+/// A port of TCP's, or of UDP's, in this network namespace.
+pub fn port_of(at: SocketAddr, proto: &str, side: &str) -> [(&'static str, Field); 4] {
+    let netns = Field::U64(netns::own_number());
+    [("port", Field::U64(at.port().into())), ("proto", proto.into()), ("side", side.into()), ("netns", netns)]
 }
 
-fn pid(pid: u32) -> [(&'static str, Field); 1] {
+fn port(at: SocketAddr, side: &str) -> [(&'static str, Field); 4] {
+    port_of(at, "tcp", side)
+}
+
+pub fn pid(pid: u32) -> [(&'static str, Field); 1] {
     [("pid", Field::U64(pid.into()))]
 }
 
-fn host(address: IpAddr) -> [(&'static str, Field); 1] {
+pub fn host(address: IpAddr) -> [(&'static str, Field); 1] {
     [("host", Field::Ip(address))]
 }
 
@@ -88,7 +94,7 @@ fn sum<'a>(counts: impl Iterator<Item = &'a Counts>) -> Counts {
 }
 
 /// What a sample shows of those that have all this.
-fn shown(source: &mut dyn Source, sample: &str, wanted: Wanted<'_>) -> Counts {
+pub fn shown(source: &mut dyn Source, sample: &str, wanted: Wanted<'_>) -> Counts {
     let mut of = |table: &str| parts(&snapshot(source, &format!("{sample}/{table}")), wanted);
     let ([packets_rx, packets_tx], [bytes_rx, bytes_tx]) = (of("pps"), of("bytes"));
     let bits = of("bps");

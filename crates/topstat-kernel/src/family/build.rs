@@ -136,10 +136,27 @@ pub struct Builds {
     plain: Option<Plain>,
     /// The best one first.
     better: Vec<Better>,
-    /// The compiled `probe.bpf.c`.
-    probe: Option<&'static [u8]>,
+    /// What tells what the kernel has.
+    probes: Option<&'static Probes>,
+}
+
+/// A compiled `probe.bpf.c`, whose programs need one thing each that a kernel may lack. Families may have one in common.
+pub struct Probes {
+    object: &'static [u8],
     /// Those of its programs that the kernel does not take; asked once.
     missing: OnceLock<Vec<String>>,
+}
+
+impl Probes {
+    /// These programs.
+    pub const fn new(object: &'static [u8]) -> Self {
+        Self { object, missing: OnceLock::new() }
+    }
+
+    /// Those that this kernel does not take, or does not let this user have.
+    fn missing(&self) -> &[String] {
+        self.missing.get_or_init(|| missing(self.object))
+    }
 }
 
 /// The build for kernels that lack something.
@@ -170,27 +187,33 @@ pub enum Which {
 impl Builds {
     /// The only one: there is no kernel that has BTF and lacks anything that it needs.
     pub fn one(build: Build) -> Self {
-        Self { full: build, plain: None, better: Vec::new(), probe: None, missing: OnceLock::new() }
+        Self { full: build, plain: None, better: Vec::new(), probes: None }
     }
 
     /// One for kernels that have these features, and a plain one for those that lack any of them. They came with Linux
-    /// `since`, as people are told; `probe` is the compiled `probe.bpf.c`.
+    /// `since`, as people are told.
     #[must_use]
-    pub fn or_plain(self, plain: Build, needed: Vec<Feature>, since: &'static str, probe: &'static [u8]) -> Self {
-        Self { plain: Some(Plain { build: plain, needed, since }), probe: Some(probe), ..self }
+    pub fn or_plain(self, plain: Build, needed: Vec<Feature>, since: &'static str) -> Self {
+        Self { plain: Some(Plain { build: plain, needed, since }), ..self }
+    }
+
+    /// By what it is found out which features the kernel has.
+    #[must_use]
+    pub fn probed(self, probes: &'static Probes) -> Self {
+        Self { probes: Some(probes), ..self }
     }
 
     /// One that is taken instead of the full one, and of better ones that are given later, where it is `wanted` and the
-    /// kernel has these features, too, which the same `probe.bpf.c` tries.
+    /// kernel has these features, too.
     #[must_use]
     pub fn or_better(mut self, build: Build, needed: Vec<Feature>, wanted: fn() -> bool) -> Self {
         self.better.push(Better { build, needed, wanted });
         self
     }
 
-    /// The programs of `probe.bpf.c` that this kernel does not take, or does not let this user have.
+    /// See [`Probes::missing`].
     fn missing(&self) -> &[String] {
-        self.missing.get_or_init(|| self.probe.map(missing).unwrap_or_default())
+        self.probes.map(Probes::missing).unwrap_or_default()
     }
 
     fn are_missing(&self, needed: &[Feature]) -> Vec<Feature> {

@@ -19,7 +19,7 @@ use libbpf_rs::{Link, MapHandle, Object};
 use topstat_engine::ts_tick;
 use topstat_model::interval::{Each, Interval};
 
-pub use build::{Build, Builds, Entries, Feature, Keeps, MapSize, Probe, Settle, Which};
+pub use build::{Build, Builds, Entries, Feature, Keeps, MapSize, Probe, Probes, Settle, Which};
 pub use constants::{Constant, Constants};
 pub use row::{FieldAt, Filter, FilterBy, RowColumn, describe};
 pub use sample::{SampleInfo, TableInfo, Variant, names_of};

@@ -1,36 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether UDP is counted by its own functions: `functions.bpf.h`. That is exact only where a program is run at each call.
+//! How UDP is counted, for all families that count it: by its own functions (`observe/datagram.bpf.h`), which is exact only
+//! where a program is run at each call, or by its packets.
 
 use std::sync::OnceLock;
 
-use super::fallbacks::PACKETS;
-use crate::family::{Feature, Probe};
+use crate::family::{Feature, Probe, Probes};
 use crate::hooks::Hook;
-use crate::nowhere;
+use crate::{Error, nowhere};
 
-/// What chooses how UDP is counted: `functions`, wherever there are any, or `packets`. When it is not set, functions where
-/// each call of them is seen.
+/// What chooses: `functions`, wherever there are any, or `packets`. When it is not set, functions where each call of them is
+/// seen.
 pub const UDP: &str = "TOPSTAT_UDP";
 /// See [`UDP`].
 pub const FUNCTIONS: &str = "functions";
+/// See [`UDP`].
+pub const PACKETS: &str = "packets";
+
+/// What of all this the kernel has is found out by programs that are beside those of `inet`, which mostly is loaded, too.
+pub static PROBES: Probes = Probes::new(include_bytes!(concat!(env!("OUT_DIR"), "/inet/probe.bpf.o")));
 
 fn is_set(way: &str) -> bool {
     std::env::var_os(UDP).is_some_and(|set| set == way)
 }
 
-/// Whether they are wanted, where there are any.
-pub fn wanted() -> bool {
+/// Whether functions are wanted, where there are any.
+pub fn functions_wanted() -> bool {
     !is_set(PACKETS)
 }
 
-/// Where they begin. A datagram that a program has missed no later one makes up for.
-pub fn hooks() -> [Hook; 3] {
-    let programs =
-        [("inet_received", "__udp_enqueue_schedule_skb"), ("inet_sent", "ip_send_skb"), ("inet_sent6", "ip6_send_skb")];
-    programs.map(|(program, function)| Hook::function(program, function).losing())
+/// Whether a choice in the environment is one of two.
+///
+/// # Errors
+/// What it must be.
+pub fn is_either(name: &str, ways: [&str; 2]) -> Result<(), Error> {
+    match std::env::var_os(name) {
+        Some(set) if !ways.iter().any(|way| set == *way) => {
+            Err(Error::Option(format!("{name} must be {} or {}, not '{}'", ways[0], ways[1], set.to_string_lossy())))
+        }
+        _ => Ok(()),
+    }
 }
 
-/// What it takes.
+/// Whether what is set makes sense.
+///
+/// # Errors
+/// What it must be.
+pub fn ready() -> Result<(), Error> {
+    is_either(UDP, [FUNCTIONS, PACKETS])
+}
+
+/// Where functions begin, for the programs `…_received`, `…_sent` and `…_sent6` of a family. A datagram that a program has
+/// missed no later one makes up for.
+pub fn hooks(family: &str) -> [Hook; 3] {
+    let programs = [("received", "__udp_enqueue_schedule_skb"), ("sent", "ip_send_skb"), ("sent6", "ip6_send_skb")];
+    programs.map(|(program, function)| Hook::function(&format!("{family}_{program}"), function).losing())
+}
+
+/// What it takes to count by functions. See [`PROBES`].
 pub fn needed() -> Vec<Feature> {
     let without = "UDP is counted by its packets";
     let feature = |probe, name| Feature { probe, name, without };

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The programs, with and without those that count UDP.
+
+use libbpf_rs::Object;
+
+use super::abi;
+use crate::family::{Build, Builds, Entries, Kind, MapSize, Refill, Settle, Which};
+use crate::hooks::Hook;
+use crate::report::Check;
+use crate::udp::{self, PACKETS, UDP};
+use crate::{Error, bpf};
+
+/// What chooses whether UDP is counted: `yes`, which is what is done when it is not set, or `no`.
+const NET_UDP: &str = "TOPSTAT_NET_UDP";
+const YES: &str = "yes";
+const NO: &str = "no";
+
+/// How many connections could not be looked at when they ended.
+pub const UNSEEN: &str = ".data.unseen";
+
+/// All samples, by whose tables it is told whether UDP is to be counted.
+const SAMPLES: &[&str] = &["net_procs", "net_cgroups", "net_hosts", "net_ports"];
+
+fn wants_udp() -> bool {
+    std::env::var_os(NET_UDP).is_none_or(|set| set != NO)
+}
+
+/// Whether what is set makes sense.
+pub fn ready() -> Result<(), Error> {
+    udp::is_either(NET_UDP, [YES, NO])?;
+    udp::ready()
+}
+
+/// Where it stands among the better builds.
+const BY_FUNCTIONS: usize = 0;
+
+/// Whether UDP is counted, and how.
+pub fn check() -> Vec<Check> {
+    const NAME: &str = "counting of UDP in net_*";
+    let Some(family) = crate::catalogue::family_of(SAMPLES[0]) else { return Vec::new() };
+    let Kind::Ranked(ranked) = &family.kind else { return Vec::new() };
+    if !bpf::atomics::there() {
+        return Vec::new(); // nor is anything else: the samples' own line says so
+    }
+    let by_packets = |why: &str| {
+        format!(
+            "by its packets, at the hooks of the root cgroup, {why}; each packet of TCP pays for that while a table is \
+             on ({NET_UDP}={NO} counts TCP alone)"
+        )
+    };
+    let found = match ranked.builds.chosen() {
+        Which::Better(BY_FUNCTIONS) => {
+            format!(
+                "by its own functions, so that TCP pays nothing for it ({UDP}={PACKETS} counts its packets, {NET_UDP}={NO} \
+                 counts TCP alone)"
+            )
+        }
+        Which::Better(_) if !udp::functions_wanted() => by_packets(&format!("as {UDP}={PACKETS} asks for")),
+        Which::Better(_) => {
+            let lacking = ranked.builds.lacking_for_better(BY_FUNCTIONS);
+            let lacking: Vec<_> = lacking.iter().map(|feature| feature.name).collect();
+            by_packets(&format!("for the kernel lacks {}", lacking.join(", ")))
+        }
+        Which::Full | Which::Plain => format!("not at all, as {NET_UDP}={NO} asks for"),
+    };
+    vec![Check::ok(NAME, found)]
+}
+
+/// All of them.
+pub fn builds() -> Builds {
+    // Ends before beginnings: no connection is begun that nobody sees the end of.
+    let of_tcp = [
+        Hook::tracepoint("net_destroy", "tcp_destroy_sock"),
+        Hook::tracepoint("net_state", "inet_sock_set_state"),
+        Hook::tracepoint("net_user", "tcp_rcv_space_adjust"),
+        Hook::tracepoint("net_retransmit", "tcp_retransmit_skb"),
+        Hook::tracepoint("net_segment", "tcp_probe"),
+    ];
+    // Sockets of UDP are known from when they are made, or found after that.
+    let life = [Hook::cgroup("net_release", "sock_release"), Hook::cgroup("net_create", "sock_create")];
+    let packets = [Hook::cgroup("net_ingress", "ingress"), Hook::cgroup("net_egress", "egress")];
+    let build = |life: &[Hook], datagrams: &[Hook], number, way| {
+        let datagrams = datagrams.iter().cloned().map(|hook| hook.only_for(SAMPLES));
+        Build {
+            adopt,
+            adopt_before: Some("net_destroy"),
+            settle: Some(Settle { object: object!("net/settle.bpf.o"), program: "net_settle", over: "active" }),
+            number,
+            ways: SAMPLES.iter().map(|sample| (*sample, way)).collect(),
+            sizes: vec![MapSize::of::<abi::net_cpu>("batches", Entries::Cpus)],
+            maps: vec!["buckets", "flows", "datagrams", "active", "batches", ".data.unsure", ".data.cell", UNSEEN],
+            ..Build::new(
+                object!("net/net.bpf.o"),
+                object!("net/snapshot.bpf.o"),
+                life.iter().chain(&of_tcp).cloned().chain(datagrams).collect(),
+                |object, maps, _| Refill::over_map(object, &maps.objects, "net_refill"),
+            )
+        }
+    };
+    let alone = build(&[], &[], abi::NET_TCP_ALONE, "counters");
+    let by_functions = build(&life, &udp::hooks("net"), abi::NET_TCP_AND_UDP, "counters and functions");
+    let by_packets = build(&life, &packets, abi::NET_TCP_AND_UDP, "counters and packets");
+    Builds::one(alone)
+        .probed(&udp::PROBES)
+        .or_better(by_functions, udp::needed(), || wants_udp() && udp::functions_wanted())
+        .or_better(by_packets, Vec::new(), wants_udp)
+}
+
+/// Listeners before connections, which are told by them to be served.
+fn adopt(object: &Object) -> Result<(), Error> {
+    const LOOK: &str = "look for existing connections";
+    bpf::iterate(object, "net_adopt_listeners", LOOK)?;
+    bpf::iterate(object, "net_adopt", LOOK).map(drop)
+}
