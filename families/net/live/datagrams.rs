@@ -228,8 +228,9 @@ fn one_socket_of_many_threads() {
 /// A port of TCP's and one of UDP's of the same number are two; a process has what it exchanges by either.
 fn beside_connections() {
     let mut source = load_all();
-    let udp = socket(([127, 0, 0, 1], 0));
-    let listener = std::net::TcpListener::bind(at(&udp)).expect("the same port of TCP's");
+    // TCP chooses: thousands of its ports may still be taken by connections that others have closed, UDP's are not.
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("listen");
+    let udp = socket(listener.local_addr().expect("its address"));
     let mut client = std::net::TcpStream::connect(at(&udp)).expect("connect");
     let mut served = listener.accept().expect("accept").0;
     std::io::Write::write_all(&mut client, &[1; 1000]).expect("send");
