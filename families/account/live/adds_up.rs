@@ -117,7 +117,7 @@ fn makefile() -> std::path::PathBuf {
     let engine = engine.canonicalize().expect("the engine");
     let folder = std::env::temp_dir().join(format!("topstat-live-make-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("make a folder");
-    let objects: Vec<String> = (0..pace::work(40, 5)).map(|i| format!("shim-{i}.o")).collect();
+    let objects: Vec<String> = (0..pace::work(25, 5)).map(|i| format!("shim-{i}.o")).collect();
     let (include, shim) = (engine.join("include"), engine.join("src/shim.c"));
     let text = format!(
         ".PHONY: all\nall: {}\n%.o:\n\tcc -O2 -std=gnu11 -I{} -c {} -o $@\n",

@@ -246,7 +246,7 @@ fn attached_and_detached_under_load() {
 
 /// Observers come, with all they have, and go again; what they had put into sockets goes, too.
 fn loaded_and_dropped_under_load() {
-    let rounds = pace::work(20, 2);
+    let rounds = pace::work(8, 2);
     let before = Ids::own();
     busy(200.0, || {
         for _ in 0..rounds {
