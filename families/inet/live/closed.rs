@@ -13,7 +13,6 @@ use topstat_kernel::Options;
 use topstat_live::nest::reads_counters;
 use topstat_live::watch::{ENDLESS_MS, everything, table};
 use topstat_live::{Case, Key, View, Watch, case, harness, note, pace};
-use topstat_model::Field;
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -78,9 +77,7 @@ fn short_connections(sizes: impl Iterator<Item = u64>) -> HashMap<Key, u64> {
 
 /// The rows of closed connections at both ends: received and sent.
 fn closed(view: &View) -> HashMap<Key, [u64; 2]> {
-    let place = view.snapshot.column("closed").expect("a column of marks");
-    let rows = view.snapshot.rows.iter().zip(&view.sockets);
-    rows.filter(|(row, _)| row.object[place] == Field::True).map(|(_, s)| (s.key, [s.rx, s.tx])).collect()
+    view.sockets.iter().filter(|s| s.closed).map(|s| (s.key, [s.rx, s.tx])).collect()
 }
 
 /// Both ends of each, in bits.

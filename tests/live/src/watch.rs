@@ -91,6 +91,8 @@ pub struct Socket {
     pub comm: Option<String>,
     pub cgroup: Option<String>,
     pub netns: u64,
+    /// Whether it is a connection that has closed. One that is open may have the same addresses.
+    pub closed: bool,
 }
 
 /// A snapshot that was checked.
@@ -186,5 +188,6 @@ fn socket(snapshot: &Snapshot, row: &Row) -> Socket {
         comm: text("comm"),
         cgroup: text("cgroup"),
         netns: number("netns").expect("a network namespace"),
+        closed: snapshot.column("closed").is_some_and(|place| row.object[place] == Field::True),
     }
 }

@@ -39,11 +39,11 @@ fn apart(config: Config) -> Config {
     Config { client_cpu, server_cpu, ..config }
 }
 
-/// What is wrong with the rows as the top of these values. Rows of others' sockets are left out: those who are in the
-/// table take the place of as many of ours. Which of equal values is shown at the border is open; the value is not.
+/// What is wrong with the rows as the top of these values. Rows of others' sockets are left out, and of connections that have
+/// closed, whose addresses may be used again: those who are in the table take the place of as many of ours. Which of equal values is shown at the border is open; the value is not.
 fn faults(view: &View, truth: &HashMap<Key, u64>) -> Vec<String> {
     let mut wrong = Vec::new();
-    let ours: Vec<_> = view.sockets.iter().filter(|s| truth.contains_key(&s.key)).collect();
+    let ours: Vec<_> = view.sockets.iter().filter(|s| !s.closed && truth.contains_key(&s.key)).collect();
     for s in &ours {
         if s.value != truth[&s.key] {
             wrong.push(format!("{:?} has {}, not {}", s.key, s.value, truth[&s.key]));
