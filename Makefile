@@ -9,7 +9,7 @@ ARGS ?=
 BENCH ?= push overhead read settle memory exact tree refresh view switch events snmp netstack containers icount accuracy originals
 # Options for each of them: make bench BENCH=push BENCHFLAGS='--rounds 3'
 BENCHFLAGS ?=
-# How long `make soak` and `make fuzz` take.
+# How long `make soak` and `make fuzz` take, in seconds.
 SECONDS ?= 3600
 # What `make fuzz` fuzzes, of tests/fuzz/corpus; all of it where this is empty.
 FUZZ ?=
@@ -18,14 +18,25 @@ FAULTS ?= all
 # Which Debians `make fresh` tries: 12, 13.
 FRESH ?= 12
 # Of the environment, what it is to know also where sudo runs it.
-FRESH_KEEPS := TOPSTAT_FRESH_CACHE TOPSTAT_FRESH_SECONDS TOPSTAT_SOAK_SECONDS XDG_CACHE_HOME CARGO_INCREMENTAL
+FRESH_KEEPS := TOPSTAT_FRESH_CACHE TOPSTAT_FRESH_SECONDS TOPSTAT_LIVE_TAGS XDG_CACHE_HOME CARGO_INCREMENTAL
+# How long `make test-all` takes at most, and how long `make faults` takes for each command (empty: as long as it takes), in
+# seconds.
+ALL_SECONDS ?= 7200
+FAULTS_SECONDS ?=
+# Which parts `make test` runs: lint, build, unit, live, guests, fresh. AGAIN=1 also runs parts that have passed with the
+# same inputs.
+PARTS ?= build unit live guests
+AGAIN ?=
 # Options for cargo: make test CARGOFLAGS=-j1
 CARGOFLAGS ?=
 
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 TOPSTAT := $(TARGET)/release/topstat
-VM := $(TARGET)/release/topstat-vm
+# `make run`, the tests and the guests share one build: of the whole workspace, so that its packages have the same features.
+CI := $(TARGET)/ci
+CI_BUILD = $(CARGO) build --profile ci --locked --workspace $(CARGOFLAGS)
+VM := $(CI)/topstat-vm
 # What `make vm` runs, and on which kernel: 5.10, 6.1, 6.12, 6.18, newest. Without both it is the live tests, on all.
 KERNEL ?=
 CMD ?=
@@ -37,6 +48,8 @@ SHELL_SCRIPTS = $(shell grep -rlE --exclude-dir=target --exclude-dir=.git --excl
 # A toolchain of rustup's, where a shell that did not log in does not find it.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 export CARGO CARGOFLAGS
+# Tools that scripts/setup installs as Python packages.
+PYTHON_ENV := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/topstat/python
 
 .DEFAULT_GOAL := help
 
@@ -55,20 +68,26 @@ build: ## Build the program: target/release/topstat
 .PHONY: run
 run: ## Install what is missing, build, and show the hottest connections of this host (of none: of a load of its own)
 	@scripts/setup build
+	$(CI_BUILD) --bin topstat --bin topstat-load
 ifeq ($(ARGS),)
-	$(CARGO) build --release --locked -p topstat -p topstat-load $(CARGOFLAGS)
-	@AS_ROOT='$(AS_ROOT)' scripts/run $(TOPSTAT) $(TARGET)/release/topstat-load tcp_v4/conns_pps
+	@AS_ROOT='$(AS_ROOT)' scripts/run $(CI)/topstat $(CI)/topstat-load tcp_v4/conns_pps
 else
-	@$(MAKE) --no-print-directory build
-	@$(AS_ROOT) $(TOPSTAT) $(ARGS)
+	@$(AS_ROOT) $(CI)/topstat $(ARGS)
 endif
 
 .PHONY: test
-test: ## Install what is missing and run every test but the soak; as root also those that need the kernel
+test: ## Install what is missing, and run what decides whether a change may land; as root also what needs the kernel
 	@scripts/setup build test
 	@[ -z "$${TOPSTAT_TEST_KERNELS-all}" ] || scripts/setup vm || \
 		echo "tests on other kernels will be skipped: see above"
-	@scripts/test
+	$(CI_BUILD) --bin topstat-gate
+	@PATH="$(PYTHON_ENV)/bin:$$PATH" $(CI)/topstat-gate $(if $(AGAIN),--again) land $(if $(LIMIT),--seconds $(LIMIT)) -- $(PARTS)
+
+.PHONY: test-all
+test-all: ## Run every test there is, for two hours (ALL_SECONDS=600); what has passed is not run again. In target/test-all.md
+	@scripts/setup build test lint vm fuzz fresh
+	$(CI_BUILD) --bin topstat-gate
+	@PATH="$(PYTHON_ENV)/bin:$$PATH" $(CI)/topstat-gate $(if $(AGAIN),--again) all --seconds $(ALL_SECONDS) $(ALL)
 
 .PHONY: fresh
 fresh: ## The first two commands of a newcomer, on a bare Debian 12; FRESH='12 13' also on 13. Wants root, takes a while
@@ -84,7 +103,7 @@ lint-format lint-rust lint-shell lint-kernel lint-lints: lint-setup
 lint-format:
 	@find . \( -name target -o -name .cache \) -prune -o -name '*.rs' -print0 | xargs -0 rustfmt --check
 lint-rust:
-	$(CARGO) clippy --workspace --all-targets --locked $(CARGOFLAGS) -- -D warnings
+	$(CARGO) clippy --profile ci --workspace --all-targets --locked $(CARGOFLAGS) -- -D warnings
 lint-shell:
 	@shellcheck $(SHELL_SCRIPTS)
 # Observers are to run in a kernel module, too.
@@ -116,9 +135,9 @@ bench-icount: ## The part of `make bench` that runs in virtual machines: instruc
 .PHONY: soak
 soak: ## Keep a daemon under load, readers, settings and kills for an hour (SECONDS=600): does anything grow? And 100,000 tasks
 	@scripts/setup build test
-	@$(AS_ROOT) env TOPSTAT_CROWD=100000 $(CARGO) test --locked -p topstat-live $(CARGOFLAGS) -- crowd::
-	@$(AS_ROOT) env TOPSTAT_SOAK_SECONDS=$(SECONDS) $(CARGO) test --locked -p topstat-live $(CARGOFLAGS) -- soak::
-	@$(AS_ROOT) env TOPSTAT_SOAK_SECONDS=$(SECONDS) $(CARGO) test --locked -p topstat-live $(CARGOFLAGS) -- tree_stopped::the_kernel
+	@$(AS_ROOT) env TOPSTAT_CROWD=100000 $(CARGO) test --profile ci --locked --workspace --test live $(CARGOFLAGS) -- crowd::
+	@$(AS_ROOT) env TOPSTAT_SOAK_SECONDS=$(SECONDS) $(CARGO) test --profile ci --locked --workspace --test live $(CARGOFLAGS) -- soak::
+	@$(AS_ROOT) env TOPSTAT_SOAK_SECONDS=$(SECONDS) $(CARGO) test --profile ci --locked --workspace --test live $(CARGOFLAGS) -- tree_stopped::the_kernel
 
 .PHONY: fuzz
 fuzz: ## Fuzz for an hour (SECONDS=600), all targets or one (FUZZ=tree): docs/reliability.md
@@ -128,23 +147,23 @@ fuzz: ## Fuzz for an hour (SECONDS=600), all targets or one (FUZZ=tree): docs/re
 .PHONY: faults
 faults: ## Fail each system call of each command, once (FAULTS=unload): takes hours, see docs/reliability.md
 	@scripts/setup build test
-	@$(AS_ROOT) env TOPSTAT_FAULTS=$(FAULTS) $(CARGO) test --locked -p topstat-live $(CARGOFLAGS) -- syscall_faults::
+	@$(AS_ROOT) env TOPSTAT_FAULTS=$(FAULTS) TOPSTAT_FAULTS_SECONDS=$(FAULTS_SECONDS) $(CARGO) test --profile ci --locked --workspace --test live $(CARGOFLAGS) -- syscall_faults::
 
 .PHONY: vm
-vm: ## Tests on all other kernels; or any command: make vm KERNEL=6.12 CMD='target/release/topstat check'
+vm: ## Tests on all other kernels; or any command: make vm KERNEL=6.12 CMD='target/ci/topstat check'
 	@scripts/setup build vm
 ifeq ($(KERNEL)$(CMD),)
 	@AS_ROOT='$(AS_ROOT)' scripts/vm-tests --also 6.1:slub --also 6.1:debug \
 		--also 5.10:systemd --also newest:systemd
 else
-	$(CARGO) build --release --locked -p topstat -p topstat-vm $(CARGOFLAGS)
-	$(AS_ROOT) $(VM) $(if $(KERNEL),run --kernel $(KERNEL),matrix) -- sh -c '$(or $(CMD),$(TOPSTAT) check)'
+	$(CI_BUILD) --bin topstat --bin topstat-vm
+	$(AS_ROOT) $(VM) $(if $(KERNEL),run --kernel $(KERNEL),matrix) -- sh -c '$(or $(CMD),$(CI)/topstat check)'
 endif
 
 .PHONY: vm-test
 vm-test: ## Test the runner of other kernels itself, with real guests
 	@scripts/setup build vm
-	$(CARGO) test --locked -p topstat-vm $(CARGOFLAGS) -- --include-ignored --test-threads 1
+	$(CARGO) test --profile ci --locked --workspace --test guests $(CARGOFLAGS) -- --include-ignored --test-threads 1
 
 # Where things go; DESTDIR comes before each.
 BINDIR := $(PREFIX)/bin
@@ -161,14 +180,14 @@ GENERATORDIR := $(PREFIX)/lib/systemd/system-generators
 kmod: ## Build the kernel module (docs/kmod.md) for this kernel; or for one that guests run: make kmod KERNEL=6.1, or debug
 ifneq ($(KERNEL),)
 	@scripts/setup vm
-	$(CARGO) build --release --locked -p topstat-vm $(CARGOFLAGS)
+	$(CI_BUILD) --bin topstat-vm
 endif
 	@TOPSTAT_VM=$(VM) scripts/kmod $(KERNEL)
 
 .PHONY: kmod-test
 kmod-test: ## Test the kernel module in guests: on 5.10, 6.1 and newest, and on the debug kernel
 	@scripts/setup vm
-	$(CARGO) build --release --locked -p topstat-vm $(CARGOFLAGS)
+	$(CI_BUILD) --bin topstat-vm
 	@TOPSTAT_VM=$(VM) scripts/kmod-tests
 
 .PHONY: topstat-dkms

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use topstat_kernel::account::{AccountOptions, Accountant, Precise};
 use topstat_live::harness::disturbed;
-use topstat_live::{Case, Offline, Role, case, note, pace, two_cpus};
+use topstat_live::{Case, Offline, Role, alone, case, note, pace, two_cpus};
 use topstat_load::{Config, Limits, Load, Plan};
 use topstat_model::interval::{Each, Interval};
 
@@ -19,14 +19,14 @@ use super::intervals::{SUM, Several, account, check, exec_runtime, interval, of,
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(no_exit_is_missed, Root, TaskStorage; EveryKernel, ComeAndGo),
-        case!(all_adds_up_under_make, Root, Compiler, TaskStorage),
-        case!(all_adds_up_in_a_fork_storm, Root, TaskStorage; EveryKernel, ComeAndGo, Distribution),
+        alone!(Fills: no_exit_is_missed, Root, TaskStorage; EveryKernel, ComeAndGo),
+        case!(all_adds_up_under_make, Root, Compiler, TaskStorage; Slow),
+        alone!(Fills: all_adds_up_in_a_fork_storm, Root, TaskStorage; EveryKernel, ComeAndGo, Distribution),
         case!(all_adds_up_under_tcp, Root, TaskStorage),
         case!(readers_do_not_disturb_each_other, Root, TaskStorage),
         case!(snapshots_without_a_pause_add_up, Root, TaskStorage; EveryKernel),
         case!(a_thread_without_an_account_is_unowned, Root, TaskStorage),
-        case!(it_adds_up_while_a_cpu_goes_and_comes, Root, SpareCpu, TaskStorage; Daemon),
+        alone!(Shared: it_adds_up_while_a_cpu_goes_and_comes, Root, SpareCpu, TaskStorage; Daemon),
     ]
 }
 

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 use topstat::{Exit, Kernel, SystemConsole};
 use topstat_kernel::account::Precise;
 use topstat_live::watch::{endless, table};
-use topstat_live::{Case, Role, case, note, own_cpu_time, pace};
+use topstat_live::{Case, Role, alone, note, own_cpu_time, pace};
 use topstat_model::interval::{Each, Interval};
 
 use super::intervals::{account, interval};
 
 pub fn cases() -> Vec<Case> {
-    vec![case!(a_crowd_is_accounted_for, Root, TaskStorage)]
+    vec![alone!(Shared: a_crowd_is_accounted_for, Root, TaskStorage)]
 }
 
 /// How many, unless `TOPSTAT_CROWD` says; at most what the host allows.

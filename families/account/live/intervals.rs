@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use topstat_kernel::account::{AccountOptions, Accountant, Precise};
-use topstat_live::{Case, Role, case, need, note, pace};
+use topstat_live::{Case, Role, alone, case, need, note, pace};
 use topstat_model::interval::{Each, Interval, Task, Usage};
 
 pub fn cases() -> Vec<Case> {
@@ -21,7 +21,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_pid_used_again_is_another_task, Root, NextPid, TaskStorage),
         case!(kernel_threads_are_in_the_kernel, Root, TaskStorage),
         case!(user_and_system_of_the_chosen_are_exact, Root, TaskStorage; OuterKernels),
-        case!(a_thousand_sleepers_cost_nothing, Root, TaskStorage),
+        alone!(Cpu: a_thousand_sleepers_cost_nothing, Root, TaskStorage),
     ]
 }
 

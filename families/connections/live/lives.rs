@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use topstat_live::events::{Told, during, number, text};
-use topstat_live::{Case, Netns, case, note, pace};
+use topstat_live::{Case, Netns, alone, case, note, pace};
 use topstat_model::events::Event;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(each_of_a_storm_is_told_with_its_totals, Root, Netns, Atomics; OuterKernels, ComeAndGo),
+        alone!(Fills: each_of_a_storm_is_told_with_its_totals, Root, Netns, Atomics; OuterKernels, ComeAndGo),
         case!(why_it_ended_is_told, Root, Netns, Atomics; OuterKernels),
         case!(what_was_there_before_is_told_when_it_ends, Root, Netns, Atomics; OuterKernels),
     ]

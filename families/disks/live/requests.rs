@@ -10,16 +10,16 @@ use topstat_kernel::Source;
 use topstat_live::cgroup::Group;
 use topstat_live::scratch::LoopDevice;
 use topstat_live::watch::{everything, load, snapshot};
-use topstat_live::{Case, case, note};
+use topstat_live::{Case, alone, note};
 use topstat_model::{Field, Row, Snapshot};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(a_process_has_what_fio_and_diskstats_say, Root, LoopDevice, Sample(BYTES); OuterKernels, Distribution),
-        case!(requests_wait_as_long_as_diskstats_says, Root, LoopDevice, Sample(BYTES); OuterKernels, Distribution),
-        case!(a_group_has_what_fio_says, Root, LoopDevice, CgroupV2, Sample(BYTES); OuterKernels),
-        case!(a_group_has_what_io_stat_says, Root, LoopDevice, IoStat, Sample(BYTES); OuterKernels),
-        case!(more_users_than_there_are_places, Root, LoopDevice, Sample(BYTES)),
+        alone!(Disk: a_process_has_what_fio_and_diskstats_say, Root, LoopDevice, Sample(BYTES); OuterKernels, Distribution),
+        alone!(Disk: requests_wait_as_long_as_diskstats_says, Root, LoopDevice, Sample(BYTES); OuterKernels, Distribution),
+        alone!(Disk: a_group_has_what_fio_says, Root, LoopDevice, CgroupV2, Sample(BYTES); OuterKernels),
+        alone!(Disk: a_group_has_what_io_stat_says, Root, LoopDevice, IoStat, Sample(BYTES); OuterKernels),
+        alone!(Disk: more_users_than_there_are_places, Root, LoopDevice, Sample(BYTES)),
     ]
 }
 

@@ -12,16 +12,16 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use topstat_kernel::Options;
 use topstat_live::nest::reads_counters;
 use topstat_live::watch::{ENDLESS_MS, everything, table};
-use topstat_live::{Case, Key, View, Watch, case, harness, note, pace};
+use topstat_live::{Case, Key, View, Watch, alone, harness, note, pace};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(short_connections_have_their_rows, Root; EveryKernel),
-        case!(what_does_not_fit_is_counted, Root; EveryKernel),
-        case!(closed_rows_age_out, Root; EveryKernel),
-        case!(a_socket_used_again_has_a_row_for_each_connection, Root; EveryKernel),
-        case!(none_is_missed_that_closes_while_cpus_are_read, Root, TwoCpus; EveryKernel),
-        case!(rows_are_whole_with_a_delay_while_readers_settle, Root; EveryKernel),
+        alone!(Fills: short_connections_have_their_rows, Root; EveryKernel),
+        alone!(Fills: what_does_not_fit_is_counted, Root; EveryKernel),
+        alone!(Fills: closed_rows_age_out, Root; EveryKernel),
+        alone!(Fills: a_socket_used_again_has_a_row_for_each_connection, Root; EveryKernel),
+        alone!(Fills: none_is_missed_that_closes_while_cpus_are_read, Root, TwoCpus; EveryKernel),
+        alone!(Fills: rows_are_whole_with_a_delay_while_readers_settle, Root; EveryKernel),
     ]
 }
 

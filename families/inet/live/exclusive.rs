@@ -6,15 +6,15 @@ use std::fs::File;
 use std::process::{Command, Output};
 
 use topstat_live::cgroup::Group;
-use topstat_live::{Case, Role, Watch, case, instructions, note, role};
+use topstat_live::{Case, Role, Watch, alone, instructions, note, role};
 
 use super::roles::{SIZE, TURNS};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(at_the_root_before_topstat, Root, CgroupV2),
-        case!(at_the_root_after_topstat, Root, CgroupV2),
-        case!(in_a_group_below, Root, CgroupV2),
+        alone!(Attached: at_the_root_before_topstat, Root, CgroupV2),
+        alone!(Attached: at_the_root_after_topstat, Root, CgroupV2),
+        alone!(Attached: in_a_group_below, Root, CgroupV2),
     ]
 }
 

@@ -9,15 +9,15 @@ use std::time::Duration;
 use topstat_live::nest::reads_counters;
 use topstat_live::truth::{self, Truth, key};
 use topstat_live::watch::everything;
-use topstat_live::{Case, Counts, End, Key, View, Watch, case, limits, note, pace};
+use topstat_live::{Case, Counts, End, Key, View, Watch, alone, case, limits, note, pace};
 use topstat_load::{Config, Family, Load, Mode, Plan, Proto, UdpServer};
 
 pub fn cases() -> Vec<Case> {
     vec![
         case!(tcp_v4_1, Root; EveryKernel),
         case!(tcp_v4_100, Root; EveryKernel, Distribution),
-        case!(tcp_v4_1000, Root),
-        case!(tcp_v4_5000, Root, FullSpeed),
+        alone!(Fills: tcp_v4_1000, Root),
+        alone!(Fills: tcp_v4_5000, Root, FullSpeed; Slow),
         case!(tcp_v6_100, Root, Ipv6),
         case!(bulk, Root),
         case!(from_the_handshake_to_the_half_close, Root; EveryKernel),

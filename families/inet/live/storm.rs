@@ -11,18 +11,18 @@ use topstat_kernel::Options;
 use topstat_live::attached::{Ids, Programs};
 use topstat_live::nest::reads_counters;
 use topstat_live::watch::everything;
-use topstat_live::{Case, Key, Nest, Transport, Watch, Witness, case, eventually, harness, need, note, pace};
+use topstat_live::{Case, Key, Nest, Transport, Watch, Witness, alone, eventually, harness, need, note, pace};
 use topstat_load::{Config, Proto};
 
 use crate::additive::under;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(connections_that_live_for_one_message, Root; EveryKernel, ComeAndGo),
-        case!(ends_that_no_program_sees, Root; EveryKernel, Checked),
-        case!(ends_while_programs_are_preempted, Root, RealTime; EveryKernel, Checked),
-        case!(attached_and_detached_under_load, Root, CgroupV2; EveryKernel, Checked),
-        case!(loaded_and_dropped_under_load, Root; Checked),
+        alone!(Totals: connections_that_live_for_one_message, Root; EveryKernel, ComeAndGo),
+        alone!(Totals: ends_that_no_program_sees, Root; EveryKernel, Checked),
+        alone!(Totals: ends_while_programs_are_preempted, Root, RealTime; EveryKernel, Checked),
+        alone!(Totals: attached_and_detached_under_load, Root, CgroupV2; EveryKernel, Checked),
+        alone!(Totals: loaded_and_dropped_under_load, Root; Checked),
     ]
 }
 

@@ -10,7 +10,7 @@ use rustix::net::SendFlags;
 use topstat_live::nest::counts_by_functions;
 use topstat_live::truth::Counts;
 use topstat_live::watch::snapshot;
-use topstat_live::{Case, Netns, case, limits, note, pace, role};
+use topstat_live::{Case, Netns, alone, limits, note, pace, role};
 use topstat_load::{Config, Family, Load, Plan, Proto};
 
 use super::flows::{host, load_all, parts, pid, port_of, shown};
@@ -18,16 +18,16 @@ use topstat_model::Field;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(one_server_and_many_clients, Root, Sample(PORTS); OuterKernels),
-        case!(clients_of_ipv6, Root, Ipv6, Sample(PORTS)),
-        case!(sockets_that_were_there_before, Root, Sample(PORTS); OuterKernels),
-        case!(one_socket_and_many_hosts, Root, Sample(PORTS); OuterKernels),
-        case!(sockets_that_send_once, Root, Netns, Sample(PORTS); OuterKernels),
-        case!(segments_and_several_calls, Root, Sample(PORTS); OuterKernels),
-        case!(one_socket_of_many_threads, Root, Sample(PORTS); OuterKernels),
-        case!(beside_connections, Root, Sample(PORTS)),
-        case!(who_sends_by_a_socket_of_anothers, Root, Sample(PORTS); OuterKernels),
-        case!(udp_that_is_not_asked_for, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: one_server_and_many_clients, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: clients_of_ipv6, Root, Ipv6, Sample(PORTS)),
+        alone!(Totals: sockets_that_were_there_before, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: one_socket_and_many_hosts, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: sockets_that_send_once, Root, Netns, Sample(PORTS); OuterKernels),
+        alone!(Totals: segments_and_several_calls, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: one_socket_of_many_threads, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: beside_connections, Root, Sample(PORTS)),
+        alone!(Totals: who_sends_by_a_socket_of_anothers, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: udp_that_is_not_asked_for, Root, Sample(PORTS); OuterKernels),
     ]
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use topstat_kernel::Source;
 use topstat_live::truth::{self, Counts};
 use topstat_live::watch::{everything, load, snapshot};
-use topstat_live::{Case, Role, case, cgroup, eventually, limits, netns, note, pace};
+use topstat_live::{Case, Role, alone, cgroup, eventually, limits, netns, note, pace};
 use topstat_load::{Config, Family, Load, Plan};
 use topstat_model::{Field, Row, Snapshot};
 
@@ -18,13 +18,13 @@ use super::roles::{REQUEST, ask};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(connections_are_told_by_process_host_and_port, Root, Sample(PORTS); OuterKernels),
-        case!(connections_that_were_there_before, Root, Sample(PORTS); OuterKernels),
-        case!(connections_of_ipv6, Root, Ipv6, Sample(PORTS)),
-        case!(connections_that_live_for_one_message, Root, Sample(PORTS); OuterKernels),
-        case!(one_end_is_closed, Root, Sample(PORTS); OuterKernels),
-        case!(a_socket_connects_again, Root, Sample(PORTS)),
-        case!(more_hosts_than_there_are_places, Root, FullSpeed, Sample(PORTS)),
+        alone!(Totals: connections_are_told_by_process_host_and_port, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: connections_that_were_there_before, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: connections_of_ipv6, Root, Ipv6, Sample(PORTS)),
+        alone!(Totals: connections_that_live_for_one_message, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: one_end_is_closed, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: a_socket_connects_again, Root, Sample(PORTS)),
+        alone!(Totals: more_hosts_than_there_are_places, Root, FullSpeed, Sample(PORTS)),
     ]
 }
 

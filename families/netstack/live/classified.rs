@@ -10,19 +10,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use topstat_kernel::netstack::{Classifier, Options, Sampler, Verdict};
-use topstat_live::{Case, Netns, case, note, pace, two_cpus};
+use topstat_live::{Case, Netns, alone, note, pace, two_cpus};
 use topstat_model::stacks::{By, Category, Choice, Event, Profile, Side, Table, View, percent};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(functions_have_the_category_of_their_file, Root; EveryKernel),
-        case!(samples_of_tcp_are_classified, Root, Netns; EveryKernel),
-        case!(copying_comes_out_as_data_copy, Root; EveryKernel),
-        case!(system_calls_come_out_as_etc, Root; EveryKernel),
-        case!(pages_come_out_as_mm, Root; EveryKernel),
-        case!(contention_comes_out_as_lock, Root, TwoCpus, RealTime),
-        case!(cache_misses_are_counted_or_unavailable, Root; EveryKernel),
-        case!(no_sample_is_forgotten, Root, FullSpeed),
+        alone!(Cpu: functions_have_the_category_of_their_file, Root; EveryKernel),
+        alone!(Cpu: samples_of_tcp_are_classified, Root, Netns; EveryKernel),
+        alone!(Cpu: copying_comes_out_as_data_copy, Root; EveryKernel),
+        alone!(Cpu: system_calls_come_out_as_etc, Root; EveryKernel),
+        alone!(Cpu: pages_come_out_as_mm, Root; EveryKernel),
+        alone!(Cpu: contention_comes_out_as_lock, Root, TwoCpus, RealTime),
+        alone!(Cpu: cache_misses_are_counted_or_unavailable, Root; EveryKernel),
+        alone!(Cpu: no_sample_is_forgotten, Root, FullSpeed),
     ]
 }
 

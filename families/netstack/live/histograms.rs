@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use topstat_kernel::netstack::{Chosen, Counter};
 use topstat_live::netns::{Bridged, PORT_RIGHT, RIGHT};
-use topstat_live::{Case, Netns, case, harness, note};
+use topstat_live::{Case, Netns, alone, harness, note};
 use topstat_model::histograms::{Histogram, Histograms, Subject};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(packets_are_those_that_the_device_counts, Root, Netns),
-        case!(copied_bytes_are_those_that_were_read, Root, Netns),
-        case!(waiting_for_a_cpu_is_told_from_waiting_in_a_queue, Root, Netns, RealTime),
+        alone!(Cpu: packets_are_those_that_the_device_counts, Root, Netns),
+        alone!(Cpu: copied_bytes_are_those_that_were_read, Root, Netns),
+        alone!(Cpu: waiting_for_a_cpu_is_told_from_waiting_in_a_queue, Root, Netns, RealTime),
     ]
 }
 

@@ -11,15 +11,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use topstat_kernel::snmp::{Netns as InNetns, Reader, Select, Which};
 use topstat_live::role::command;
-use topstat_live::{Case, case, eventually, harness, note, pace};
+use topstat_live::{Case, alone, eventually, harness, note, pace};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(one_flow_is_carried_and_sampled, Root, Netns; EveryKernel),
-        case!(what_the_device_cannot_is_unavailable, Root, Netns),
-        case!(as_many_packets_are_lost_as_asked_for, Root, Netns),
-        case!(histograms_and_the_congestion_control_are_in_the_documents, Root, Netns),
-        case!(nothing_stays_however_it_ends, Root, Netns),
+        alone!(Cpu: one_flow_is_carried_and_sampled, Root, Netns; EveryKernel, Slow),
+        alone!(Cpu: what_the_device_cannot_is_unavailable, Root, Netns),
+        alone!(Cpu: as_many_packets_are_lost_as_asked_for, Root, Netns),
+        alone!(Cpu: histograms_and_the_congestion_control_are_in_the_documents, Root, Netns),
+        alone!(Cpu: nothing_stays_however_it_ends, Root, Netns; Slow),
     ]
 }
 

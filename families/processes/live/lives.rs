@@ -9,12 +9,12 @@ use rustix::time::{ClockId, clock_gettime};
 use topstat_live::cgroup::Group;
 use topstat_live::events::{Told, during, number, text};
 use topstat_live::role::{Role, say, told as heard};
-use topstat_live::{Case, case, note, pace};
+use topstat_live::{Case, alone, case, note, pace};
 use topstat_model::events::Event;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(each_of_a_storm_is_told_with_its_end, Root, CgroupV2, Atomics; OuterKernels, ComeAndGo),
+        alone!(Fills: each_of_a_storm_is_told_with_its_end, Root, CgroupV2, Atomics; OuterKernels, ComeAndGo),
         case!(all_threads_are_in_the_end_of_a_process, Root, CgroupV2, Atomics; OuterKernels),
         case!(what_is_executed_is_told, Root, Atomics; OuterKernels),
     ]

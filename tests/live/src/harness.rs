@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs tests one after the other, for they share the host; but first, side by side, those that do not mind. A test whose
-//! needs are not met is reported as ignored, with the reason, and never as passed.
+//! Runs each test in a process of its own, several beside each other. A test's process has its own network namespace and
+//! its own folder for temporary files. Tests that need the whole host say why ([`Alone`]), and run one after the other when
+//! the others are done. A test whose needs are not met is reported as ignored, with the reason, and never as passed.
 
-use std::cell::Cell;
-use std::fs::File;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::panic::AssertUnwindSafe;
-use std::process::ExitCode;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use rustix::fs::{FlockOperation, flock};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::need::Need;
-use crate::pace;
+use crate::{need, netns, pace, role, watch};
 
 /// Where else than on the host that builds topstat a test is asked for, and why. scripts/vm-suite and .ci/run choose by
 /// these; what stands on no test is not asked there.
@@ -36,10 +41,29 @@ pub enum Tag {
     Service,
     /// What compilers, the C library and tools of another distribution may have made different on the same kernel.
     Distribution,
+    /// Slow by nature, beside a smaller case of the same: `make test-all` runs it, and `make test` does not.
+    Slow,
+}
+
+/// Why a test can't run while others do. Every reason there is stands here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alone {
+    /// It asserts a total of all packets, bytes or tasks of the host.
+    Totals,
+    /// It fills whole tables, or has more sockets than other tests leave places for.
+    Fills,
+    /// It measures or limits CPU time, or takes a CPU from all others.
+    Cpu,
+    /// It changes what all processes of the host share: a sysctl, the accounting of delays, a mount, CPUs.
+    Shared,
+    /// It asserts which programs, links or pins there are, or attaches programs that keep others out.
+    Attached,
+    /// It asserts how many requests a disk had, or throttles the disk.
+    Disk,
 }
 
 impl Tag {
-    const ALL: [(&'static str, Tag); 8] = [
+    const ALL: [(&'static str, Tag); 9] = [
         ("every-kernel", Tag::EveryKernel),
         ("outer-kernels", Tag::OuterKernels),
         ("computed", Tag::Computed),
@@ -48,6 +72,7 @@ impl Tag {
         ("checked", Tag::Checked),
         ("service", Tag::Service),
         ("distribution", Tag::Distribution),
+        ("slow", Tag::Slow),
     ];
 
     fn of(name: &str) -> Result<Self, String> {
@@ -67,9 +92,8 @@ pub struct Case {
     pub needs: &'static [Need],
     /// Where it is asked for.
     pub tags: &'static [Tag],
-    /// Whether it may run while others do: it measures nothing that they could disturb, takes no snapshot whose rows or
-    /// totals are asserted, and changes nothing that all share (sysctls, limits, CPUs, delay accounting).
-    pub beside: bool,
+    /// Why it can't run while others do; `None`: it can.
+    pub alone: Option<Alone>,
     /// The test itself; it fails by panicking.
     pub run: fn(),
 }
@@ -82,32 +106,27 @@ macro_rules! case {
             name: stringify!($run),
             needs: const { &[$($crate::Need::$need $(($($argument),+))?),*] },
             tags: &[$($($crate::Tag::$tag),+)?],
-            beside: false,
+            alone: None,
             run: $run,
         }
     };
 }
 
-/// The same of a test that may run while others do: see [`Case::beside`].
+/// A test that can't run while others do: `alone!(Reason: function, Need …; Tag …)`.
 #[macro_export]
-macro_rules! beside {
-    ($($case:tt)*) => {
-        $crate::Case { beside: true, ..$crate::case!($($case)*) }
+macro_rules! alone {
+    ($reason:ident: $($case:tt)*) => {
+        $crate::Case { alone: Some($crate::Alone::$reason), ..$crate::case!($($case)*) }
     };
 }
 
-/// So many run side by side: they wait more than they compute.
-const BESIDE: usize = 4;
+/// So many run side by side on two CPUs: tests wait more than they compute.
+const BESIDE: usize = 5;
 
 /// How often a test is tried that others have disturbed.
 const ATTEMPTS: u32 = 4;
 /// How long to wait for them to be done.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-thread_local! {
-    /// Of the test that runs on this thread: its place among the notes.
-    static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
-}
 
 /// Why an attempt shows nothing.
 struct Disturbed(String);
@@ -128,26 +147,21 @@ pub fn skip(reason: impl Into<String>) -> ! {
     std::panic::resume_unwind(Box::new(Skipped(reason.into())))
 }
 
-/// Of each test in turn: its name, and what it has noted down.
-static NOTES: Mutex<Vec<(String, Vec<String>)>> = Mutex::new(Vec::new());
+/// What the test of this process has noted down.
+static NOTES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-fn notes() -> std::sync::MutexGuard<'static, Vec<(String, Vec<String>)>> {
+fn notes() -> std::sync::MutexGuard<'static, Vec<String>> {
     NOTES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes down something measured, to be printed at the end. Where a test's other threads do, it is the last one's that has
-/// begun: only of tests that run alone is that known to be theirs.
+/// Notes down something measured, to be printed at the end.
 pub fn note(text: impl Into<String>) {
-    let mut notes = notes();
-    let last = notes.len().checked_sub(1);
-    if let Some(number) = NUMBER.get().or(last) {
-        notes[number].1.push(text.into());
-    }
+    notes().push(text.into());
 }
 
 /// Waits until no other run of these tests is under way on this host; the loads of two would fill each other's tables.
 /// Where there can be no lock there is none.
-fn alone() -> Option<File> {
+fn lock() -> Option<File> {
     let lock = File::create(std::env::temp_dir().join("topstat-live.lock")).ok()?;
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
         eprintln!("waiting for another run of these tests to end");
@@ -163,8 +177,29 @@ const ONLY: &str = "TOPSTAT_LIVE_ONLY";
 /// Names of tags, separated by blanks: the tests are run that have one of them.
 const TAGS: &str = "TOPSTAT_LIVE_TAGS";
 
+/// Not empty: tests run that are slow by nature. Tests that are named run in any case.
+const SLOW: &str = "TOPSTAT_LIVE_SLOW";
+
+/// How many tests run beside each other, where the number for usual hosts is not wanted.
+const JOBS: &str = "TOPSTAT_LIVE_JOBS";
+
+/// Set for the process of a test: the test's name.
+const CASE: &str = "TOPSTAT_LIVE_CASE";
+
+/// Set beside it: the file that the process writes its notes to.
+const REPORT: &str = "TOPSTAT_LIVE_REPORT";
+
 /// What libtest's programs end with when a test failed.
 const FAILED: u8 = 101;
+
+/// What the process of a test ends with that could not be done here; the reason is the last line of its report.
+const SKIPPED: u8 = 77;
+
+/// A test that takes longer than this hangs; on a slow host, longer.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Set where tests run that take as long as they are told to (`make soak`, `make faults`): then there is no limit.
+const UNLIMITED: [&str; 2] = [need::SOAK_SECONDS, "TOPSTAT_FAULTS"];
 
 /// What is to be run.
 struct Choice {
@@ -185,35 +220,39 @@ impl Choice {
     }
 }
 
-/// Runs the tests that the command line and the environment ask for.
+/// Runs the tests that the command line and the environment ask for; or the one test that this process is for.
 pub fn run(cases: Vec<(&'static str, Vec<Case>)>) -> ExitCode {
+    let cases = cases
+        .into_iter()
+        .flat_map(|(module, cases)| cases.into_iter().map(move |case| (format!("{module}::{}", case.name), case)));
+    if let Ok(name) = std::env::var(CASE) {
+        let mut cases = cases;
+        let (_, case) = cases.find(|(found, _)| *found == name).unwrap_or_else(|| panic!("{CASE}: no test {name}"));
+        return single(&case);
+    }
     let arguments = Arguments::from_args();
-    let _lock = (!arguments.list).then(alone);
+    let _lock = (!arguments.list).then(lock);
     let said = |name: &str| std::env::var(name).unwrap_or_default();
     let choice = Choice::new(&said(ONLY), &said(TAGS)).unwrap_or_else(|e| panic!("{e}"));
+    let slow = !said(SLOW).is_empty() || arguments.filter.is_some() || !choice.names.is_empty();
     let (mut beside, mut one_by_one) = (Vec::new(), Vec::new());
-    for (module, case) in
-        cases.into_iter().flat_map(|(module, cases)| cases.into_iter().map(move |case| (module, case)))
-    {
-        let name = format!("{module}::{}", case.name);
-        if choice.has(&name, case.tags) {
-            let part = if case.beside { &mut beside } else { &mut one_by_one };
-            part.push(trial(name, case));
-        }
+    for (name, case) in cases.filter(|(name, case)| choice.has(name, case.tags)) {
+        let part = if case.alone.is_some() { &mut one_by_one } else { &mut beside };
+        part.push(trial(name, &case, slow));
     }
     // Guests have as many CPUs as one of the host's.
-    let threads = if pace::slowdown() > 1 { 1 } else { BESIDE };
+    let usual = if pace::slowdown() > 1 { 1 } else { BESIDE };
+    let threads = said(JOBS).parse().unwrap_or(usual);
     let conclude = |trials: Vec<Trial>, threads: usize| {
         let threads = arguments.test_threads.unwrap_or(threads);
         libtest_mimic::run(&Arguments { test_threads: Some(threads), ..arguments.clone() }, trials)
     };
     let failed = [(beside, threads), (one_by_one, 1)].map(|(trials, threads)| conclude(trials, threads).has_failed());
     let notes = notes();
-    for (title, lines) in notes.iter() {
-        println!("{title}\n    {}", lines.join("\n    "));
-    }
-    let again = notes.iter().flat_map(|(_, lines)| lines).filter(|line| line.starts_with(AGAIN)).count();
+    println!("{}", notes.join("\n"));
+    let again = notes.iter().flat_map(|note| note.lines()).filter(|line| line.trim().starts_with(AGAIN)).count();
     println!("attempts that others have disturbed, tried again: {again}");
+    println!("snapshots taken and checked: {}", watch::CHECKED.load(Ordering::Relaxed));
     if failed.contains(&true) { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
 }
 
@@ -244,27 +283,133 @@ fn attempts(run: impl Fn(), pause: Duration, report: impl Fn(String)) -> Result<
     Err(format!("others have disturbed all of {ATTEMPTS} attempts: see above"))
 }
 
-fn trial(name: String, case: Case) -> Trial {
-    let title = name.clone();
-    Trial::ignorable_test(name, move || {
-        if let Some(reason) = case.needs.iter().find_map(|need| need.missing()) {
-            return Ok(Completion::ignored_with(reason));
+/// Runs the test that this process is for.
+fn single(case: &Case) -> ExitCode {
+    own_network();
+    let report = |said: String| {
+        eprintln!("{said}");
+        note(said);
+    };
+    let missing = case.needs.iter().find_map(|need| need.missing());
+    let done = match missing {
+        Some(reason) => Ok(Done::Skipped(reason)),
+        None => attempts(case.run, PATIENCE, report),
+    };
+    let checked = format!("checked {}", watch::CHECKED.load(Ordering::Relaxed));
+    let (last, code) = match done {
+        Ok(Done::Passed) => (String::new(), ExitCode::SUCCESS),
+        Ok(Done::Skipped(reason)) => (reason, ExitCode::from(SKIPPED)),
+        Err(disturbed) => {
+            eprintln!("{disturbed}");
+            (String::new(), ExitCode::from(FAILED))
+        }
+    };
+    let lines: Vec<_> = notes().iter().map(|note| note.replace('\n', " ")).chain([checked, last]).collect();
+    if let Some(path) = std::env::var_os(REPORT) {
+        fs::write(path, lines.join("\n")).expect("write the report of a test");
+    }
+    code
+}
+
+/// Gives this process a network namespace of its own, with its loopback up. Without the privilege it stays in the host's:
+/// then nothing that needs the kernel is tested.
+fn own_network() {
+    // SAFETY: no memory is touched.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 {
+        netns::ip("link set lo up");
+    }
+}
+
+/// Runs the process of a test to its end, and gives what it has printed; or ends it after the limit.
+fn process(name: &str, report: &Path, folder: &Path) -> Result<(Option<i32>, String), Failed> {
+    let file = folder.join("output");
+    let output = File::create(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let errors = output.try_clone().map_err(|e| format!("{}: {e}", file.display()))?;
+    let mut command = Command::new(role::program());
+    command.env(CASE, name).env(REPORT, report).env("TMPDIR", folder);
+    command.stdin(Stdio::null()).stdout(output).stderr(errors).process_group(0);
+    let mut child = command.spawn().map_err(|e| format!("cannot start the process of a test: {e}"))?;
+    let (group, begun) = (Pid::from_child(&child), Instant::now());
+    let limited = UNLIMITED.iter().all(|name| std::env::var_os(name).is_none());
+    let mut hangs = false;
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(|e| format!("cannot wait for the process of a test: {e}"))? {
+            break status;
+        }
+        if limited && !hangs && begun.elapsed() > pace::patience(LIMIT) {
+            hangs = true;
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    // What a test that failed has left running.
+    let _ = kill_process_group(group, Signal::KILL);
+    let mut said = fs::read(&file).map(|said| String::from_utf8_lossy(&said).into_owned()).unwrap_or_default();
+    if hangs {
+        said += &format!("\nit was ended after {} s: it hangs", begun.elapsed().as_secs());
+    }
+    Ok((status.code(), said))
+}
+
+/// The test as libtest-mimic runs it: in another process.
+fn trial(name: String, case: &Case, slow: bool) -> Trial {
+    let left_out = !slow && case.tags.contains(&Tag::Slow);
+    Trial::ignorable_test(name.clone(), move || {
+        if left_out {
+            return Ok(Completion::ignored_with(format!("slow by nature: part of make test-all, by {SLOW}")));
         }
         let begun = Instant::now();
-        let mut noted = notes();
-        NUMBER.set(Some(noted.len()));
-        noted.push((title.clone(), Vec::new()));
-        drop(noted);
-        let report = |said: String| {
-            eprintln!("{title}: {said}");
-            note(said);
-        };
-        if let Done::Skipped(reason) = attempts(case.run, PATIENCE, report)? {
-            return Ok(Completion::ignored_with(reason));
+        let folder = Folder::new(&name).map_err(|e| format!("cannot make a folder for a test: {e}"))?;
+        let report = folder.0.join("report");
+        let (code, said) = process(&name, &report, &folder.0)?;
+        let text = fs::read_to_string(&report).unwrap_or_default();
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        // An empty last line is no line to `lines()`.
+        let last = if text.ends_with('\n') { String::new() } else { lines.pop().unwrap_or_default() };
+        let checked = lines.pop().and_then(|line| line.strip_prefix("checked ")?.parse().ok());
+        watch::CHECKED.fetch_add(checked.unwrap_or(0), Ordering::Relaxed);
+        for line in lines.iter().filter(|line| line.starts_with(AGAIN)) {
+            eprintln!("{name}: {line}");
         }
-        note(format!("{:.1} s", begun.elapsed().as_secs_f64()));
-        Ok(Completion::Completed)
+        let title = [name.clone()].into_iter().chain(lines.into_iter().map(|line| format!("    {line}")));
+        let time = [format!("    {:.1} s", begun.elapsed().as_secs_f64())];
+        note(title.chain(time).collect::<Vec<_>>().join("\n"));
+        match code {
+            Some(0) => Ok(Completion::Completed),
+            Some(code) if code == i32::from(SKIPPED) => Ok(Completion::ignored_with(last)),
+            Some(_) => Err(said.into()),
+            None => Err(format!("{said}\na signal ended it").into()),
+        }
     })
+}
+
+/// The folder of a test's temporary files.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> std::io::Result<Self> {
+        // Short: addresses of Unix sockets have 108 bytes.
+        let short: String = name.rsplit("::").next().unwrap_or(name).chars().take(24).collect();
+        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("tslive-{}-{number}-{short}", std::process::id()));
+        fs::create_dir_all(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A test that was ended may have left a tree mounted, which is not to be walked.
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let places = mounts.lines().filter_map(|line| line.split(' ').nth(1));
+        for place in places.filter(|place| Path::new(place).starts_with(&self.0)) {
+            let _ = rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH);
+        }
+        if let Err(e) = fs::remove_dir_all(&self.0) {
+            let _ = writeln!(std::io::stderr(), "{} is left: {e}", self.0.display());
+        }
+    }
 }
 
 /// What the harness itself promises, in the form of its cases: run by a test, with others.

@@ -31,7 +31,7 @@ pub mod witness;
 
 pub use busy::Busy;
 pub use daemon::Daemon;
-pub use harness::{Case, Tag, note};
+pub use harness::{Alone, Case, Tag, note};
 pub use need::Need;
 pub use nest::Nest;
 pub use netns::Netns;

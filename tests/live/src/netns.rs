@@ -4,9 +4,10 @@
 use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::os::linux::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -62,6 +63,7 @@ impl Netns {
         try_ip(&format!("netns add {name}"))?;
         let ns = Self { name };
         try_ip(&format!("-n {} link set lo up", ns.name))?;
+        OWN.lock().unwrap_or_else(PoisonError::into_inner).push(ns.number());
         Ok(ns)
     }
 
@@ -87,15 +89,24 @@ impl Netns {
 
     /// Does something in it, on a thread of its own: a thread enters a namespace for good.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        let file = File::open(self.path()).expect("open the namespace");
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("enter the namespace");
-                work()
-            });
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        within(&self.path(), work)
     }
+}
+
+/// Does something in the host's namespace, whose counters a daemon shows: a test runs in another one.
+pub fn in_host<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    within(Path::new("/proc/1/ns/net"), work)
+}
+
+fn within<T: Send>(namespace: &Path, work: impl FnOnce() -> T + Send) -> T {
+    let file = File::open(namespace).expect("open the namespace");
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("enter the namespace");
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 impl Drop for Netns {
@@ -107,6 +118,15 @@ impl Drop for Netns {
 /// The number of this process's own network namespace.
 pub fn own_number() -> u64 {
     std::fs::metadata("/proc/self/ns/net").expect("the own namespace").st_ino()
+}
+
+/// The namespaces that this test has made.
+static OWN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+/// Whether a namespace is this test's: the one that it runs in, or one that it made. Other tests have theirs, where sockets
+/// have the same addresses.
+pub fn is_own(number: u64) -> bool {
+    number == own_number() || OWN.lock().unwrap_or_else(PoisonError::into_inner).contains(&number)
 }
 
 /// Two namespaces, joined by a bridge in a third.

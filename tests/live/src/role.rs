@@ -32,6 +32,11 @@ pub fn own() -> Option<(String, Vec<String>)> {
     Some((std::env::var(VARIABLE).ok()?, std::env::args().skip(1).collect()))
 }
 
+/// The path of this program.
+pub fn program() -> &'static std::path::Path {
+    &PROGRAM
+}
+
 /// What starts this program in a role, for whom [`Role`] is not enough.
 pub fn command(role: &str) -> Command {
     let mut command = Command::new(&*PROGRAM);

@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 
 use topstat_kernel::Options;
 use topstat_live::watch::{endless, everything};
-use topstat_live::{Case, Key, View, Watch, case, eventually, limits, note, pace};
+use topstat_live::{Case, Key, View, Watch, alone, eventually, limits, note, pace};
 use topstat_load::{Config, Family, Limits, Load, Plan, Proto};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(thousands_of_snapshots_under_load, Root; Computed),
-        case!(two_sources_do_not_disturb_each_other, Root),
-        case!(the_total_is_what_was_carried_v4, Root),
-        case!(the_total_is_what_was_carried_v6, Root, Ipv6),
-        case!(the_total_is_what_was_carried_with_a_delay, Root),
+        alone!(Totals: thousands_of_snapshots_under_load, Root; Computed),
+        alone!(Totals: two_sources_do_not_disturb_each_other, Root),
+        alone!(Totals: the_total_is_what_was_carried_v4, Root),
+        alone!(Totals: the_total_is_what_was_carried_v6, Root, Ipv6),
+        alone!(Totals: the_total_is_what_was_carried_with_a_delay, Root),
     ]
 }
 

@@ -13,16 +13,16 @@ use rustix::process::Signal;
 use serde_json::Value;
 use topstat_live::daemon::Place;
 use topstat_live::nest::counts_by_functions;
-use topstat_live::{Busy, Case, Daemon, Scratch, Transport, Witness, beside, case, eventually, limits, note, truth};
+use topstat_live::{Busy, Case, Daemon, Scratch, Transport, Witness, alone, eventually, limits, note, truth};
 use topstat_load::{Config, Load, Plan};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(figures_are_those_of_proc_and_of_the_load, Root, Fuse),
-        case!(an_idle_daemon_costs_next_to_nothing, Root, Fuse),
-        case!(a_budget_raises_delays_and_gives_them_back, Root, Fuse),
-        beside!(a_budget_that_can_not_be_kept_is_said_once, Root, Fuse),
-        case!(delays_of_a_killed_daemon_are_found_and_taken_back, Root, Fuse),
+        alone!(Cpu: figures_are_those_of_proc_and_of_the_load, Root, Fuse),
+        alone!(Cpu: an_idle_daemon_costs_next_to_nothing, Root, Fuse),
+        alone!(Cpu: a_budget_raises_delays_and_gives_them_back, Root, Fuse; Slow),
+        alone!(Cpu: a_budget_that_can_not_be_kept_is_said_once, Root, Fuse; Slow),
+        alone!(Cpu: delays_of_a_killed_daemon_are_found_and_taken_back, Root, Fuse),
     ]
 }
 

@@ -7,17 +7,17 @@ use std::time::Duration;
 use topstat_live::nest::reads_counters;
 use topstat_live::truth::{self, key};
 use topstat_live::watch::endless;
-use topstat_live::{Case, End, Key, View, Watch, case, eventually, limits, note, pace, two_cpus};
+use topstat_live::{Case, End, Key, View, Watch, alone, eventually, limits, note, pace, two_cpus};
 use topstat_load::{Config, Dist, EndedBy, Limits, Load, Plan, Proto, RunReport, UdpServer};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(tcp_1000_sockets, Root),
-        case!(tcp_10000_sockets, Root, FullSpeed),
-        case!(udp_1000_sockets, Root),
-        case!(udp_10000_sockets, Root, FullSpeed),
-        case!(with_churn, Root; ComeAndGo),
-        case!(after_the_top_has_closed, Root; Computed),
+        alone!(Fills: tcp_1000_sockets, Root),
+        alone!(Fills: tcp_10000_sockets, Root, FullSpeed),
+        alone!(Fills: udp_1000_sockets, Root),
+        alone!(Fills: udp_10000_sockets, Root, FullSpeed),
+        alone!(Fills: with_churn, Root; ComeAndGo),
+        alone!(Fills: after_the_top_has_closed, Root; Computed),
     ]
 }
 
@@ -53,7 +53,7 @@ fn faults(view: &View, truth: &HashMap<Key, u64>) -> Vec<String> {
     if distinct.len() != ours.len() {
         wrong.push("a socket is shown twice".to_owned());
     }
-    let places = view.snapshot.top as usize - (view.sockets.len() - ours.len());
+    let places = view.snapshot.top as usize - (view.snapshot.rows.len() - ours.len());
     let mut values: Vec<u64> = truth.values().copied().filter(|v| *v > 0).collect();
     values.sort_unstable_by(|a, b| b.cmp(a));
     values.truncate(places);

@@ -3,7 +3,7 @@
 
 use topstat_live::harness::itself;
 use topstat_live::tally::Tally;
-use topstat_live::{Case, Netns, Role, Transport, Witness, beside, case};
+use topstat_live::{Case, Netns, Role, Transport, Witness, alone, case};
 
 use topstat_live::witness::only_what_others_have_sent_is_excused;
 
@@ -11,10 +11,10 @@ use itself::{only_what_was_disturbed_is_tried_again, tests_are_chosen_by_name_an
 
 pub fn cases() -> Vec<Case> {
     vec![
-        beside!(only_what_was_disturbed_is_tried_again),
-        beside!(only_what_others_have_sent_is_excused),
-        beside!(tests_are_chosen_by_name_and_tag),
-        case!(a_test_s_own_packets_are_no_excuse, Root, Netns),
+        case!(only_what_was_disturbed_is_tried_again),
+        case!(only_what_others_have_sent_is_excused),
+        case!(tests_are_chosen_by_name_and_tag),
+        alone!(Totals: a_test_s_own_packets_are_no_excuse, Root, Netns),
     ]
 }
 

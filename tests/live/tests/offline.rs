@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use topstat_live::truth;
 use topstat_live::watch::everything;
-use topstat_live::{Case, Daemon, Offline, View, Watch, case, limits, note, pace, two_cpus};
+use topstat_live::{Case, Daemon, Offline, View, Watch, alone, limits, note, pace, two_cpus};
 use topstat_load::{Config, Load, Plan};
 
 use crate::inet::right::assert_right;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(its_tables_are_as_they_were, Root, SpareCpu; Daemon),
-        case!(the_tree_tells_it, Root, Fuse, SpareCpu; Daemon),
+        alone!(Shared: its_tables_are_as_they_were, Root, SpareCpu; Daemon),
+        alone!(Shared: the_tree_tells_it, Root, Fuse, SpareCpu; Daemon),
     ]
 }
 

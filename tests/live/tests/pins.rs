@@ -14,16 +14,16 @@ use topstat_live::nest::{self, inet};
 use topstat_live::netns::{self, Bridged};
 use topstat_live::tally::{TABLES, Tally};
 use topstat_live::watch::everything;
-use topstat_live::{Case, Nest, Role, Transport, Witness, case, drops, eventually, limits, note, truth};
+use topstat_live::{Case, Nest, Role, Transport, Witness, alone, case, drops, eventually, limits, note, truth};
 use topstat_load::{Addresses, Config, Limits, Load, Mode, Plan};
 
 pub fn cases() -> Vec<Case> {
     vec![
         case!(found_replaced_and_removed, Root; EveryKernel, Distribution),
         case!(killed_while_it_loads, Root),
-        case!(killed_at_random_moments, Root),
+        case!(killed_at_random_moments, Root; Slow),
         case!(replaced_under_load, Root),
-        case!(replaced_thousands_of_times, Root),
+        alone!(Totals: replaced_thousands_of_times, Root),
         case!(replaced_while_segments_are_sent_again, Root, Netns; OuterKernels),
     ]
 }

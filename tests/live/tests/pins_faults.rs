@@ -24,7 +24,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_half_finished_upgrade_is_finished, Root),
         case!(a_reader_killed_amid_a_refill, Root),
         case!(garbage_in_place_of_state, Root),
-        case!(garbage_in_maps, Root),
+        case!(garbage_in_maps, Root; Slow),
         case!(another_abi_is_refused, Root),
         case!(two_at_once, Root),
         case!(removed_under_load, Root),

@@ -15,18 +15,18 @@ use topstat_live::injected::{self, Nth, Settings};
 use topstat_live::nest::inet;
 use topstat_live::role::{say, told};
 use topstat_live::watch::{endless, everything, table};
-use topstat_live::{Case, Nest, Role, Watch, case, eventually, limits, note};
+use topstat_live::{Case, Nest, Role, Watch, alone, eventually, limits, note};
 use topstat_load::{Config, Load, Plan, Proto, UdpServer};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(sockets_without_storage_at_random, Root, FaultInjection; Checked),
-        case!(tasks_without_storage_at_random, Root, FaultInjection; Checked),
-        case!(a_load_without_memory, Root, FaultInjection; Checked),
-        case!(a_load_whose_system_calls_fail, Root, FaultInjection; Checked),
-        case!(pinning_without_memory, Root, FaultInjection; Checked),
-        case!(pinning_whose_system_calls_fail, Root, FaultInjection; Checked),
-        case!(nothing_is_leaked, Root, LeakDetector; Checked),
+        alone!(Shared: sockets_without_storage_at_random, Root, FaultInjection; Checked),
+        alone!(Shared: tasks_without_storage_at_random, Root, FaultInjection; Checked),
+        alone!(Shared: a_load_without_memory, Root, FaultInjection; Checked),
+        alone!(Shared: a_load_whose_system_calls_fail, Root, FaultInjection; Checked),
+        alone!(Shared: pinning_without_memory, Root, FaultInjection; Checked),
+        alone!(Shared: pinning_whose_system_calls_fail, Root, FaultInjection; Checked),
+        alone!(Shared: nothing_is_leaked, Root, LeakDetector; Checked),
     ]
 }
 

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use topstat_kernel::Options;
-use topstat_live::{Case, Key, View, Watch, case, limits, note, pace};
+use topstat_live::{Case, Key, View, Watch, alone, limits, note, pace};
 use topstat_load::{Config, Limits, Load, Order, Plan, Proto, UdpServer};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(a_steady_flow_is_its_rate, Root),
-        case!(a_steady_flow_in_a_short_period, Root),
-        case!(a_burst_is_whole_for_a_period_and_then_gone, Root; Computed),
+        alone!(Totals: a_steady_flow_is_its_rate, Root; Slow),
+        alone!(Totals: a_steady_flow_in_a_short_period, Root),
+        alone!(Totals: a_burst_is_whole_for_a_period_and_then_gone, Root; Computed, Slow),
     ]
 }
 

@@ -10,10 +10,10 @@ use topstat_kernel::pinned::{self, Adopted};
 use topstat_kernel::{Family, Options, SampleInfo, Source, TableInfo};
 use topstat_live::nest::Nest;
 use topstat_live::role::{Role, say};
-use topstat_live::{Case, beside};
+use topstat_live::{Case, case};
 
 pub fn cases() -> Vec<Case> {
-    vec![beside!(a_family_made_at_run_time_is_as_any_other, Root)]
+    vec![case!(a_family_made_at_run_time_is_as_any_other, Root)]
 }
 
 fn a_family_made_at_run_time_is_as_any_other() {

@@ -16,7 +16,7 @@ use topstat_kernel::{Options, State};
 use topstat_live::daemon::Place;
 use topstat_live::role::say;
 use topstat_live::watch::table;
-use topstat_live::{Case, Daemon, Role, Scratch, beside, case, eventually, limits, note, pace};
+use topstat_live::{Case, Daemon, Role, Scratch, case, eventually, limits, note, pace};
 use topstat_load::{Config, Load, Plan};
 
 pub fn cases() -> Vec<Case> {
@@ -25,11 +25,11 @@ pub fn cases() -> Vec<Case> {
         case!(each_capability_that_is_kept_is_needed, Root),
         case!(the_units_privileges_are_enough, Root, Fuse; Distribution),
         case!(a_privilege_that_is_missing_is_named, Root, Fuse),
-        beside!(systemd_understands_the_unit, SystemdAnalyze; Distribution),
+        case!(systemd_understands_the_unit, SystemdAnalyze; Distribution),
         case!(systemd_is_told_what_it_waits_for, Root, Fuse),
-        beside!(a_configuration_sets_what_it_names_and_a_reload_what_has_changed, Root, Fuse; Distribution),
-        beside!(a_group_may_read_and_nobody_else, Root, Fuse),
-        beside!(the_log_has_priorities_for_the_journal, Root, Fuse),
+        case!(a_configuration_sets_what_it_names_and_a_reload_what_has_changed, Root, Fuse; Distribution),
+        case!(a_group_may_read_and_nobody_else, Root, Fuse),
+        case!(the_log_has_priorities_for_the_journal, Root, Fuse),
         case!(a_full_file_system_keeps_no_daemon_from_running, Root, Fuse),
         case!(a_user_namespace_is_no_host, UserNamespace),
     ]

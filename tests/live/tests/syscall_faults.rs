@@ -27,8 +27,8 @@ use topstat_live::{Case, Nest, case, eventually, note, pace, role};
 pub fn cases() -> Vec<Case> {
     vec![
         case!(reading_commands, Root, Notify; Distribution),
-        case!(commands_that_change_what_is_pinned, Root, Notify),
-        case!(the_daemon, Root, Fuse, Notify),
+        case!(commands_that_change_what_is_pinned, Root, Notify; Slow),
+        case!(the_daemon, Root, Fuse, Notify; Slow),
     ]
 }
 
@@ -195,7 +195,9 @@ fn try_all(scenario: &Scenario<'_>, limit: Duration) {
     }
     let normal = (scenario.run)(None).unwrap_or_else(|why| panic!("{} without a fault: {why}", scenario.name));
     assert_eq!(normal.status.code(), Some(0), "{}: {}", scenario.name, normal.stderr);
-    let all = std::env::var_os("TOPSTAT_FAULTS").is_some();
+    let seconds = std::env::var("TOPSTAT_FAULTS_SECONDS").ok().and_then(|seconds| seconds.parse().ok());
+    let limit = seconds.map_or(limit, Duration::from_secs);
+    let all = std::env::var_os("TOPSTAT_FAULTS").is_some() && seconds.is_none();
     let mut left = plan(&normal.calls, scenario.lasts);
     let (planned, begun) = (left.len(), Instant::now());
     let seed = std::env::var("TOPSTAT_FAULTS_SEED").ok().and_then(|seed| seed.parse().ok());

@@ -14,20 +14,20 @@ use rustix::mount::UnmountFlags;
 use rustix::process::Signal;
 use topstat_live::daemon::Place;
 use topstat_live::tree::errno;
-use topstat_live::{Case, Daemon, Role, beside, case, eventually, note, two_cpus};
+use topstat_live::{Case, Daemon, Role, alone, case, eventually, note, two_cpus};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        beside!(bad_values_are_told, Root, Fuse),
-        beside!(the_tree_has_the_files_that_it_has, Root, Fuse),
-        beside!(writers_at_once_leave_a_whole_value, Root, Fuse),
-        beside!(a_second_daemon_is_refused, Root, Fuse),
-        beside!(a_killed_daemons_tree_is_taken_away, Root, Fuse),
-        beside!(an_unmounted_tree_comes_back_when_asked_for, Root, Fuse),
-        beside!(a_stop_does_not_wait_for_open_files, Root, Fuse),
-        beside!(a_mount_point_in_use_is_refused, Root, Fuse),
+        case!(bad_values_are_told, Root, Fuse),
+        case!(the_tree_has_the_files_that_it_has, Root, Fuse),
+        case!(writers_at_once_leave_a_whole_value, Root, Fuse),
+        case!(a_second_daemon_is_refused, Root, Fuse),
+        case!(a_killed_daemons_tree_is_taken_away, Root, Fuse),
+        case!(an_unmounted_tree_comes_back_when_asked_for, Root, Fuse),
+        case!(a_stop_does_not_wait_for_open_files, Root, Fuse),
+        case!(a_mount_point_in_use_is_refused, Root, Fuse),
         case!(without_fuse_all_else_works, Root),
-        case!(a_real_time_spinner_holds_nobody_up, Root, Fuse, TwoCpus, RealTime),
+        alone!(Cpu: a_real_time_spinner_holds_nobody_up, Root, Fuse, TwoCpus, RealTime),
     ]
 }
 

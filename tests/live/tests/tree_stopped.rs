@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::process::Signal;
 use topstat_live::daemon::Place;
-use topstat_live::{Case, Daemon, Scratch, beside, eventually, note, role};
+use topstat_live::{Case, Daemon, Scratch, case, eventually, note, role};
 
 use crate::service::Manager;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        beside!(who_asks_a_stopped_daemon_is_told_what_to_do, Root, Fuse),
-        beside!(an_aborted_tree_is_mounted_again, Root, Fuse),
-        beside!(the_watchdog_is_fed_by_those_who_serve, Root, Fuse),
-        beside!(the_kernel_ends_the_wait_for_a_stopped_daemon, Root, Fuse, FuseTimeout, Minutes),
+        case!(who_asks_a_stopped_daemon_is_told_what_to_do, Root, Fuse),
+        case!(an_aborted_tree_is_mounted_again, Root, Fuse),
+        case!(the_watchdog_is_fed_by_those_who_serve, Root, Fuse; Slow),
+        case!(the_kernel_ends_the_wait_for_a_stopped_daemon, Root, Fuse, FuseTimeout, Minutes),
     ]
 }
 

@@ -9,7 +9,9 @@ use topstat_kernel::Options;
 use topstat_live::attached::{Ids, pinned};
 use topstat_live::truth::{self, key};
 use topstat_live::watch::{View, endless, everything, table};
-use topstat_live::{Case, End, Key, Netns, Role, Transport, Watch, Witness, case, eventually, limits, note, pace};
+use topstat_live::{
+    Case, End, Key, Netns, Role, Transport, Watch, Witness, alone, case, eventually, limits, note, pace,
+};
 use topstat_load::{Config, Dist, Family, Load, Plan, Proto, UdpServer};
 
 pub fn cases() -> Vec<Case> {
@@ -17,10 +19,10 @@ pub fn cases() -> Vec<Case> {
         case!(without_privilege, Root),
         case!(signals_come_while_programs_are_verified, Root),
         case!(options_out_of_range, Root),
-        case!(nothing_is_left_when_it_is_dropped, Root; ComeAndGo),
-        case!(nothing_is_left_when_it_is_killed, Root; Checked),
+        alone!(Attached: nothing_is_left_when_it_is_dropped, Root; ComeAndGo),
+        alone!(Attached: nothing_is_left_when_it_is_killed, Root; Checked),
         case!(no_memory_for_objects, Root, Netns, OptmemPerNetns; Computed, ComeAndGo),
-        case!(the_smallest_and_the_largest_table, Root),
+        alone!(Fills: the_smallest_and_the_largest_table, Root),
         case!(short_and_long_periods, Root),
         case!(a_delay_loses_nothing, Root, Ipv6),
         case!(tables_that_are_not_loaded, Root),

@@ -156,7 +156,7 @@ fn run_cell(matrix: &Matrix<'_>, cell: Cell) -> Row {
     row
 }
 
-/// What is said of a cell without a guest: one line, which scripts/test looks for.
+/// The line for a cell without a guest, which tests/gate reads.
 fn no_guest(cell: Cell, outcome: &Outcome) -> String {
     let why = outcome.note();
     let why: Vec<_> = why.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

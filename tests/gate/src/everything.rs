@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `topstat-gate all`: everything there is, part after part. A part that has passed with these sources is not run again, so a
+//! run that was ended goes on where it was.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::case::{Cases, Outcome, last_lines, of_libtest};
+use crate::evidence::{self, Judged};
+use crate::gate::{Gate, Report};
+use crate::guests;
+use crate::kept::Pass;
+use crate::known::Known;
+use crate::parts::Part;
+use crate::table::{Row, table};
+
+/// How long all of it takes on two cores, about.
+pub const SECONDS: u64 = 2 * 3600;
+
+/// How often every live case runs.
+const REPEATS: u32 = 20;
+
+/// How a part is run and read.
+enum Run {
+    /// A part of the gate, whether it has passed or not.
+    Gate(Part),
+    /// A command that prints sections of guests.
+    Guests(&'static [&'static str]),
+    /// A command whose exit code is its outcome, or that prints libtest's lines. `$S` stands for its seconds, and `$C` for those of
+    /// each of [`COMMANDS`].
+    Plain(&'static [&'static str]),
+    /// The live tests, again and again.
+    Repeat,
+}
+
+/// A part of everything.
+struct Piece {
+    name: &'static str,
+    /// Its part of the time in per cent, where it can be cut short; 0: it takes what it takes.
+    share: u64,
+    run: Run,
+    /// More variables.
+    env: &'static [(&'static str, &'static str)],
+}
+
+const fn piece(name: &'static str, share: u64, run: Run) -> Piece {
+    Piece { name, share, run, env: &[] }
+}
+
+/// All, in the order of running: what decides most comes first, what fills the rest of the time last.
+const PIECES: [Piece; 13] = [
+    piece("lint", 0, Run::Gate(Part::Lint)),
+    piece("build", 0, Run::Gate(Part::Build)),
+    piece("unit", 0, Run::Gate(Part::Unit)),
+    // All live cases, also those that are slow by nature: the lab, faults, watchdogs, budgets.
+    Piece { env: &[("TOPSTAT_LIVE_SLOW", "yes")], ..piece("live", 0, Run::Gate(Part::Live)) },
+    piece(
+        "vm",
+        0,
+        Run::Guests(&[
+            "scripts/vm-tests",
+            "--also",
+            "6.1:slub",
+            "--also",
+            "6.1:debug",
+            "--also",
+            "5.10:systemd",
+            "--also",
+            "newest:systemd",
+        ]),
+    ),
+    piece("kmod", 0, Run::Plain(&["scripts/kmod-tests"])),
+    piece("vm-runner", 0, Run::Plain(&["make", "--no-print-directory", "vm-test"])),
+    piece("fresh-12", 0, Run::Plain(&["scripts/fresh", "12"])),
+    piece("fresh-13", 0, Run::Plain(&["scripts/fresh", "13"])),
+    piece("fuzz", 5, Run::Plain(&["make", "--no-print-directory", "fuzz", "SECONDS=$S"])),
+    piece("soak", 8, Run::Plain(&["make", "--no-print-directory", "soak", "SECONDS=$S"])),
+    piece("faults", 8, Run::Plain(&["make", "--no-print-directory", "faults", "FAULTS_SECONDS=$C"])),
+    piece("repeat", 100, Run::Repeat),
+];
+
+/// The commands whose system calls `make faults` has fail, one after the other.
+const COMMANDS: u64 = 12;
+/// A part that is cut short still has this long, in seconds: less shows nothing.
+const LEAST: u64 = 60;
+/// Lines of a part that are kept where it fails without a test that does.
+const LINES: usize = 60;
+
+/// Runs everything, or the parts that are named, and says whether all has passed.
+///
+/// # Errors
+/// An unknown part; what keeps the gate itself from running.
+pub fn run(gate: &mut Gate, seconds: u64, named: &[String]) -> Result<bool> {
+    if let Some(unknown) = named.iter().find(|name| PIECES.iter().all(|piece| piece.name != *name)) {
+        let names: Vec<_> = PIECES.iter().map(|piece| piece.name).collect();
+        bail!("there is no part {unknown}; there are {}", names.join(", "));
+    }
+    let begun = Instant::now();
+    let end = begun + Duration::from_secs(seconds);
+    let known = Known::read(&gate.root.join("tests/known.toml"))?;
+    let (mut rows, mut missing, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    // What all parts are run with; a part that is skipped for its pass needs no programs.
+    build(gate)?;
+    let hash = gate.hash(&[], &[".", ":!*.md", ":!tests/known.toml"], "");
+    for piece in PIECES.iter().filter(|piece| named.is_empty() || named.iter().any(|name| name == piece.name)) {
+        let left = end.saturating_duration_since(Instant::now()).as_secs();
+        let name = format!("all-{}", piece.name);
+        let pass = hash.as_deref().filter(|_| !gate.again).and_then(|hash| Pass::find(&gate.state, &name, hash));
+        let begun = Instant::now();
+        let (mut report, mut judged) = (Report::default(), Judged::default());
+        if let Some(pass) = pass {
+            report.cases = pass.cases;
+            report.notes.push(format!("kept: {} passed on {}", piece.name, pass.when.strftime("%F %R UTC")));
+        } else if left < LEAST {
+            missing.push(piece.name);
+            continue;
+        } else {
+            report = one(gate, piece, left)?;
+            if report.broke.is_none() {
+                judged = evidence::look_into(gate, &mut report, &known)?;
+            }
+        }
+        let row = Row::new(piece.name, &report, &judged, begun.elapsed());
+        println!(
+            "{}: {} passed, {} failed, {} skipped in {} s",
+            row.part,
+            row.passed,
+            row.failed,
+            row.skipped,
+            row.took.as_secs()
+        );
+        for note in &report.notes {
+            println!("  {note}");
+        }
+        for (case, log) in report.cases.failed() {
+            println!("\n---- {case} ----\n{log}\n");
+            failed.push(format!("{}: {case}", piece.name));
+        }
+        for (case, why) in &judged.rejected {
+            println!("again: {case}: {why}");
+        }
+        if let Some(why) = &report.broke {
+            println!("{} broke off: {why}", piece.name);
+            failed.push(format!("{}: {why}", piece.name));
+        }
+        if let (Some(hash), false, 0) = (&hash, row.kept, row.failed) {
+            Pass::keep(&gate.state, &name, hash, &gate.commit, &report.cases)?;
+        }
+        rows.push(row);
+        // Whatever ends this run, the table has what there is.
+        write_down(gate, &rows, &missing, &failed)?;
+    }
+    println!("\n{}", write_down(gate, &rows, &missing, &failed)?);
+    Ok(failed.is_empty() && missing.is_empty())
+}
+
+fn build(gate: &mut Gate) -> Result<()> {
+    match Part::Build.run(gate)?.broke {
+        None => Ok(()),
+        Some(why) => bail!("nothing can be run: {why}"),
+    }
+}
+
+fn one(gate: &mut Gate, piece: &Piece, left: u64) -> Result<Report> {
+    let seconds = if piece.share == 0 { left } else { (left * piece.share / 100).max(LEAST) };
+    // SAFETY: no other thread runs that could read the environment.
+    unsafe { piece.env.iter().for_each(|(name, value)| std::env::set_var(name, value)) };
+    let usual = gate.deadline;
+    gate.deadline = Instant::now() + Duration::from_secs(left);
+    let report = match &piece.run {
+        Run::Gate(part) => {
+            let again = std::mem::replace(&mut gate.again, true);
+            let report = part.run(gate);
+            gate.again = again;
+            report
+        }
+        Run::Guests(command) => guests_of(gate, piece.name, command),
+        Run::Plain(command) => plain(gate, piece.name, command, seconds),
+        Run::Repeat => repeat(gate, seconds),
+    };
+    gate.deadline = usual;
+    // SAFETY: as above.
+    unsafe { piece.env.iter().for_each(|(name, _)| std::env::remove_var(name)) };
+    report.with_context(|| format!("cannot run {}", piece.name))
+}
+
+fn guests_of(gate: &Gate, name: &str, line: &[&str]) -> Result<Report> {
+    let mut command = Command::new(line[0]);
+    command.args(&line[1..]);
+    let ran = gate.run(name, command)?;
+    let mut report = guests::read(&ran.text);
+    if !ran.succeeded() && report.cases.failed().next().is_none() {
+        report.broke = Some(format!("{}: {}\n{}", line[0], ran.how(), last_lines(&ran.text, LINES)));
+    }
+    Ok(report)
+}
+
+fn plain(gate: &Gate, name: &str, line: &[&str], seconds: u64) -> Result<Report> {
+    let mut command = Command::new(line[0]);
+    let word = |word: &&str| word.replace("$S", &seconds.to_string()).replace("$C", &(seconds / COMMANDS).to_string());
+    command.args(line[1..].iter().map(word));
+    let ran = gate.run(name, command)?;
+    let (cases, _) = of_libtest(&ran.text, &format!("{name} "));
+    let mut report = Report { cases, ..Report::default() };
+    if report.cases.0.is_empty() && ran.succeeded() {
+        report.cases.add(name, Outcome::Passed);
+    }
+    if !ran.succeeded() && report.cases.failed().next().is_none() {
+        report.broke = Some(format!("{}: {}\n{}", line.join(" "), ran.how(), last_lines(&ran.text, LINES)));
+    }
+    Ok(report)
+}
+
+/// Runs the live tests up to [`REPEATS`] times, as often as there is time for. A case counts once; it has failed if it failed
+/// in any round.
+fn repeat(gate: &Gate, seconds: u64) -> Result<Report> {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let program = gate.program("live")?;
+    let (mut all, mut rounds, mut longest) = (Cases::default(), 0, Duration::ZERO);
+    while rounds < REPEATS && Instant::now() + longest < end {
+        let begun = Instant::now();
+        let mut command = Command::new(gate.root.join(&program.executable));
+        command.current_dir(gate.root.join(&program.folder));
+        let ran = gate.run("repeat", command)?;
+        if ran.timed_out {
+            break;
+        }
+        let (cases, ended) = of_libtest(&ran.text, "");
+        if !ended {
+            return Ok(Report { cases, ..Report::broken(format!("round {}: {}", rounds + 1, ran.how())) });
+        }
+        all.extend(cases);
+        rounds += 1;
+        longest = longest.max(begun.elapsed());
+    }
+    Ok(Report { cases: all, broke: None, notes: vec![format!("{rounds} rounds of {REPEATS}")] })
+}
+
+/// Writes the table to `target/test-all.md`, and gives it.
+fn write_down(gate: &Gate, rows: &[Row], missing: &[&str], failed: &[String]) -> Result<String> {
+    let mut text = table(rows);
+    let mut list = |title: &str, lines: &[String]| {
+        if !lines.is_empty() {
+            text += &format!("\n{title}: {}\n", lines.join("; "));
+        }
+    };
+    list("failed", failed);
+    list("not run, for want of time", &missing.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    text += &format!(
+        "\nof commit {}{}\n",
+        gate.commit,
+        if gate.clean { "" } else { ", with changes that are not committed" }
+    );
+    let path = gate.target.join("test-all.md");
+    fs::write(&path, &text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(text)
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What all parts share: the checkout, where state is kept, how long there is.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::case::Cases;
+use crate::inputs::{self, Package};
+use crate::process::{self, Interrupt, Ran};
+
+/// The profile that `make run`, the tests and the guests share (Cargo.toml).
+pub const PROFILE: &str = "ci";
+
+/// See the module.
+pub struct Gate {
+    /// The checkout.
+    pub root: PathBuf,
+    /// Where cargo builds: `target`, unless the user says otherwise.
+    pub target: PathBuf,
+    /// What is kept from one run to the next: logs, passes, the parent's programs.
+    pub state: PathBuf,
+    /// The commit that is checked out; empty where git can't tell.
+    pub commit: String,
+    /// Whether all of the checkout is in that commit.
+    pub clean: bool,
+    /// Its author.
+    pub owner: String,
+    pub cargo: String,
+    /// More options for cargo, from CARGOFLAGS.
+    pub flags: Vec<String>,
+    /// Whether parts run that have passed with these inputs.
+    pub again: bool,
+    /// When every command is ended.
+    pub deadline: Instant,
+    pub interrupt: Interrupt,
+    /// The packages of the workspace.
+    pub packages: Vec<Package>,
+    /// The programs that the part `build` has built.
+    pub programs: Vec<Program>,
+}
+
+/// A program that cargo has built.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Program {
+    /// As nextest calls it: the package, and where a package has several programs of tests, `::` and the target.
+    pub name: String,
+    /// Its package.
+    pub package: String,
+    /// Its target: `live`, `cli`.
+    pub target: String,
+    /// Whether it runs tests.
+    pub test: bool,
+    /// Relative to the checkout.
+    pub executable: PathBuf,
+    /// The folder of its package, where tests run; relative to the checkout.
+    pub folder: PathBuf,
+}
+
+impl Gate {
+    /// What git says, without the line's end; empty where it says nothing.
+    fn git(root: &Path, arguments: &[&str]) -> String {
+        let asked = Command::new("git").args(arguments).current_dir(root).output();
+        let said = asked.ok().filter(|asked| asked.status.success()).map(|asked| asked.stdout).unwrap_or_default();
+        String::from_utf8_lossy(&said).trim().to_owned()
+    }
+
+    /// # Errors
+    /// A checkout that can't be found, cargo that fails.
+    pub fn new(root: &Path, again: bool, deadline: Instant, interrupt: Interrupt) -> Result<Self> {
+        let root = root.canonicalize().with_context(|| format!("there is no folder {}", root.display()))?;
+        let said = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let cargo = said("CARGO").unwrap_or_else(|| "cargo".to_owned());
+        let target = root.join(said("CARGO_TARGET_DIR").unwrap_or_else(|| "target".to_owned()));
+        let packages = inputs::packages(&root, &cargo)?;
+        Ok(Self {
+            state: target.join("gate"),
+            commit: Self::git(&root, &["rev-parse", "HEAD"]),
+            // The list of known failures is what a gate itself writes.
+            clean: Self::git(&root, &["status", "--porcelain", "--", ".", ":!tests/known.toml"]).is_empty(),
+            owner: Self::git(&root, &["log", "-1", "--format=%an"]),
+            flags: said("CARGOFLAGS").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
+            programs: Vec::new(),
+            target,
+            root,
+            cargo,
+            again,
+            deadline,
+            interrupt,
+            packages,
+        })
+    }
+
+    pub fn log(&self, name: &str) -> PathBuf {
+        self.state.join("log").join(format!("{name}.log"))
+    }
+
+    /// Runs a command from the checkout; its output goes to the log of that name.
+    ///
+    /// # Errors
+    /// See [`process::run`].
+    pub fn run(&self, log: &str, mut command: Command) -> Result<Ran> {
+        if command.get_current_dir().is_none() {
+            command.current_dir(&self.root);
+        }
+        process::run(command, &self.log(log), self.deadline, &self.interrupt)
+    }
+
+    /// A hash of what a part depends on: these files and folders, and all inputs of these packages.
+    pub fn hash(&self, packages: &[&str], paths: &[&str], more: &str) -> Option<String> {
+        let mut all: BTreeSet<String> = paths.iter().map(|path| (*path).to_owned()).collect();
+        for package in self.packages.iter().filter(|package| packages.contains(&package.name.as_str())) {
+            all.extend(package.inputs.iter().cloned());
+        }
+        inputs::hash(&self.root, &all, more)
+    }
+
+    /// Files that differ between a commit and the checkout; empty where git can't tell.
+    pub fn changed_since(&self, commit: &str) -> Vec<String> {
+        Self::git(&self.root, &["diff", "--name-only", commit]).lines().map(str::to_owned).collect()
+    }
+
+    /// Whether this commit is the checked-out one or one of its ancestors.
+    pub fn is_ancestor(&self, commit: &str) -> bool {
+        let mut asked = Command::new("git");
+        asked.args(["merge-base", "--is-ancestor", commit, "HEAD"]).current_dir(&self.root);
+        asked.status().is_ok_and(|status| status.success())
+    }
+
+    /// The program of this target.
+    pub fn program(&self, target: &str) -> Result<&Program> {
+        let found = self.programs.iter().find(|program| program.target == target);
+        found.with_context(|| format!("cargo has built no program {target}; run the part build first"))
+    }
+}
+
+/// What a part comes to.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub cases: Cases,
+    /// Why the part itself failed, beside its cases.
+    pub broke: Option<String>,
+    /// What is to be said of it, a line each.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    pub fn broken(why: impl Into<String>) -> Self {
+        Self { broke: Some(why.into()), ..Self::default() }
+    }
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The parts that decide whether a change may land.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::case::{Cases, Outcome, last_lines, of_junit, of_libtest};
+use crate::gate::{Gate, PROFILE, Report};
+use crate::kept::Pass;
+use crate::{build, guests};
+
+/// A part, in the order of running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Part {
+    /// Formatting, clippy, shellcheck, kernel C
+    Lint,
+    /// Everything, once
+    Build,
+    /// Unit, property, CLI and golden tests, and the corpora of the fuzzers
+    Unit,
+    /// topstat on this kernel
+    Live,
+    /// On other kernels, the tests that a kernel can make different
+    Guests,
+    /// `make run` and `make test` on a bare Debian 12
+    Fresh,
+}
+
+impl Part {
+    pub fn name(self) -> &'static str {
+        match self {
+            Part::Lint => "lint",
+            Part::Build => "build",
+            Part::Unit => "unit",
+            Part::Live => "live",
+            Part::Guests => "guests",
+            Part::Fresh => "fresh",
+        }
+    }
+
+    /// Whether a failed test of it is looked into: the others have no tests that can be run alone.
+    pub fn has_single_tests(self) -> bool {
+        matches!(self, Part::Unit | Part::Live | Part::Guests)
+    }
+
+    /// # Errors
+    /// What keeps a part from being run at all; a part that fails is a report.
+    pub fn run(self, gate: &mut Gate) -> Result<Report> {
+        match self {
+            Part::Build => build::run(gate),
+            Part::Unit => unit(gate),
+            part => {
+                let hash = part.hash(gate);
+                if let Some(report) = kept(gate, part.name(), hash.as_deref()) {
+                    return Ok(report);
+                }
+                match part {
+                    Part::Lint => lint(gate),
+                    Part::Live => live(gate),
+                    Part::Guests => guests::run(gate),
+                    _ => fresh(gate),
+                }
+            }
+        }
+    }
+
+    /// Of all that it depends on. The part `unit` is kept by packages.
+    fn hash(self, gate: &Gate) -> Option<String> {
+        match self {
+            Part::Build | Part::Unit => None,
+            Part::Lint => gate.hash(&[], &[".", ":!*.md", ":!tests/known.toml"], ""),
+            Part::Live => gate.hash(&["topstat-live"], &[], ""),
+            Part::Guests => gate.hash(
+                &["topstat-live", "topstat-vm", "topstat-bench"],
+                &["kmod", "scripts/kmod", "scripts/kmod-tests", "scripts/vm-suite", "scripts/vm-tests", "tests/kmod"],
+                "",
+            ),
+            // What decides whether installing and building work: packages, crates, and how they are built.
+            Part::Fresh => gate.hash(&[], &["scripts", "Makefile", "**/Cargo.toml", "**/build.rs", "**/clang.rs"], ""),
+        }
+    }
+
+    /// Keeps the pass of a part that has passed.
+    ///
+    /// # Errors
+    /// A file that can't be written.
+    pub fn keep(self, gate: &Gate, report: &Report) -> Result<()> {
+        match self.hash(gate) {
+            Some(hash) => Pass::keep(&gate.state, self.name(), &hash, &gate.commit, &report.cases),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The report of a pass that is kept, where there is one.
+fn kept(gate: &Gate, name: &str, hash: Option<&str>) -> Option<Report> {
+    let pass = hash.filter(|_| !gate.again).and_then(|hash| Pass::find(&gate.state, name, hash))?;
+    let note = format!(
+        "kept: {name} passed with the same inputs on {} ({})",
+        pass.when.strftime("%F %R UTC"),
+        pass.commit.get(..8).unwrap_or("no commit")
+    );
+    Some(Report { cases: pass.cases, broke: None, notes: vec![note] })
+}
+
+/// The lints of the Makefile; each is a case.
+const LINTS: [&str; 5] = ["lint-format", "lint-shell", "lint-kernel", "lint-lints", "lint-rust"];
+/// Lines of a lint that are shown.
+const LINES: usize = 80;
+
+fn lint(gate: &Gate) -> Result<Report> {
+    let mut report = Report::default();
+    for lint in LINTS {
+        let mut command = Command::new("make");
+        command.args(["--no-print-directory", lint]);
+        let ran = gate.run(lint, command)?;
+        let outcome = match ran.succeeded() {
+            true => Outcome::Passed,
+            false => Outcome::Failed(format!("{}: {}", ran.how(), last_lines(&ran.text, LINES))),
+        };
+        report.cases.add(lint, outcome);
+    }
+    Ok(report)
+}
+
+/// The package whose tests need the kernel and a harness of their own.
+const LIVE: &str = "topstat-live";
+
+fn unit(gate: &Gate) -> Result<Report> {
+    let mut report = Report::default();
+    let tested = |name: &str| gate.programs.iter().any(|program| program.test && program.package == name);
+    let packages: Vec<_> = gate.packages.iter().map(|package| package.name.as_str()).collect();
+    let packages: Vec<_> = packages.into_iter().filter(|name| *name != LIVE && tested(name)).collect();
+    let mut left = Vec::new();
+    for name in packages {
+        let hash = gate.hash(&[name], &[], "");
+        match kept(gate, &pass_of(name), hash.as_deref()) {
+            Some(kept) => {
+                report.cases.extend(kept.cases);
+                report.notes.extend(kept.notes);
+            }
+            None => left.push((name, hash)),
+        }
+    }
+    if left.is_empty() {
+        return Ok(report);
+    }
+    let mut command = Command::new("cargo-nextest");
+    command.args(["nextest", "run", "--locked", "--cargo-profile", PROFILE, "--profile", "gate", "--no-tests", "pass"]);
+    // The features of the whole workspace, as the part `build` has built it; then the tests of these packages.
+    let filter: Vec<_> = left.iter().map(|(name, _)| format!("package(={name})")).collect();
+    command.args(["--workspace", "-E", &filter.join(" | ")]).args(&gate.flags);
+    let junit = gate.target.join("nextest/gate/junit.xml");
+    let _ = fs::remove_file(&junit);
+    let ran = gate.run("unit", command)?;
+    let text = match fs::read_to_string(&junit) {
+        Ok(text) => text,
+        Err(e) => {
+            println!("{}", last_lines(&ran.text, LINES));
+            return Ok(Report::broken(format!("cargo nextest: {}; {}: {e}", ran.how(), junit.display())));
+        }
+    };
+    let cases = of_junit(&text)?;
+    if !ran.succeeded() && cases.failed().next().is_none() {
+        println!("{}", last_lines(&ran.text, LINES));
+        return Ok(Report::broken(format!("cargo nextest: {}", ran.how())));
+    }
+    for (name, hash) in left {
+        let own = |case: &str| case.strip_prefix(name).is_some_and(|rest| rest.starts_with("::"));
+        let of =
+            Cases(cases.0.iter().filter(|(case, _)| own(case)).map(|(case, o)| (case.clone(), o.clone())).collect());
+        if let (Some(hash), None) = (hash, of.failed().next()) {
+            Pass::keep(&gate.state, &pass_of(name), &hash, &gate.commit, &of)?;
+        }
+    }
+    report.cases.extend(cases);
+    // Tests with #[ignore] are not in the report of nextest.
+    if let Some(ignored) = ignored(&ran.text) {
+        let reason = format!("{ignored} tests of virtual machines: part of make test-all");
+        report.cases.add("#[ignore]", Outcome::Skipped(reason));
+    }
+    Ok(report)
+}
+
+/// How many tests nextest has not run: `Summary [ 4.1s] 671 tests run: 671 passed, 7 skipped`.
+fn ignored(text: &str) -> Option<u32> {
+    let summary = text.lines().rfind(|line| line.trim_start().starts_with("Summary ["))?;
+    let (_, said) = summary.split_once(" passed")?;
+    said.split(", ").find_map(|part| part.trim().strip_suffix(" skipped")?.parse().ok())
+}
+
+fn pass_of(package: &str) -> String {
+    format!("unit-{package}")
+}
+
+fn live(gate: &Gate) -> Result<Report> {
+    let program = gate.program("live")?;
+    let mut command = Command::new(gate.root.join(&program.executable));
+    command.current_dir(gate.root.join(&program.folder));
+    let ran = gate.run("live", command)?;
+    let (cases, ended) = of_libtest(&ran.text, "");
+    let notes = ran.text.lines().filter(|line| line.contains("tried again: attempt")).map(str::to_owned).collect();
+    let mut report = Report { cases, broke: None, notes };
+    if !ran.succeeded() && (!ended || report.cases.failed().next().is_none()) {
+        println!("{}", last_lines(&ran.text, LINES));
+        report.broke = Some(format!("the live tests: {}", ran.how()));
+    }
+    Ok(report)
+}
+
+fn fresh(gate: &Gate) -> Result<Report> {
+    let mut command = Command::new("make");
+    command.args(["--no-print-directory", "fresh", "FRESH=12"]);
+    // It is this kernel: of live tests it is asked what compilers and tools of another host may have made different.
+    command.env("TOPSTAT_LIVE_TAGS", "distribution");
+    let ran = gate.run("fresh", command)?;
+    let mut report = Report::default();
+    let (outcome, broke) = match ran.succeeded() {
+        true => (Outcome::Passed, None),
+        false => {
+            println!("{}", last_lines(&ran.text, LINES));
+            (Outcome::Failed(ran.how()), Some(format!("make fresh: {}", ran.how())))
+        }
+    };
+    report.cases.add("fresh Debian 12", outcome);
+    report.broke = broke;
+    report.notes = ran.text.lines().filter(|line| line.starts_with("fresh: ")).map(str::to_owned).collect();
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ignored;
+
+    #[test]
+    fn ignored_tests_are_in_the_summary_of_nextest() {
+        assert_eq!(ignored("x\n     Summary [ 135.383s] 671 tests run: 671 passed (1 slow), 7 skipped\n"), Some(7));
+        assert_eq!(ignored("     Summary [ 1.0s] 10 tests run: 9 passed, 1 failed, 2 skipped"), Some(2));
+        assert_eq!(ignored("     Summary [ 1.0s] 10 tests run: 10 passed"), None);
+    }
+}
