@@ -35,6 +35,7 @@ pub fn family() -> Family {
     ];
     let constants = Constants::new(size_of::<abi::disks_constants>(), fields);
     let ranked = Ranked {
+        full: true,
         parts: ["read", "write"].map(str::to_owned).to_vec(),
         ..Ranked::new::<abi::disks_section, abi::disks_row>(Builds::one(build), constants)
     };

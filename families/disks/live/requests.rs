@@ -212,7 +212,8 @@ fn more_users_than_there_are_places() {
     let least = carried - KEPT_MOST;
     assert!(snapshot.total >= least, "{} bytes are in the total, {carried} were read", snapshot.total);
     assert!(snapshot.objects < USERS && snapshot.objects > USERS / 2, "{} objects", snapshot.objects);
-    let kept = KEPT_MOST / BLOCK;
-    assert!(snapshot.lost.no_memory + kept >= USERS - snapshot.objects, "{} were refused", snapshot.lost.no_memory);
+    let (kept, full) = (KEPT_MOST / BLOCK, snapshot.lost.count("full"));
+    assert!(full + kept >= USERS - snapshot.objects, "{full} were refused");
+    assert_eq!(snapshot.lost.no_memory, 0, "there is memory");
     assert!(snapshot.proven < snapshot.rows.len() as u32, "what was refused might be larger than a row");
 }
