@@ -26,7 +26,7 @@
  *       CPU that pushes finds the object by tags and the key, and takes no lock.
  *   K3  A CPU makes an object under the lock of the key's first bucket, where it looks for it once more. So a key has one
  *       object at most. A CPU that finds the lock taken tries so many times (KEYED_TRIES), and does not wait for longer.
- *   K4  What finds no object and no place is refused (T6): it goes to the total, and is counted. So rows + other =
+ *   K4  What finds no object and no place is refused (T6): it goes to the total, and is counted as `full`. So rows + other =
  *       total, memory is bounded, and rows are proven if what was refused can't have changed them.
  *   K5  An object ends when a place is wanted and it is silent: nothing is held, and all its windows have the value 0.
  *       In a static table its count is refused then, for if the key comes again, it begins at 0. Objects without a count
@@ -197,7 +197,7 @@ TS_INLINE void keyed_refuse_counts(KEYED_OBJECT *o, u32 number)
 	if (!keyed_counts_in(number) || !obs_begin_total(&x, number, 0))
 		return;
 	for (table = 0; table < TS_BANK_TABLES; table++)
-		obs_refuse(&x, table, keyed_counted(&x, o, table));
+		obs_refuse_for(&x, table, TS_FULL, keyed_counted(&x, o, table));
 }
 
 /* K6. False: it goes on. */
@@ -362,8 +362,15 @@ TS_INLINE int keyed_begin_of(struct keyed *k, u32 number, KEYED_OBJECT *o)
 {
 	k->id = o ? ts_read(o->keyed.object.id) : 0;
 	if (!k->id)
-		return obs_begin_total(&k->obs, number, 1);
+		return obs_begin_total(&k->obs, number, TS_FULL);
 	return obs_begin(&k->obs, number, &o->keyed.object);
+}
+
+/* To the total alone: it is not known whose it is, for this cause (K4). */
+TS_INLINE int keyed_begin_lost(struct keyed *k, u32 number, u32 cause)
+{
+	k->id = 0;
+	return obs_begin_total(&k->obs, number, cause);
 }
 
 /* In a family with one bank to a sample. */
@@ -376,7 +383,7 @@ TS_INLINE void keyed_add(struct keyed *k, u32 table, u32 part, u64 amount)
 {
 	obs_add_any(&k->obs, table, part, amount);
 	if (k->id && ts_unlikely(ts_read(k->obs.object->id) != k->id)) /* K6 */
-		obs_refuse(&k->obs, table, amount);
+		obs_refuse_for(&k->obs, table, TS_FULL, amount);
 }
 
 /* The same of what was used evenly since then: see obs_add_since(). */
@@ -384,7 +391,7 @@ TS_INLINE void keyed_add_since(struct keyed *k, u32 table, u32 part, u64 amount,
 {
 	obs_add_since(&k->obs, table, part, amount, since);
 	if (k->id && ts_unlikely(ts_read(k->obs.object->id) != k->id)) /* K6 */
-		obs_refuse(&k->obs, table, amount);
+		obs_refuse_for(&k->obs, table, TS_FULL, amount);
 }
 
 /* The same of both parts, used so many slides ago: see obs_add_ago(). */
@@ -392,7 +399,7 @@ TS_INLINE void keyed_add_ago(struct keyed *k, u32 table, u64 amount0, u64 amount
 {
 	obs_add_ago(&k->obs, table, amount0, amount1, ago);
 	if (k->id && ts_unlikely(ts_read(k->obs.object->id) != k->id)) /* K6 */
-		obs_refuse(&k->obs, table, amount0 + amount1);
+		obs_refuse_for(&k->obs, table, TS_FULL, amount0 + amount1);
 }
 
 TS_INLINE void keyed_end(struct keyed *k)

@@ -20,15 +20,16 @@
  *   begin        obs_begin           amounts are added to the object and to the CPU's total
  *                obs_begin_quiet     the same for objects with a word for it: where obs_is_quiet() says so, which
  *                                    is to be asked then, amounts are only added, and nothing is ordered
- *                obs_begin_total     to the total alone: there is no object, or (`refused`) there
- *                                    should be one and was no memory for it (T6)
+ *                obs_begin_total     to the total alone: there is no object, or there should be one
+ *                                    and is none (`refused`, of enum ts_cause: T6)
  *   add          obs_add             now; obs_add_any: if there is any
  *                obs_add_since       evenly since then
  *                obs_add_ago         so many slides ago
  *                obs_add_known       now, and ordered where that is little work; else by obs_order(), later
  *                obs_add_late        about when the object was last pushed; then obs_to_now
  *                obs_add_unranked    to a window that no table ranks, and to the total
- *                obs_refuse          so much, at most, of some object is lost: to the proof alone (T6)
+ *                obs_refuse          so much, at most, of some object is lost for want of memory: to the
+ *                                    proof alone (T6); obs_refuse_for: for another cause
  *                obs_opaque          the same, where an event does not tell how much it is
  *                obs_unknown         the same, where it is in the total, and perhaps not in the object's row
  *   end          obs_end
@@ -51,7 +52,7 @@ struct obs {
 	u32 number; /* of the bank */
 	u32 tables; /* by bit: whose pushes are quiet */
 	u32 is_quiet; /* nothing is to be ordered */
-	u32 refused; /* there should be an object */
+	u32 refused; /* there should be an object: enum ts_cause; 0: there is one, or need be none */
 	int claimed; /* tables may be ordered */
 };
 
@@ -189,7 +190,7 @@ TS_INLINE void obs_push_total(struct obs *x, u32 table, u32 part, u64 amount)
 
 	ts_push_total(t, &x->bank->tick[table], part, amount);
 	if (x->refused)
-		ts_refuse(t, &x->bank->tick[table], amount);
+		ts_refuse(t, &x->bank->tick[table], x->refused, amount);
 }
 
 TS_INLINE void obs_push_object(struct obs *x, u32 table, u32 part, u64 amount)
@@ -369,7 +370,7 @@ TS_INLINE void obs_add_since(struct obs *x, u32 table, u32 part, u64 amount, u64
 
 		ts_push_total(t, &x->bank->tick[table], part, amount - early);
 		if (x->refused)
-			ts_refuse(t, &x->bank->tick[table], amount);
+			ts_refuse(t, &x->bank->tick[table], x->refused, amount);
 		return;
 	}
 	obs_spread(x, table, (void *)((char *)x->object + obs_at(x->number, table)), part, early, since);
@@ -388,7 +389,7 @@ TS_INLINE void obs_add_ago(struct obs *x, u32 table, u64 amount0, u64 amount1, u
 	ts_window_add_ago(&t->total, tick, ago, amount0, amount1);
 	if (!x->object) {
 		if (x->refused)
-			ts_refuse(t, tick, amount0 + amount1);
+			ts_refuse(t, tick, x->refused, amount0 + amount1);
 		return;
 	}
 	w = (void *)((char *)x->object + obs_at(x->number, table));
@@ -419,10 +420,16 @@ TS_INLINE void obs_add_unranked_count(struct obs *x, u32 table, struct ts_count 
 		ts_push_static_quiet(obs_table(x->bank, table), w, 0, amount);
 }
 
-TS_INLINE void obs_refuse(struct obs *x, u32 table, u64 most)
+TS_INLINE void obs_refuse_for(struct obs *x, u32 table, u32 cause, u64 most)
 {
 	if (most && x->config[table].enabled)
-		ts_refuse(obs_table(x->bank, table), &x->bank->tick[table], most);
+		ts_refuse(obs_table(x->bank, table), &x->bank->tick[table], cause, most);
+}
+
+/* For want of memory. */
+TS_INLINE void obs_refuse(struct obs *x, u32 table, u64 most)
+{
+	obs_refuse_for(x, table, TS_NO_MEMORY, most);
 }
 
 TS_INLINE void obs_opaque(struct obs *x, u32 table, u64 most)

@@ -3,12 +3,15 @@
  * What is known at the beginning of an event and needed at its end, such as the process that has issued a
  * request to a disk: kept by the event's key, which is mostly an address of the kernel's and never 0.
  *
- *	pending_put(key, who, when)      false: there is no place, and the end will find nothing
- *	pending_take(key, &p)            false: nothing was put, or it was taken by somebody else
+ *	pending_put(key, who, when, &old)    false: there is no place, and the end will find nothing
+ *	pending_find(key, &p)                false: nothing was put, or it is taken already
+ *	pending_take(key, &p)                the same, and from now on it is not there
  *
  * A family defines PENDING_BUCKETS before, a power of two. Memory is fixed: there are PENDING_WAYS places to
- * each bucket, and a key has two buckets. What has no end (it was not seen) is replaced, in a bucket that is full, once it
- * is older than PENDING_AGE_NS: one that has an end after all is then not found.
+ * each bucket, and a key has two buckets. Where both are full, an event that is older than PENDING_AGE_NS is replaced, and
+ * told (`old`, whose key is otherwise 0): its end was not seen, and what is held for it has to be let go.
+ *
+ * CPUs put in any order: `when` may be earlier than that of an event that is there already.
  */
 #ifndef TOPSTAT_PENDING_H
 #define TOPSTAT_PENDING_H
@@ -42,7 +45,14 @@ TS_INLINE struct pending_bucket *pending_bucket(u64 key, u32 second)
 	return host_item(pending, (u32)(hash >> (second ? 20 : 40)) & (PENDING_BUCKETS - 1));
 }
 
-TS_INLINE int pending_put_in(struct pending_bucket *b, u64 key, u64 who, u64 when)
+/* Whether an event is older than one that begins at this moment, by so much that it has ended unseen. */
+TS_INLINE int pending_is_old(u64 when, u64 now)
+{
+	return (long long)(now - when) >= (long long)PENDING_AGE_NS;
+}
+
+/* In a place that is free; or, if not, in that of an old event. */
+TS_INLINE int pending_put_in(struct pending_bucket *b, const struct pending *put, u32 aged, struct pending *old)
 {
 	u32 way;
 
@@ -52,20 +62,24 @@ TS_INLINE int pending_put_in(struct pending_bucket *b, u64 key, u64 who, u64 whe
 		struct pending *p = &b->place[way];
 		u64 now = ts_read(p->key);
 
-		if (now == PENDING_BUSY || (now && when - ts_read(p->when) < PENDING_AGE_NS))
+		if (aged ? now <= PENDING_BUSY || !pending_is_old(ts_read(p->when), put->when) : now != 0)
 			continue;
 		if (!ts_cas(&p->key, now, PENDING_BUSY))
 			continue;
-		ts_write(p->who, who);
-		ts_write(p->when, when);
-		ts_wmb(); /* pairs with pending_take_from(): whoever sees the key sees the rest */
-		ts_write(p->key, key);
+		old->key = now;
+		old->who = p->who;
+		old->when = p->when;
+		ts_write(p->who, put->who);
+		ts_write(p->when, put->when);
+		ts_wmb(); /* pairs with pending_find_in(): whoever sees the key sees the rest */
+		ts_write(p->key, put->key);
 		return 1;
 	}
 	return 0;
 }
 
-TS_INLINE int pending_take_from(struct pending_bucket *b, u64 key, struct pending *taken)
+/* `take`: it is there no more. */
+TS_INLINE int pending_find_in(struct pending_bucket *b, u64 key, u32 take, struct pending *found)
 {
 	u32 way;
 
@@ -77,27 +91,41 @@ TS_INLINE int pending_take_from(struct pending_bucket *b, u64 key, struct pendin
 		if (ts_read(p->key) != key)
 			continue;
 		ts_rmb();
-		taken->key = key;
-		taken->who = ts_read(p->who);
-		taken->when = ts_read(p->when);
-		if (ts_cas(&p->key, key, 0))
+		found->key = key;
+		found->who = ts_read(p->who);
+		found->when = ts_read(p->when);
+		if (!take || ts_cas(&p->key, key, 0))
 			return 1;
 	}
 	return 0;
 }
 
-TS_NOINLINE int pending_put(u64 key, u64 who, u64 when)
+TS_NOINLINE int pending_put(u64 key, u64 who, u64 when, struct pending *old)
 {
-	return pending_put_in(pending_bucket(key, 0), key, who, when) ||
-	       pending_put_in(pending_bucket(key, 1), key, who, when);
+	struct pending put = { .key = key, .who = who, .when = when };
+	struct pending_bucket *first = pending_bucket(key, 0), *second = pending_bucket(key, 1);
+
+	if (!old)
+		return 0;
+	old->key = 0;
+	return pending_put_in(first, &put, 0, old) || pending_put_in(second, &put, 0, old) ||
+	       pending_put_in(first, &put, 1, old) || pending_put_in(second, &put, 1, old);
+}
+
+TS_NOINLINE int pending_find(u64 key, struct pending *found)
+{
+	if (!found)
+		return 0;
+	return pending_find_in(pending_bucket(key, 0), key, 0, found) ||
+	       pending_find_in(pending_bucket(key, 1), key, 0, found);
 }
 
 TS_NOINLINE int pending_take(u64 key, struct pending *taken)
 {
 	if (!taken)
 		return 0;
-	return pending_take_from(pending_bucket(key, 0), key, taken) ||
-	       pending_take_from(pending_bucket(key, 1), key, taken);
+	return pending_find_in(pending_bucket(key, 0), key, 1, taken) ||
+	       pending_find_in(pending_bucket(key, 1), key, 1, taken);
 }
 
 #endif /* TOPSTAT_PENDING_H */

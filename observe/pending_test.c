@@ -19,11 +19,12 @@ static u32 chance(u32 n)
 int pending_test(u64 seed, char *why, size_t bytes);
 int pending_test(u64 seed, char *why, size_t bytes)
 {
-	u64 now = 1, old, full = 0, held = 0;
-	u32 i, steps = 400, most = 1 + chance(KEYS);
-	struct pending p;
+	u64 now = 1 + PENDING_AGE_NS, when, full = 0;
+	u32 i, steps = 400, most;
+	struct pending p, old;
 
 	state = seed * 0x9E3779B97F4A7C15ULL + 1;
+	most = 1 + chance(KEYS);
 	memset(pending, 0, sizeof(pending));
 	memset(put_when, 0, sizeof(put_when));
 	for (i = 0; i < steps; i++) {
@@ -31,25 +32,29 @@ int pending_test(u64 seed, char *why, size_t bytes)
 		u64 key = 0xffff888000000000ULL + k * 256;
 
 		now += chance(1000) ? chance(1000000) : PENDING_AGE_NS;
-		old = put_when[k] && now - put_when[k] >= PENDING_AGE_NS;
 		if (!put_when[k]) {
-			if (pending_put(key, k, now)) {
-				put_when[k] = now;
-				held++;
-			} else {
+			when = now - chance(10000000); /* CPUs put in another order than events begin in */
+			if (!pending_put(key, k, when, &old)) {
 				full++;
+				continue;
 			}
+			put_when[k] = when;
+			if (!old.key)
+				continue;
+			if (old.who >= KEYS || !put_when[old.who] || old.when != put_when[old.who])
+				return snprintf(why, bytes, "what was replaced is not told");
+			if (when < old.when || when - old.when < PENDING_AGE_NS)
+				return snprintf(why, bytes, "key %llu is replaced, which is not old",
+						(unsigned long long)old.who);
+			put_when[old.who] = 0;
 			continue;
 		}
-		if (!pending_take(key, &p)) {
-			if (!old)
-				return snprintf(why, bytes, "what was put is not found: key %u", k);
-		} else if (p.who != k || p.when != put_when[k]) {
+		if (!pending_find(key, &p) || !pending_take(key, &p))
+			return snprintf(why, bytes, "what was put is not found: key %u", k);
+		if (p.who != k || p.when != put_when[k])
 			return snprintf(why, bytes, "key %u is told of %llu", k, (unsigned long long)p.who);
-		}
 		put_when[k] = 0;
-		held--;
-		if (pending_take(key, &p))
+		if (pending_find(key, &p) || pending_take(key, &p))
 			return snprintf(why, bytes, "key %u is found twice", k);
 	}
 	/* With two buckets to a key, hardly any is refused while half of the places are free. */

@@ -186,7 +186,7 @@ void topstat_push_total(struct ts_table *t, const struct ts_tick *tick, u32 part
 
 int topstat_refuse(struct ts_table *t, const struct ts_tick *tick, u64 amount)
 {
-	return ts_refuse(t, tick, amount);
+	return ts_refuse(t, tick, TS_NO_MEMORY, amount);
 }
 
 void topstat_push_quiet(struct ts_table *t, const struct ts_tick *tick, struct ts_window *w, u32 part, u64 amount)

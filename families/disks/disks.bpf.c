@@ -24,7 +24,18 @@ struct blkcg_gq {
 	struct blkcg *blkcg;
 } CORE;
 
+struct bvec_iter {
+	u32 bi_size;
+} CORE;
+
+struct block_device {
+	struct gendisk *bd_disk;
+} CORE;
+
 struct bio {
+	struct block_device *bi_bdev;
+	u32 bi_opf;
+	struct bvec_iter bi_iter;
 	struct blkcg_gq *bi_blkg;
 } CORE;
 
@@ -32,33 +43,80 @@ struct request {
 	struct request_queue *q;
 	void *part; /* NULL: the kernel does not account for it */
 	u32 cmd_flags;
+	u32 rq_flags;
 	u32 __data_len;
-	struct bio *bio;
+	struct bio *biotail;
 	u64 start_time_ns;
 } CORE;
 
 /* Of cmd_flags, as in the kernel's enum req_op. */
 #define REQ_OP_MASK 255
-#define REQ_OP_READ 0
-#define REQ_OP_WRITE 1
-#define REQ_OP_ZONE_APPEND 7
+enum disks_op {
+	REQ_OP_READ = 0,
+	REQ_OP_WRITE = 1,
+	REQ_OP_FLUSH = 2,
+	REQ_OP_DISCARD = 3,
+	REQ_OP_SECURE_ERASE = 5,
+	REQ_OP_ZONE_APPEND = 7,
+	REQ_OP_WRITE_ZEROES = 9,
+};
 
-static __always_inline u32 disks_part(struct request *rq)
+enum req_flag_bits {
+	__REQ_PREFLUSH = 18,
+};
+
+enum rqf_flags {
+	__RQF_FLUSH_SEQ = 1,
+};
+
+/* Whether a flush comes before it. The kernel takes the flag from the request when it begins with the flush, but leaves it to the
+ * bio. */
+static __always_inline u32 disks_flushes_first(struct bio *bio)
 {
-	u32 op = rq->cmd_flags & REQ_OP_MASK;
+	return bio->bi_opf & 1U << bpf_core_enum_value(enum req_flag_bits, __REQ_PREFLUSH);
+}
 
-	if (!rq->part)
-		return DISKS_PARTS;
-	if (op == REQ_OP_READ)
-		return DISKS_READ;
-	return op == REQ_OP_WRITE || op == REQ_OP_ZONE_APPEND ? DISKS_WRITE : DISKS_PARTS;
+/* Whether it is amid a sequence of a flush, its data and another flush. The kernel completes its data then, and at the end of
+ * the sequence the request. The bit was a macro until 6.11, 5f89154e8e9e ("block: Use enum to define RQF_x bit indexes"). */
+static __always_inline u32 disks_is_amid(struct request *rq)
+{
+	u32 bit = 4;
+
+	if (bpf_core_enum_value_exists(enum rqf_flags, __RQF_FLUSH_SEQ))
+		bit = bpf_core_enum_value(enum rqf_flags, __RQF_FLUSH_SEQ);
+	return rq->rq_flags & 1U << bit;
+}
+
+/* An enum disks_kind. /proc/diskstats has the same writes, and flushes among them. */
+static __always_inline u32 disks_kind(u32 flags, struct bio *bio, u32 bytes)
+{
+	switch (flags & REQ_OP_MASK) {
+	case REQ_OP_READ:
+		return DISKS_IS_READ;
+	case REQ_OP_WRITE:
+	case REQ_OP_ZONE_APPEND:
+	case REQ_OP_WRITE_ZEROES:
+		return !bytes && disks_flushes_first(bio) ? DISKS_IS_FLUSH : DISKS_IS_WRITE;
+	case REQ_OP_FLUSH:
+		return DISKS_IS_FLUSH;
+	case REQ_OP_DISCARD:
+	case REQ_OP_SECURE_ERASE:
+		return DISKS_IS_DISCARD;
+	default:
+		return DISKS_KINDS;
+	}
+}
+
+static __always_inline u32 disks_kind_of(struct request *rq)
+{
+	return disks_kind(rq->cmd_flags, rq->biotail, rq->__data_len);
 }
 
 /* Whose data it is: that of the control group which made the page dirty, where the kernel knows (v2), and else of the
  * process. Written back by the kernel, it is a kernel thread's. */
-static __always_inline u64 disks_group(struct process_who *who, struct request *rq)
+static __always_inline u64 disks_group(struct process_who *who, struct bio *bio)
 {
-	struct cgroup *cgroup = BPF_CORE_READ(rq, bio, bi_blkg, blkcg, css.cgroup);
+	struct cgroup *cgroup = BPF_CORE_READ(bio, bi_blkg, blkcg, css.cgroup);
 
 	if (cgroup && !BPF_CORE_READ(cgroup, root, hierarchy_id)) {
 		who->cgroup = BPF_CORE_READ(cgroup, kn, id);
@@ -67,31 +125,58 @@ static __always_inline u64 disks_group(struct process_who *who, struct request *
 	return process_group_id(who);
 }
 
-static __always_inline int disks_made(struct request *rq)
+static __always_inline int disks_made(u64 key, u32 kind, struct gendisk *disk, struct bio *bio)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct gendisk *disk = rq->q->disk;
-	u64 request = host_address(rq), group;
 	struct disks_who who = {};
+	u64 group;
 
-	if (disks_part(rq) >= DISKS_PARTS || !disk || disks_knows(request, rq->start_time_ns) ||
-	    (!disks_is_on(DISKS_PROCS) && !disks_is_on(DISKS_CGROUPS)))
+	if (kind >= DISKS_KINDS || !disk || (!disks_is_on(DISKS_PROCS) && !disks_is_on(DISKS_CGROUPS)))
 		return 0;
 	process_describe(&who.process, task, 0, constants.v1_controller);
 	BPF_CORE_READ_INTO(&who.device, disk, disk_name);
-	group = disks_group(&who.process, rq);
-	disks_begin(request, rq->start_time_ns, (u64)disk->major << 32 | disk->first_minor,
-		    process_id(task->group_leader), group, &who);
+	group = disks_group(&who.process, bio);
+	disks_begin(key, (u64)disk->major << 32 | disk->first_minor, process_id(task->group_leader), group, kind, &who);
 	return 0;
 }
 
-/* To a queue, by whom it is made for; a thread of the kernel issues it later. */
+/* By the process that it is made for, once: Linux 6.5. */
+TS_GATE("tp_btf/block_io_start", disks_start)
+
+SEC("tp_btf/block_io_start")
+int BPF_PROG(disks_start, struct request *rq)
+{
+	return disks_made(host_address(rq), disks_kind_of(rq), rq->q->disk, rq->biotail);
+}
+
+/* Without block_io_start: a request that flushes first is given to a thread of the kernel, but its bio is seen before. It is
+ * known by the bio then, which is its only one to the end, for such a request is never joined with another one. */
+TS_GATE("tp_btf/block_getrq", disks_bio)
+
+SEC("tp_btf/block_getrq")
+int BPF_PROG(disks_bio, struct bio *bio)
+{
+	if (!disks_flushes_first(bio))
+		return 0;
+	return disks_made(host_address(bio), disks_kind(bio->bi_opf, bio, bio->bi_iter.bi_size), bio->bi_bdev->bd_disk, bio);
+}
+
+/* Others go to a queue, and a thread of the kernel issues them later; or they are issued at once. */
+static __always_inline int disks_moved(struct request *rq)
+{
+	u64 start_ns = rq->start_time_ns;
+
+	if (!rq->part || disks_knows(host_address(rq), start_ns) || disks_knows(host_address(rq->biotail), start_ns))
+		return 0;
+	return disks_made(host_address(rq), disks_kind_of(rq), rq->q->disk, rq->biotail);
+}
+
 TS_GATE("tp_btf/block_rq_insert", disks_insert)
 
 SEC("tp_btf/block_rq_insert")
 int BPF_PROG(disks_insert, struct request *rq)
 {
-	return disks_made(rq);
+	return disks_moved(rq);
 }
 
 TS_GATE("tp_btf/block_rq_issue", disks_issue)
@@ -99,7 +184,17 @@ TS_GATE("tp_btf/block_rq_issue", disks_issue)
 SEC("tp_btf/block_rq_issue")
 int BPF_PROG(disks_issue, struct request *rq)
 {
-	return disks_made(rq);
+	return disks_moved(rq);
+}
+
+/* Its data go with the request before. */
+TS_GATE("tp_btf/block_rq_merge", disks_merge)
+
+SEC("tp_btf/block_rq_merge")
+int BPF_PROG(disks_merge, struct request *rq)
+{
+	disks_gone(host_address(rq), 0);
+	return 0;
 }
 
 TS_GATE("tp_btf/block_rq_complete", disks_complete)
@@ -107,9 +202,27 @@ TS_GATE("tp_btf/block_rq_complete", disks_complete)
 SEC("tp_btf/block_rq_complete")
 int BPF_PROG(disks_complete, struct request *rq, int error, u32 bytes)
 {
-	u32 part = disks_part(rq);
+	u32 kind = disks_kind_of(rq), whole = bytes >= rq->__data_len && !disks_is_amid(rq);
+	u64 request = host_address(rq), bio = host_address(rq->biotail);
 
-	if (part < DISKS_PARTS)
-		disks_done(host_address(rq), rq->start_time_ns, part, bytes, bytes >= rq->__data_len);
+	if (kind >= DISKS_KINDS)
+		return 0;
+	if (rq->part)
+		disks_done(request, bio, rq->start_time_ns, kind, bytes, whole);
+	else if (whole) /* the kernel does not account for it either */
+		disks_gone(request, bio);
+	return 0;
+}
+
+/* The kernel does not run disks_complete where it would interrupt itself. */
+TS_GATE("tp_btf/block_io_done", disks_end)
+
+SEC("tp_btf/block_io_done")
+int BPF_PROG(disks_end, struct request *rq)
+{
+	u32 kind = disks_kind_of(rq);
+
+	if (kind < DISKS_KINDS && !disks_is_amid(rq))
+		disks_ended(host_address(rq), rq->start_time_ns, kind);
 	return 0;
 }

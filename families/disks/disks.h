@@ -17,17 +17,30 @@ enum disks_table {
 	DISKS_BYTES,
 	DISKS_OPS, /* requests that are done */
 	DISKS_WAIT, /* ns from the making of a request until it is done */
+	DISKS_FLUSHES, /* requests that only flush the disk's cache */
+	DISKS_DISCARDS, /* bytes that are discarded */
 	DISKS_TABLES,
 };
 
+#define DISKS_SAMPLE_BANKS 2
+#define DISKS_BANKS (DISKS_SAMPLES * DISKS_SAMPLE_BANKS)
+
 enum disks_part {
 	DISKS_READ,
-	DISKS_WRITE,
-	DISKS_PARTS, /* stands for requests that move no data */
+	DISKS_WRITE, /* and all that flushes and discards */
+	DISKS_PARTS,
+};
+
+enum disks_kind {
+	DISKS_IS_READ,
+	DISKS_IS_WRITE, /* also one that brings a flush with it */
+	DISKS_IS_FLUSH,
+	DISKS_IS_DISCARD,
+	DISKS_KINDS, /* stands for requests that are not counted */
 };
 
 /* Another one whenever a structure changes that is pinned. */
-#define DISKS_ABI 1
+#define DISKS_ABI 2
 
 /* DISK_NAME_LEN of the kernel. */
 #define DISKS_NAME 32
@@ -40,7 +53,7 @@ struct disks_constants {
 	u32 pad;
 };
 
-TS_SETTINGS(disks, DISKS_SAMPLES);
+TS_SETTINGS(disks, DISKS_BANKS);
 
 struct disks_key {
 	u64 device; /* major << 32 | minor, of the whole disk */

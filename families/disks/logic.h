@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Which processes and which control groups use a disk, on any host. A request counts to whom it was made for, and when
- * it is done: so the amounts are those of /proc/diskstats.
+ * Which processes and which control groups use a disk, on any host. A request counts to the process and the group that it was
+ * made for, and when it is done: /proc/diskstats counts the same amounts.
+ *
+ *	disks_begin      it is made; an earlier request of this key has ended unseen
+ *	disks_knows      whether that was told already, where more than one hook may be the first to tell it
+ *	disks_done       some bytes of it are done, or all of it
+ *	disks_ended      all of it is done: for an end that disks_done() was not told of
+ *	disks_gone       it ends without being done: it was joined to another one
  */
 #ifndef TOPSTAT_DISKS_LOGIC_H
 #define TOPSTAT_DISKS_LOGIC_H
@@ -9,10 +15,11 @@
 #include "observe/host.h"
 #include "disks.h"
 
-HOST_STATE(disks, DISKS_SAMPLES, DISKS_SAMPLES);
+HOST_STATE(disks, DISKS_SAMPLES, DISKS_BANKS);
 
 TS_INLINE u32 obs_at(u32 number, u32 table)
 {
+	table += number % DISKS_SAMPLE_BANKS * TS_BANK_TABLES;
 	return offsetof(struct disks_object, window) + host_item_at(table, DISKS_TABLES, sizeof(struct ts_window));
 }
 
@@ -21,28 +28,52 @@ TS_INLINE u32 obs_type(u32 number, u32 table)
 	return TS_DYNAMIC;
 }
 
-/* 3584 objects, 3.6 MiB: so many pairs of a disk and its user can be told apart within a period. */
+/* 3584 objects, 4.8 MiB: the pairs of a disk and its user within a period. */
 #define KEYED_BUCKETS 512
 #define KEYED_KEY struct disks_key
 #define KEYED_OBJECT struct disks_object
 #include "observe/keyed.h"
 
-/* 10240 requests in flight, 256 KiB; a disk has some hundreds. What more there are is nobody's. */
+/* 10240 requests in flight, 256 KiB; a disk has some hundreds. Further ones count as TS_FULL. */
 #define PENDING_BUCKETS 2048
 #include "observe/pending.h"
+
+/* Requests in flight that pending.h had no place for. */
+HOST_WORD(unkept);
+
+/*
+ * A pending request has 32 bits for each sample: the place of the object from 1, or DISKS_NO_PLACE; 0: the sample was off.
+ * The highest bit of the first 32 marks a flush: at the end, a flush and a write that brought one with it look alike.
+ */
+#define DISKS_NO_PLACE (1U << 30)
+#define DISKS_FLUSH (1ULL << 31)
+
+TS_INLINE u32 disks_bank(u32 sample, u32 table)
+{
+	return sample * DISKS_SAMPLE_BANKS + table / TS_BANK_TABLES;
+}
 
 /* Whether any table of the sample is on. */
 TS_INLINE int disks_is_on(u32 sample)
 {
-	return obs_is_on(sample, DISKS_BYTES) || obs_is_on(sample, DISKS_OPS) || obs_is_on(sample, DISKS_WAIT);
+	u32 table;
+
+	for (table = 0; table < DISKS_TABLES; table++)
+		if (obs_is_on(disks_bank(sample, table), table % TS_BANK_TABLES))
+			return 1;
+	return 0;
 }
 
-/* A request is pending with the places of both objects, each from 1; 0: there is none. */
+TS_INLINE u32 disks_place_of(u64 places, u32 sample)
+{
+	return places >> 32 * sample & ~(u32)DISKS_FLUSH;
+}
+
 TS_INLINE struct disks_object *disks_object_of(u64 places, u32 sample)
 {
-	u32 place = places >> 32 * sample;
+	u32 place = disks_place_of(places, sample);
 
-	return place ? host_item(objects, place - 1) : NULL;
+	return place && place != DISKS_NO_PLACE ? host_item(objects, place - 1) : NULL;
 }
 
 TS_INLINE void disks_over(u64 places)
@@ -57,7 +88,7 @@ TS_INLINE void disks_over(u64 places)
 	}
 }
 
-/* The place of an object, which is held from now on; 0: there is none. */
+/* The place of an object, which is held from now on. */
 TS_INLINE u64 disks_hold(u32 sample, u64 device, u64 id, const struct disks_who *who)
 {
 	struct disks_key key = { .device = device, .id = id };
@@ -69,61 +100,153 @@ TS_INLINE u64 disks_hold(u32 sample, u64 device, u64 id, const struct disks_who 
 	place = keyed_place_of(&key, sample);
 	o = place ? host_item(objects, place - 1) : NULL;
 	if (!o || !keyed_hold(o))
-		return 0;
+		return (u64)DISKS_NO_PLACE << 32 * sample;
 	if (!o->who.device[0])
 		o->who = *who;
 	return (u64)place << 32 * sample;
 }
 
-/* Whether the request, which was made at this moment, is pending already: it goes to a queue first, or is issued again. */
-TS_INLINE int disks_knows(u64 request, u64 start_ns)
+TS_INLINE void disks_keep(u64 request, u64 places, u64 now)
 {
-	struct pending before;
+	struct pending old = {};
 
-	if (!pending_take(request, &before))
-		return 0;
-	if (before.when == start_ns && pending_put(request, before.who, start_ns))
-		return 1;
-	disks_over(before.who); /* it has ended unseen, and this is another one */
-	return 0;
+	if (!pending_put(request, places, now, &old)) {
+		disks_over(places);
+		ts_add(&unkept, 1);
+	} else if (old.key) {
+		disks_over(old.who);
+	}
 }
 
-/* It is made for them. */
-TS_INLINE void disks_begin(u64 request, u64 start_ns, u64 device, u64 process, u64 group, const struct disks_who *who)
+/* Takes a request that is pending by its address, or else by its bio's address (0: not by that). */
+TS_INLINE int disks_take(u64 request, u64 bio, struct pending *p)
+{
+	return pending_take(request, p) || (bio && pending_take(bio, p));
+}
+
+TS_INLINE void disks_gone(u64 request, u64 bio)
+{
+	struct pending p;
+
+	if (disks_take(request, bio, &p))
+		disks_over(p.who);
+}
+
+/* Whether this request is pending, which was made at this moment, or later where an earlier one was joined to it. An
+ * entry that an earlier request of the key has left was put before this moment. 0 is no key. */
+TS_INLINE int disks_knows(u64 request, u64 start_ns)
+{
+	struct pending p;
+
+	return request && pending_find(request, &p) && p.when >= start_ns;
+}
+
+TS_INLINE void disks_begin(u64 request, u64 device, u64 process, u64 group, u32 kind, const struct disks_who *who)
 {
 	u64 places = disks_hold(DISKS_PROCS, device, process, who) | disks_hold(DISKS_CGROUPS, device, group, who);
 
-	if (places && !pending_put(request, places, start_ns))
-		disks_over(places);
+	disks_gone(request, 0);
+	disks_keep(request, places | (kind == DISKS_IS_FLUSH ? DISKS_FLUSH : 0), host_clock());
 }
 
-TS_INLINE void disks_count(u32 sample, u64 places, u32 part, u64 bytes, u64 wait_ns)
+struct disks_amount {
+	u64 bytes;
+	u64 wait_ns; /* 0: it is not over */
+	u32 kind; /* enum disks_kind */
+	u32 cause; /* enum ts_cause, of a request that is not known */
+};
+
+TS_INLINE int disks_count_begin(struct keyed *k, u64 places, u32 sample, u32 table, u32 cause)
 {
+	struct disks_object *o = disks_object_of(places, sample);
+
+	if (disks_place_of(places, sample))
+		cause = TS_FULL;
+	return o ? keyed_begin_of(k, disks_bank(sample, table), o) :
+		   keyed_begin_lost(k, disks_bank(sample, table), cause);
+}
+
+TS_INLINE void disks_count(u32 sample, u64 places, const struct disks_amount *a)
+{
+	u32 part = a->kind == DISKS_IS_READ ? DISKS_READ : DISKS_WRITE;
 	struct keyed k;
 
-	if (!disks_is_on(sample) || !keyed_begin_of(&k, sample, disks_object_of(places, sample)))
+	if (!disks_is_on(sample))
 		return;
-	keyed_add(&k, DISKS_BYTES, part, bytes);
-	if (wait_ns) {
-		keyed_add(&k, DISKS_OPS, part, 1);
-		keyed_add_since(&k, DISKS_WAIT, part, wait_ns, obs_since_ns(&k.obs, DISKS_WAIT, wait_ns));
+	if (a->kind == DISKS_IS_DISCARD) {
+		if (disks_count_begin(&k, places, sample, DISKS_DISCARDS, a->cause)) {
+			keyed_add(&k, DISKS_DISCARDS % TS_BANK_TABLES, part, a->bytes);
+			keyed_end(&k);
+		}
+		return;
+	}
+	if (!disks_count_begin(&k, places, sample, DISKS_BYTES, a->cause))
+		return;
+	keyed_add(&k, DISKS_BYTES, part, a->bytes);
+	if (a->wait_ns) {
+		keyed_add(&k, a->kind == DISKS_IS_FLUSH ? DISKS_FLUSHES : DISKS_OPS, part, 1);
+		keyed_add_since(&k, DISKS_WAIT, part, a->wait_ns, obs_since_ns(&k.obs, DISKS_WAIT, a->wait_ns));
 	}
 	keyed_end(&k);
 }
 
-/* So many bytes of it are done; `whole`: and nothing is left. */
-TS_INLINE void disks_done(u64 request, u64 start_ns, u32 part, u64 bytes, u32 whole)
+/* Why a request is not pending. While requests without a place are in flight, this one is taken for one of them. */
+TS_INLINE u32 disks_why_unknown(u32 whole)
 {
-	/* Never 0, which says that it is not over. */
-	u64 wait_ns = whole ? (host_clock() - start_ns) | 1 : 0;
-	struct pending p;
+	u64 left = ts_read(unkept);
 
-	if (!pending_take(request, &p) || p.when != start_ns)
-		p.who = 0;
-	disks_count(DISKS_PROCS, p.who, part, bytes, wait_ns);
-	disks_count(DISKS_CGROUPS, p.who, part, bytes, wait_ns);
-	if (p.who && (whole || !pending_put(request, p.who, start_ns)))
+	if (!left)
+		return TS_UNMATCHED;
+	if (whole)
+		ts_cas(&unkept, left, left - 1);
+	return TS_FULL;
+}
+
+TS_INLINE void disks_count_both(const struct pending *p, struct disks_amount *a)
+{
+	if (p->key && (a->kind == DISKS_IS_WRITE || a->kind == DISKS_IS_FLUSH))
+		a->kind = p->who & DISKS_FLUSH ? DISKS_IS_FLUSH : DISKS_IS_WRITE;
+	disks_count(DISKS_PROCS, p->who, a);
+	disks_count(DISKS_CGROUPS, p->who, a);
+}
+
+/* The time since it was made; never 0, which says that it is not over. */
+TS_INLINE u64 disks_wait(u64 start_ns)
+{
+	return (host_clock() - start_ns) | 1;
+}
+
+/* A part of it is done, by its bytes; `whole`: nothing is left. `kind` counts where the request is not pending. */
+TS_INLINE void disks_done(u64 request, u64 bio, u64 start_ns, u32 kind, u64 bytes, u32 whole)
+{
+	struct disks_amount a = { .bytes = bytes, .kind = kind, .wait_ns = whole ? disks_wait(start_ns) : 0 };
+	struct pending p = {};
+
+	if (!disks_take(request, bio, &p)) {
+		p.key = p.who = 0;
+		a.cause = disks_why_unknown(whole);
+	} else {
+		a.cause = TS_UNMATCHED; /* of a sample that was off when it was made */
+	}
+	disks_count_both(&p, &a);
+	if (!p.key)
+		return;
+	if (whole)
 		disks_over(p.who);
+	else
+		disks_keep(p.key, p.who, p.when);
+}
+
+/* Its bytes are not known then. */
+TS_INLINE void disks_ended(u64 request, u64 start_ns, u32 kind)
+{
+	struct disks_amount a = { .kind = kind, .cause = TS_UNMATCHED, .wait_ns = disks_wait(start_ns) };
+	struct pending p = {};
+
+	if (!pending_take(request, &p))
+		return;
+	disks_count_both(&p, &a);
+	disks_over(p.who);
 }
 
 #endif /* TOPSTAT_DISKS_LOGIC_H */

@@ -8,23 +8,33 @@ use std::mem::{offset_of, size_of};
 use topstat_model::{ColumnKind, Unit};
 
 use crate::family::{
-    Build, Builds, Constant, Constants, Family, FieldAt, FilterBy, Objects, Ranked, Refill, RowColumn, columns,
+    Build, Builds, Constant, Constants, Family, FieldAt, FilterBy, Objects, Probes, Ranked, Refill, RowColumn, columns,
 };
 use crate::hooks::Hook;
 use crate::{SampleInfo, TableInfo};
 
+/// The program of `probe.bpf.c` that needs `block_io_start`, which came with Linux 6.5 together with `block_io_done`.
+const START: &str = "probe_start";
+
+/// `probe.bpf.c`.
+static PROBES: Probes = Probes::new(object!("disks/probe.bpf.o"));
+
 /// The family of the samples of disks.
 pub fn family() -> Family {
     let build = Build {
-        maps: vec!["buckets", "pending"],
+        maps: vec!["buckets", "pending", ".data.unkept"],
         ..Build::new(
             object!("disks/disks.bpf.o"),
             object!("disks/snapshot.bpf.o"),
             // Ends before beginnings: no object is held by a request that nobody sees the end of.
             vec![
+                Hook::tracepoint("disks_end", "block_io_done").with(START),
                 Hook::tracepoint("disks_complete", "block_rq_complete").losing(),
-                Hook::tracepoint("disks_insert", "block_rq_insert"),
-                Hook::tracepoint("disks_issue", "block_rq_issue"),
+                Hook::tracepoint("disks_merge", "block_rq_merge"),
+                Hook::tracepoint("disks_start", "block_io_start").with(START),
+                Hook::tracepoint("disks_bio", "block_getrq").without(START),
+                Hook::tracepoint("disks_insert", "block_rq_insert").without(START),
+                Hook::tracepoint("disks_issue", "block_rq_issue").without(START),
             ],
             |object, maps, _| Refill::over_map(object, &maps.objects, "disks_refill"),
         )
@@ -35,8 +45,11 @@ pub fn family() -> Family {
     ];
     let constants = Constants::new(size_of::<abi::disks_constants>(), fields);
     let ranked = Ranked {
+        sample_banks: abi::DISKS_SAMPLE_BANKS,
+        full: true,
+        unmatched: true,
         parts: ["read", "write"].map(str::to_owned).to_vec(),
-        ..Ranked::new::<abi::disks_section, abi::disks_row>(Builds::one(build), constants)
+        ..Ranked::new::<abi::disks_section, abi::disks_row>(Builds::one(build).probed(&PROBES), constants)
     };
     Family::ranked("disks", abi::DISKS_ABI, (6, 1), samples(), ranked)
 }
@@ -54,8 +67,16 @@ fn samples() -> [SampleInfo; 2] {
         let table = TableInfo::dynamic;
         [
             table(abi::DISKS_BYTES, "bytes", Unit::Bytes, "bytes", "bytes read and written, per period"),
-            table(abi::DISKS_OPS, "ops", Unit::Count, "ops", "requests done, per period"),
-            table(abi::DISKS_WAIT, "wait", Unit::Nanoseconds, "ns", "time that requests took, per period"),
+            table(abi::DISKS_OPS, "ops", Unit::Count, "ops", "reads and writes done, per period"),
+            table(
+                abi::DISKS_WAIT,
+                "wait",
+                Unit::Nanoseconds,
+                "ns",
+                "time that reads, writes and flushes took, per period",
+            ),
+            table(abi::DISKS_FLUSHES, "flushes", Unit::Count, "flushes", "flushes of the disk's cache, per period"),
+            table(abi::DISKS_DISCARDS, "discards", Unit::Bytes, "bytes", "bytes discarded, per period"),
         ]
     };
     let sample = |name, whom: &str, whose: Vec<RowColumn>| {

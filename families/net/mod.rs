@@ -27,6 +27,7 @@ pub fn family() -> Family {
         sample_banks: abi::NET_SAMPLE_BANKS,
         lost: paths.map(unseen).collect(),
         opaque: true,
+        full: true,
         parts: ["rx", "tx"].map(str::to_owned).to_vec(),
         ..Ranked::new::<abi::net_section, abi::net_row>(builds::builds(), constants)
     };

@@ -67,7 +67,7 @@ pub fn builds() -> Builds {
         probe: Probe::Program("probe_groups"),
         name: "storage of cgroups",
         without: "control groups are in a bounded array, of which no subtree can take all; what has no place is counted \
-                  as no_memory",
+                  as full",
     };
     Builds::one(full).probed(&PROBES).or_plain(plain, vec![needed], "6.2")
 }

@@ -140,7 +140,7 @@ static __always_inline void top_group_of(struct task_struct *task)
 {
 }
 
-/* The task's group. `refused`: there should be one. */
+/* The task's group. `refused`, of enum ts_cause: there should be one. */
 static __always_inline struct tasks_group *top_group(struct task_struct *task, struct tasks_object *o, u32 *refused)
 {
 	u64 id;
@@ -151,7 +151,7 @@ static __always_inline struct tasks_group *top_group(struct task_struct *task, s
 	if (ts_likely(g && g->object.id == id))
 		return g;
 	index = top_group_index(cgroup, id);
-	*refused = index == TOP_NO_GROUP && cgroup->self.flags & CSS_ONLINE;
+	*refused = index == TOP_NO_GROUP && cgroup->self.flags & CSS_ONLINE ? TS_FULL : 0;
 	if (o && index != TOP_NO_GROUP)
 		o->group = index;
 	return bpf_map_lookup_elem(&groups, &index);

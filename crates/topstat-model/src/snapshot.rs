@@ -97,7 +97,7 @@ pub struct CpuSection {
 pub struct Lost {
     /// Pushes that were summed but whose ordering was put off, for the CPU was in the midst of ordering.
     pub contended: u64,
-    /// Objects that could not be stored, for there was no memory. Their pushes are in `other`.
+    /// Pushes without an object, for the kernel had no memory for it. They are in `other`.
     pub no_memory: u64,
     /// Whatever else a sample may lose, by name (as a JSON key: `ring_full`), in the order of the outputs.
     pub further: Vec<(Cow<'static, str>, u64)>,
@@ -111,14 +111,22 @@ impl Lost {
             .chain(self.further.iter().map(|(name, count)| (name.as_ref(), *count)))
     }
 
+    /// A counter by its name; 0 where there is none of that name.
+    pub fn count(&self, name: &str) -> u64 {
+        self.counters().find(|(other, _)| *other == name).map_or(0, |(_, count)| count)
+    }
+
     /// What was lost after `before`: no counter runs backwards, unless the table was made anew in between.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
-        let earlier = |name: &str| before.counters().find(|(other, _)| *other == name).map_or(0, |(_, count)| count);
         Self {
             contended: self.contended.saturating_sub(before.contended),
             no_memory: self.no_memory.saturating_sub(before.no_memory),
-            further: self.further.iter().map(|(name, n)| (name.clone(), n.saturating_sub(earlier(name)))).collect(),
+            further: self
+                .further
+                .iter()
+                .map(|(name, n)| (name.clone(), n.saturating_sub(before.count(name))))
+                .collect(),
         }
     }
 

@@ -110,6 +110,13 @@ struct ts_entry {
 	u16 pad[3];
 };
 
+/* Why a push that should have an object has none, so that it is refused (T6). */
+enum ts_cause {
+	TS_NO_MEMORY = 1, /* the kernel had no memory for the object */
+	TS_FULL, /* all places for such objects are taken */
+	TS_UNMATCHED, /* the event that tells whose it is was not seen */
+};
+
 struct ts_table {
 	u32 n; /* entries in use */
 	u32 hand; /* the slot to look at again next */
@@ -120,12 +127,15 @@ struct ts_table {
 	u32 unknown; /* see ts_mark_unknown() */
 	u32 place; /* bank << 8 | number in the bank: by which the host finds the table again */
 	u64 contended; /* pushes summed but not ordered, for the claim was taken */
-	u64 no_memory; /* pushes to the total alone that should have had an object */
+	u64 no_memory; /* pushes to the total alone, by enum ts_cause: TS_NO_MEMORY */
 	u64 crowded; /* pushes not ordered, for a hash chain was full */
 	u64 missed_slide; /* the slide missed[] is up to date for */
 	u64 missed[TS_MARKS]; /* T5, by slide; [0] alone in a static table */
 	u64 missed_nested[TS_MARKS]; /* the same, by pushes without the claim */
 	u64 opaque; /* events that were not pushed, for the observer could not tell how much they are */
+	/* As no_memory, in what was padding before: tables that an older build has pinned have 0 here. */
+	u64 full; /* TS_FULL */
+	u64 unmatched; /* TS_UNMATCHED */
 	struct ts_window total __attribute__((aligned(64))); /* all pushes on this CPU */
 	struct ts_window refused; /* T6; the slide begins when something is refused in it */
 	struct ts_window scratch; /* a copy to evaluate; under the claim */

@@ -157,16 +157,21 @@ TS_APART int ts_unknown(struct ts_table *t, const struct ts_tick *tick, u64 most
 }
 
 /*
- * P5, besides the push to the total: that had no object, though it should have had one. Where it was used
+ * P5, besides the push to the total: that had no object, though it should have had one, by enum ts_cause. Where it was used
  * over time (spread.h) all of it counts to now, and so bounds the object for longer than need be, never
  * for less. In a static table the sum alone matters.
  */
-TS_APART int ts_refuse(struct ts_table *t, const struct ts_tick *tick, u64 amount)
+TS_APART int ts_refuse(struct ts_table *t, const struct ts_tick *tick, u32 cause, u64 amount)
 {
 	if (!t || !tick)
 		return 0;
 	ts_bound_unknown(t, tick, amount);
-	ts_add(&t->no_memory, 1);
+	if (cause == TS_FULL)
+		ts_add(&t->full, 1);
+	else if (cause == TS_UNMATCHED)
+		ts_add(&t->unmatched, 1);
+	else
+		ts_add(&t->no_memory, 1);
 	return 0;
 }
 

@@ -33,6 +33,8 @@ struct ts_section {
 	u64 missed; /* T5: nothing outside of the rows was larger on this CPU */
 	u64 contended;
 	u64 no_memory;
+	u64 full;
+	u64 unmatched;
 	u64 crowded;
 	u64 opaque;
 	u64 missed_ended; /* T8: none that has ended, either */
@@ -144,6 +146,8 @@ TS_INLINE void ts_section_end(struct ts_section *s, const struct ts_table *t)
 	s->unkept = ended ? ended->unkept : 0;
 	s->contended = t->contended;
 	s->no_memory = t->no_memory;
+	s->full = t->full;
+	s->unmatched = t->unmatched;
 	s->crowded = t->crowded;
 	s->opaque = t->opaque;
 }

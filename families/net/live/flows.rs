@@ -198,10 +198,10 @@ fn connections_that_live_for_one_message() {
     let again = snapshot(&mut *source, "net_ports/retrans");
     // With each event that the kernel keeps from topstat, which it counts, a connection's opening may be missing, or its end
     // with all that it has carried.
-    let kept = again.lost.counters().find(|(name, _)| *name == "skipped").map_or(0, |(_, count)| count);
+    let kept = again.lost.count("skipped");
     // A look that comes just when a port's or a process's object is made, and whose maker does not run, is refused: it is in
     // `other`, and told by each table that it was to be pushed to. That is one at the beginning, of a few connections.
-    let refused = |tables: &[&Snapshot]| tables.iter().any(|table| table.lost.no_memory > 0);
+    let refused = |tables: &[&Snapshot]| tables.iter().any(|table| table.lost.count("full") > 0);
     // TCP counts what it sends again once more, as it does on a busy host also within the host.
     let counted = |of: &str, shown: u64, each: usize, may_be_more: bool, refused: bool| {
         let lacks = kept + if refused { turns.div_ceil(100) } else { 0 };
@@ -302,11 +302,12 @@ fn more_hosts_than_there_are_places() {
         accepted.read_exact(&mut [0; 10]).expect("receive");
     }
     let all = snapshot(&mut *source, "net_hosts/opened");
-    note(format!("{} objects, {} refused of {HOSTS}", all.objects, all.lost.no_memory));
+    note(format!("{} objects, {} refused of {HOSTS}", all.objects, all.lost.count("full")));
     assert_eq!(all.total, 2 * u64::from(HOSTS), "both ends of each are in the total");
     assert!(all.objects > u64::from(HOSTS) / 2 && all.objects < u64::from(HOSTS), "{} objects", all.objects);
     // What looks on one CPU have found of them is refused at once.
-    assert!(all.lost.no_memory > 0, "nothing was refused");
+    assert!(all.lost.count("full") > 0, "nothing was refused");
+    assert_eq!(all.lost.no_memory, 0, "there is memory");
     // The clients' ends are all of one host's, which is larger than all that was refused.
     assert_eq!(parts(&all, &host(to.ip())), [0, u64::from(HOSTS)]);
     assert_eq!(all.proven, 1, "the others are as large as what was refused");

@@ -125,7 +125,7 @@ fn scenario(plain: &str, all: bool) {
     let truth = burn(&mut other, &outside, 200);
     let before = snapshot(&mut watcher);
     assert_near(value_of(&before, &outside), truth, "a group elsewhere");
-    let (objects, lost) = (number(&before["objects"]), number(&before["lost"]["no_memory"]));
+    let (objects, lost) = (number(&before["objects"]), number(&before["lost"]["full"]));
     if all {
         assert!(objects >= MANY as u64 && lost == 0, "{objects} objects, {lost} lost");
     } else {
@@ -137,7 +137,7 @@ fn scenario(plain: &str, all: bool) {
     let after = snapshot(&mut watcher);
     if all {
         assert_near(value_of(&after, &last), truth, "one of the many");
-        assert_eq!(number(&after["lost"]["no_memory"]), 0);
+        assert_eq!(number(&after["lost"]["full"]), 0);
     } else {
         assert_eq!(value_of(&after, &last), None, "it was to have no place");
         assert_honest(&after, truth);

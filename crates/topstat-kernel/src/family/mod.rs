@@ -188,6 +188,10 @@ pub struct Ranked {
     pub row: usize,
     /// Whether there are events of which its observer can't tell how much they are, so that they are not pushed.
     pub opaque: bool,
+    /// Whether there are so many places for its objects and no more.
+    pub full: bool,
+    /// Whether it takes two events to tell an amount, of which the first may not have been seen.
+    pub unmatched: bool,
     /// What the names of its values' parts are: `rx`, `tx`.
     pub parts: Vec<String>,
     /// What of a table could not be counted for reasons of the family's own.
@@ -206,6 +210,8 @@ impl Ranked {
             section_head: size_of::<S>(),
             row: size_of::<R>(),
             opaque: false,
+            full: false,
+            unmatched: false,
             parts: Vec::new(),
             lost: Vec::new(),
             unranked: None,

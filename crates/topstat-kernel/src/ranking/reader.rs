@@ -235,6 +235,12 @@ impl Reader {
         if ranked.opaque {
             further.push(("opaque".into(), sum(first(sections).map(|s| s.head.opaque))));
         }
+        if ranked.full {
+            further.push(("full".into(), sum(first(sections).map(|s| s.head.full))));
+        }
+        if ranked.unmatched {
+            further.push(("unmatched".into(), sum(first(sections).map(|s| s.head.unmatched))));
+        }
         for own in ranked.lost.iter().filter(|own| own.table == table.info.path()) {
             further.push((own.name.clone().into(), self.state.maps.number(&own.map).unwrap_or(0)));
         }
