@@ -9,6 +9,7 @@
 //!  "gap":{"from":"2026-11-21T07:12:40.000Z","reason":"the recorder did not run"}}
 //! ```
 
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,8 @@ pub struct Gap {
     pub from: SystemTime,
     /// Why.
     pub reason: String,
+    /// The file that could not be read, where that is why. It is not written.
+    pub unread: Option<PathBuf>,
 }
 
 /// How the types of a table's columns are found: by its sample and its name.
@@ -69,16 +72,25 @@ impl Entry {
         }
     }
 
-    /// Reads a line. `None` where it is none of ours, as what another program has put there.
-    pub fn read(line: &[u8], shapes: Shapes<'_>) -> Option<Self> {
-        match document::read(line, shapes) {
-            Ok(snapshot) => Some(Self::Snapshot(Box::new(snapshot))),
-            Err(_) => {
-                let line: GapLine = serde_json::from_slice(line).ok()?;
-                let (time, from) = (document::time(&line.time)?, document::time(&line.gap.from)?);
-                Some(Self::Gap(Gap { time, from, reason: line.gap.reason }))
-            }
-        }
+    /// Reads a line.
+    ///
+    /// # Errors
+    ///
+    /// Why this version can't read it.
+    pub fn read(line: &[u8], shapes: Shapes<'_>) -> Result<Self, String> {
+        let wrong = match document::read(line, shapes) {
+            // Logs have no checksum: the sums find most damage that zstd and JSON let through.
+            Ok(snapshot) => match snapshot.check_sums() {
+                Ok(()) => return Ok(Self::Snapshot(Box::new(snapshot))),
+                Err(fault) => return Err(fault.to_string()),
+            },
+            Err(wrong) => wrong.to_string(),
+        };
+        let Ok(line) = serde_json::from_slice::<GapLine>(line) else { return Err(wrong) };
+        let (Some(time), Some(from)) = (document::time(&line.time), document::time(&line.gap.from)) else {
+            return Err("the times of a gap are wrong".to_owned());
+        };
+        Ok(Self::Gap(Gap { time, from, reason: line.gap.reason, unread: None }))
     }
 }
 

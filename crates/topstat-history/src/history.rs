@@ -3,12 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::entry::{Entry, Shapes, time_of};
+use topstat_model::Snapshot;
+
+use crate::dir::Root;
+use crate::entry::{Entry, Gap, Shapes};
 use crate::layout::{self, File, Kind, Place};
-use crate::{Error, log, sealed};
+use crate::{Error, salvage, sealed};
 
 /// Which records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,10 +22,21 @@ pub enum Grain {
     Fine,
 }
 
+/// The records around an instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Around {
+    /// The last record that is not after it.
+    pub before: Option<Box<Snapshot>>,
+    /// The gap that it is in.
+    pub gap: Option<Gap>,
+    /// The time of the first record after it.
+    pub after: Option<SystemTime>,
+}
+
 /// A directory that a recorder writes to, or has written to.
 #[derive(Clone, Debug)]
 pub struct History {
-    root: PathBuf,
+    root: Root,
     places: Vec<Place>,
 }
 
@@ -32,15 +46,19 @@ impl History {
     /// # Errors
     ///
     /// When it can't be read.
-    pub fn open(root: &Path) -> Result<Self, Error> {
-        // A directory that is not there is not the same as one without records.
-        std::fs::read_dir(root).map_err(Error::of("read", root))?;
-        let places = layout::places(root).map_err(Error::of("read", root))?;
-        Ok(Self { root: root.to_owned(), places })
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let root = Root::open(path)?;
+        let places = layout::places(&root).map_err(Error::of("read", path))?;
+        Ok(Self { root, places })
     }
 
     /// Where it is.
     pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// The directory.
+    pub(crate) fn dir(&self) -> &Root {
         &self.root
     }
 
@@ -60,12 +78,27 @@ impl History {
         Ok(files.first().map(|file| file.from).zip(until))
     }
 
-    /// The records from one instant to another, both included, in order, of which `each` gets one after the other until
-    /// it has enough.
+    /// The time of the first record of a table that can be read.
     ///
     /// # Errors
     ///
-    /// When a file can't be read.
+    /// As [`History::open`].
+    pub fn first(&self, place: &Place, shapes: Shapes<'_>) -> Result<Option<SystemTime>, Error> {
+        for span in spans(self.files(place)?, Grain::Coarse) {
+            let entries = span.read(&self.root, (span.from, span.until()), shapes);
+            if let Some(first) = entries.values().find(|entry| matches!(entry, Entry::Snapshot(_))) {
+                return Ok(Some(first.time()));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The records from one instant to another, both included, in order, of which `each` gets one after the other until
+    /// it has enough. A file, or a part of one, that can't be read is a gap that names it.
+    ///
+    /// # Errors
+    ///
+    /// When a directory can't be read.
     pub fn range(
         &self,
         place: &Place,
@@ -74,16 +107,34 @@ impl History {
         shapes: Shapes<'_>,
         each: &mut dyn FnMut(Entry) -> bool,
     ) -> Result<(), Error> {
+        // An hour is read in several spans where there are fine records: a file that can't be read is one gap.
+        let mut unread: Option<Gap> = None;
         for span in spans(self.files(place)?, grain) {
             if span.from > to || span.until() < from {
                 continue;
             }
-            for (_, entry) in span.read((from, to), shapes)? {
-                if !each(entry) {
+            for (_, entry) in span.read(&self.root, (from, to), shapes) {
+                match (&mut unread, &entry) {
+                    (Some(known), Entry::Gap(gap)) if gap.unread == known.unread && gap.reason == known.reason => {
+                        known.time = gap.time;
+                        continue;
+                    }
+                    _ => {}
+                }
+                if unread.take().is_some_and(|gap| !each(Entry::Gap(gap))) {
                     return Ok(());
+                }
+                match entry {
+                    Entry::Gap(gap) if gap.unread.is_some() => unread = Some(gap),
+                    entry => {
+                        if !each(entry) {
+                            return Ok(());
+                        }
+                    }
                 }
             }
         }
+        unread.map(|gap| each(Entry::Gap(gap)));
         Ok(())
     }
 
@@ -91,42 +142,67 @@ impl History {
     ///
     /// # Errors
     ///
-    /// When a file can't be read.
+    /// When a directory can't be read.
     pub fn at(&self, place: &Place, time: SystemTime, shapes: Shapes<'_>) -> Result<Option<Entry>, Error> {
+        let around = self.around(place, time, shapes)?;
+        Ok(around.gap.map(Entry::Gap).or(around.before.map(Entry::Snapshot)))
+    }
+
+    /// The records around an instant.
+    ///
+    /// # Errors
+    ///
+    /// When a directory can't be read.
+    pub fn around(&self, place: &Place, time: SystemTime, shapes: Shapes<'_>) -> Result<Around, Error> {
         let spans = spans(self.files(place)?, Grain::Fine);
-        let mut before = None;
-        for span in spans.iter().rev().filter(|span| span.from <= time) {
-            let entries = span.read((span.from, span.until()), shapes)?;
-            let after = entries.range(time..).find(|(at, _)| **at > time).map(|(_, entry)| entry.clone());
-            let there = || entries.range(..=time).next_back().map(|(_, entry)| entry.clone());
-            match after {
-                Some(gap) if in_gap(&gap, time) => return Ok(Some(gap)),
-                Some(_) if there().is_some() => return Ok(there()),
-                _ => {}
+        let (past, future) = spans.split_at(spans.partition_point(|span| span.from <= time));
+        let mut around = Around::default();
+        // Returns whether there is a record.
+        let look = |around: &mut Around, entries: BTreeMap<SystemTime, Entry>| {
+            for (_, entry) in entries {
+                match entry {
+                    Entry::Gap(gap) if in_gap(&gap, time) => around.gap = around.gap.take().or(Some(gap)),
+                    Entry::Gap(_) => {}
+                    Entry::Snapshot(snapshot) => {
+                        around.after = Some(snapshot.time);
+                        return true;
+                    }
+                }
             }
-            before = there();
+            false
+        };
+        let mut before = None;
+        for (number, span) in past.iter().rev().enumerate() {
+            let mut entries = span.read(&self.root, (span.from, span.until()), shapes);
+            let later = entries.split_off(&(time + Duration::from_nanos(1)));
+            before = entries.into_values().rev().find_map(Entry::snapshot);
+            // Only the last of these spans has later records.
+            if number == 0 {
+                look(&mut around, later);
+            }
             if before.is_some() {
                 break;
             }
         }
         // A gap may end in a later file.
-        for span in spans.iter().filter(|span| span.from > time) {
-            let entries = span.read((span.from, span.until()), shapes)?;
-            if let Some((_, first)) = entries.first_key_value() {
-                return Ok(if in_gap(first, time) { Some(first.clone()) } else { before });
+        for span in future {
+            if around.after.is_some() || look(&mut around, span.read(&self.root, (span.from, span.until()), shapes)) {
+                break;
             }
         }
-        Ok(before)
+        around.before = before.map(Box::new);
+        Ok(around)
     }
 
-    fn files(&self, place: &Place) -> Result<Vec<File>, Error> {
-        layout::files(&self.root, place).map_err(Error::of("read", &self.root))
+    /// The files of a table, the oldest first.
+    pub(crate) fn files(&self, place: &Place) -> Result<Vec<File>, Error> {
+        layout::files(&self.root, place).map_err(Error::of("read", self.root.path()))
     }
 }
 
 /// Whether an instant is in a gap. When it begins there is a record, the last one before it.
-fn in_gap(entry: &Entry, time: SystemTime) -> bool {
-    matches!(entry, Entry::Gap(gap) if gap.from < time && time < gap.time)
+fn in_gap(gap: &Gap, time: SystemTime) -> bool {
+    gap.from < time && time < gap.time
 }
 
 /// The files of a span of time: a sealed hour and its log may both be there, while it is sealed or where the clock was
@@ -134,8 +210,8 @@ fn in_gap(entry: &Entry, time: SystemTime) -> bool {
 struct Span {
     from: SystemTime,
     span: Duration,
-    files: Vec<PathBuf>,
-    fine: Option<PathBuf>,
+    files: Vec<File>,
+    fine: Option<File>,
 }
 
 impl Span {
@@ -143,43 +219,62 @@ impl Span {
         self.from + self.span
     }
 
-    /// The records of this span within these limits.
+    /// The records of this span within these limits. A file that can't be read is a gap.
     fn read(
         &self,
+        root: &Root,
         (from, to): (SystemTime, SystemTime),
         shapes: Shapes<'_>,
-    ) -> Result<BTreeMap<SystemTime, Entry>, Error> {
+    ) -> BTreeMap<SystemTime, Entry> {
         // Its end is the beginning of the next.
         let last = self.until() - Duration::from_nanos(1);
         let limits = (from.max(self.from), to.min(last));
         let mut entries = BTreeMap::new();
         for file in self.fine.iter().chain(&self.files) {
-            let fine = self.fine.as_ref() == Some(file);
+            let fine = file.kind == Kind::Fine;
+            let replaced = !fine && self.fine.is_some() && !entries.is_empty();
+            let mut last_read = None;
             let mut add = |entry: Entry| {
                 let (low, high) = limits;
+                let unread = matches!(&entry, Entry::Gap(gap) if gap.unread.is_some());
                 // The clock may have been set back: what was first at a time stays. Of fine records gaps are known from
-                // coarse ones, too.
-                if (low..=high).contains(&entry.time()) && !(fine && matches!(entry, Entry::Gap(_))) {
+                // coarse ones, too; and of times with fine records it does not matter which coarse ones can't be read.
+                let wanted = match &entry {
+                    Entry::Gap(_) if unread => !replaced,
+                    Entry::Gap(_) => !fine && (low..=high).contains(&entry.time()),
+                    Entry::Snapshot(_) => (low..=high).contains(&entry.time()),
+                };
+                if wanted {
+                    last_read = Some(entry.time());
                     insert(&mut entries, entry);
                 }
             };
-            let read = if file.extension().is_some_and(|ending| ending == "parquet") {
-                sealed::read(file, limits, shapes, &mut add)
-            } else {
-                read_log(file, limits, shapes, &mut add)
+            let read = match file.kind {
+                Kind::Sealed => read_sealed(root, &file.path, limits, shapes, &mut add),
+                _ => read_log(root, file, limits, shapes, &mut add),
             };
-            match read {
+            let (path, read) = match read {
                 // It was sealed, or removed, since the directory was read; what it was sealed to is there then.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    let sealed = file.with_file_name(sealed_name(file));
-                    if sealed != *file && sealed.exists() {
-                        sealed::read(&sealed, limits, shapes, &mut add).map_err(Error::of("read", &sealed))?;
+                    let sealed = file.path.with_file_name(sealed_name(&file.path));
+                    if sealed == file.path || !root.exists(&sealed) {
+                        continue;
                     }
+                    let read = read_sealed(root, &sealed, limits, shapes, &mut add);
+                    (sealed, read)
                 }
-                read => read.map_err(Error::of("read", file))?,
+                read => (file.path.clone(), read),
+            };
+            if let Err(error) = read
+                && !replaced
+            {
+                let until = self.until() - Duration::from_millis(1);
+                let from = last_read.unwrap_or(self.from).min(until);
+                let reason = format!("cannot read {}: {error}", path.display());
+                insert(&mut entries, Entry::Gap(Gap { time: until, from, reason, unread: Some(path) }));
             }
         }
-        Ok(entries)
+        entries
     }
 }
 
@@ -204,33 +299,37 @@ fn sealed_name(log: &Path) -> String {
 /// # Errors
 ///
 /// Those of the file.
-pub fn read_log(
-    path: &Path,
-    (from, to): (SystemTime, SystemTime),
+pub(crate) fn read_log(
+    root: &Root,
+    file: &File,
+    limits: (SystemTime, SystemTime),
     shapes: Shapes<'_>,
     each: &mut dyn FnMut(Entry),
 ) -> io::Result<()> {
-    log::lines(path, |line| {
-        if time_of(line).is_none_or(|time| (from..=to).contains(&time))
-            && let Some(entry) = Entry::read(line, shapes)
-        {
-            each(entry);
-        }
-        true
-    })
+    salvage::entries(&root.read(&file.path)?, (file, &file.path), limits, shapes, each).map(drop)
+}
+
+fn read_sealed(
+    root: &Root,
+    path: &Path,
+    limits: (SystemTime, SystemTime),
+    shapes: Shapes<'_>,
+    each: &mut dyn FnMut(Entry),
+) -> io::Result<()> {
+    sealed::read(root.read(path)?, limits, shapes, each)
 }
 
 /// The files of a table as spans that don't overlap, the oldest first.
 fn spans(files: Vec<File>, grain: Grain) -> Vec<Span> {
-    let mut hours: BTreeMap<SystemTime, Vec<PathBuf>> = BTreeMap::new();
-    let mut pieces: BTreeMap<SystemTime, PathBuf> = BTreeMap::new();
+    let mut hours: BTreeMap<SystemTime, Vec<File>> = BTreeMap::new();
+    let mut pieces: BTreeMap<SystemTime, File> = BTreeMap::new();
     for file in files {
         match file.kind {
-            Kind::Sealed | Kind::Log => hours.entry(file.from).or_default().push(file.path),
+            Kind::Sealed | Kind::Log => hours.entry(file.from).or_default().push(file),
             Kind::Fine if grain == Grain::Fine => {
-                pieces.insert(file.from, file.path);
+                pieces.insert(file.from, file);
             }
-            Kind::Fine => {}
+            Kind::Fine | Kind::Unread => {}
         }
     }
     let mut spans = Vec::new();

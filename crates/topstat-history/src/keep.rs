@@ -2,12 +2,11 @@
 //! How much is kept, and for how long.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use crate::Error;
+use crate::dir::Root;
 use crate::layout::{self, File, Kind, UNFINISHED};
 
 /// The bytes of a block in what a file says of its size.
@@ -41,13 +40,13 @@ impl Keep {
     /// # Errors
     ///
     /// When a directory can't be read, or a file not be removed.
-    pub fn apply(&self, root: &Path, now: SystemTime) -> Result<Kept, Error> {
+    pub fn apply(&self, root: &Root, now: SystemTime) -> Result<Kept, Error> {
         let mut files = Vec::new();
-        for place in layout::places(root).map_err(Error::of("read", root))? {
-            for file in layout::files(root, &place).map_err(Error::of("read", root))? {
+        for place in layout::places(root).map_err(Error::of("read", root.path()))? {
+            for file in layout::files(root, &place).map_err(Error::of("read", root.path()))? {
                 // It may just have been sealed.
-                let Ok(metadata) = fs::metadata(&file.path) else { continue };
-                files.push((metadata.blocks() * BLOCK, file));
+                let Ok(stat) = root.stat(&file.path) else { continue };
+                files.push((u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK, file));
             }
         }
         // Fine records first: what they leave is the hours'.
@@ -63,29 +62,29 @@ impl Keep {
             let old = now.duration_since(file.until()).is_ok_and(|since| since >= age);
             let much = if is_fine { kept.fine_bytes > self.bytes / 2 } else { kept.bytes > self.bytes };
             if old || much && file.until() <= now {
-                remove(&file)?;
+                remove(root, &file)?;
                 kept.bytes -= bytes;
                 kept.fine_bytes -= if is_fine { bytes } else { 0 };
                 kept.removed.push(file.path);
             }
         }
-        remove_empty(&kept.removed);
+        remove_empty(root, &kept.removed);
         Ok(kept)
     }
 }
 
-fn remove(file: &File) -> Result<(), Error> {
-    match fs::remove_file(&file.path) {
+fn remove(root: &Root, file: &File) -> Result<(), Error> {
+    match root.remove(&file.path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::of("remove", &file.path)(error)),
         _ => Ok(()),
     }
 }
 
 /// Removes the directories of dates that have become empty. One that has not can't be removed.
-fn remove_empty(removed: &[PathBuf]) {
+fn remove_empty(root: &Root, removed: &[PathBuf]) {
     let dirs: BTreeSet<_> = removed.iter().filter_map(|path| path.parent()).collect();
     for dir in dirs {
-        let _ = fs::remove_dir(dir);
+        let _ = root.remove_dir(dir);
     }
 }
 
@@ -94,13 +93,13 @@ fn remove_empty(removed: &[PathBuf]) {
 /// # Errors
 ///
 /// When a directory can't be read.
-pub fn remove_unfinished(root: &Path) -> Result<(), Error> {
-    for place in layout::places(root).map_err(Error::of("read", root))? {
-        for date in layout::entries(&place.dir(root)).map_err(Error::of("read", root))? {
-            let is_dir = date.is_dir();
-            let files = if is_dir { layout::entries(&date).map_err(Error::of("read", &date))? } else { vec![] };
+pub fn remove_unfinished(root: &Root) -> Result<(), Error> {
+    for place in layout::places(root).map_err(Error::of("read", root.path()))? {
+        for date in root.entries(&place.dir(root.path())).map_err(Error::of("read", root.path()))? {
+            let files =
+                if root.is_dir(&date) { root.entries(&date).map_err(Error::of("read", &date))? } else { vec![] };
             for file in files.iter().filter(|file| file.to_string_lossy().ends_with(UNFINISHED)) {
-                let _ = fs::remove_file(file);
+                let _ = root.remove(file);
             }
         }
     }

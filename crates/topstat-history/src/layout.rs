@@ -5,15 +5,17 @@
 //! host=alpha/table=tcp_v4.conns_pps/date=2026-11-21/03.parquet          an hour, sealed
 //!                                                   04.jsonl.zst        the hour that is being written
 //!                                                   04-10.fine.jsonl.zst  every second of the ten minutes from 04:10
+//!                                                   02.jsonl.zst.unread   a log that this version could not read whole
 //! ```
 //!
 //! Dates and hours are UTC's. `host=`, `table=` and `date=` are what DuckDB, pandas, Spark and their like make columns of.
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::dir::Root;
 
 /// What one log of the coarse records, and one sealed file, covers.
 pub const HOUR: Duration = Duration::from_secs(3600);
@@ -25,6 +27,9 @@ const FINE: &str = ".fine.jsonl.zst";
 const SEALED: &str = ".parquet";
 /// What is being sealed. A program that was killed meanwhile leaves it behind.
 pub const UNFINISHED: &str = ".unfinished";
+
+/// The end of a name: a log that could not be read whole. A further one of the same hour has `.2` behind it, and so on.
+const UNREAD: &str = ".unread";
 
 /// Whose records: a table of a host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,13 +63,15 @@ pub enum Kind {
     Log,
     /// Fine ones.
     Fine,
+    /// A log, coarse or fine, that could not be read whole. It is kept for the user, and not read again.
+    Unread,
 }
 
 impl Kind {
     /// The time that one file of this kind covers.
     pub fn span(self) -> Duration {
         match self {
-            Self::Sealed | Self::Log => HOUR,
+            Self::Sealed | Self::Log | Self::Unread => HOUR,
             Self::Fine => PIECE,
         }
     }
@@ -91,6 +98,7 @@ impl File {
         let name = match kind {
             Kind::Sealed => format!("{hour}{SEALED}"),
             Kind::Log => format!("{hour}{LOG}"),
+            Kind::Unread => format!("{hour}{LOG}{UNREAD}"),
             Kind::Fine => format!("{hour}-{minute}{FINE}"),
         };
         Self { from, kind, path: place.dir(root).join(format!("date={date}")).join(name) }
@@ -104,12 +112,19 @@ impl File {
     /// What a file in the directory of a date is; `None`: not one of ours.
     fn read(date: &str, path: PathBuf) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
+        let whole = name.split_once(UNREAD).filter(|(_, number)| {
+            number.is_empty() || number.strip_prefix('.').is_some_and(|number| number.parse::<u32>().is_ok())
+        });
+        if let Some((log, _)) = whole {
+            let of_log = Self::read(date, path.with_file_name(log)).filter(|log| log.kind != Kind::Sealed)?;
+            return Some(Self { kind: Kind::Unread, path, ..of_log });
+        }
         let (stem, kind) = [(SEALED, Kind::Sealed), (FINE, Kind::Fine), (LOG, Kind::Log)]
             .into_iter()
             .find_map(|(ending, kind)| Some((name.strip_suffix(ending)?, kind)))?;
         let (hour, minute) = match kind {
             Kind::Fine => stem.split_once('-')?,
-            Kind::Sealed | Kind::Log => (stem, "00"),
+            Kind::Sealed | Kind::Log | Kind::Unread => (stem, "00"),
         };
         let two = |text: &str| text.len() == 2 && text.bytes().all(|digit| digit.is_ascii_digit());
         let from = (two(hour) && two(minute)).then(|| format!("{date}T{hour}:{minute}:00Z"))?;
@@ -130,15 +145,29 @@ pub fn safe_name(name: &str) -> String {
     if safe.is_empty() || safe.starts_with('.') { format!("_{safe}") } else { safe }
 }
 
+/// The name under which a log is kept that could not be read whole: one that no file has.
+pub fn unread_name(root: &Root, log: &Path) -> PathBuf {
+    let numbered = |number: u32| match number {
+        1 => UNREAD.to_owned(),
+        _ => format!("{UNREAD}.{number}"),
+    };
+    let named = |number| {
+        let mut name = log.as_os_str().to_owned();
+        name.push(numbered(number));
+        PathBuf::from(name)
+    };
+    (1..).map(named).find(|path| !root.exists(path)).unwrap_or_else(|| named(0))
+}
+
 /// The tables of which there are records, in order.
 ///
 /// # Errors
 ///
 /// When a directory can't be read. One that is not there has nothing in it.
-pub fn places(root: &Path) -> io::Result<Vec<Place>> {
+pub fn places(root: &Root) -> io::Result<Vec<Place>> {
     let mut places = Vec::new();
-    for (host, below) in keyed(root, "host=")? {
-        for (table, _) in keyed(&below, "table=")? {
+    for (host, below) in keyed(root, root.path(), "host=")? {
+        for (table, _) in keyed(root, &below, "table=")? {
             if let Some((sample, table)) = table.split_once('.') {
                 places.push(Place { host: host.clone(), sample: sample.to_owned(), table: table.to_owned() });
             }
@@ -153,28 +182,20 @@ pub fn places(root: &Path) -> io::Result<Vec<Place>> {
 /// # Errors
 ///
 /// As [`places`].
-pub fn files(root: &Path, place: &Place) -> io::Result<Vec<File>> {
+pub fn files(root: &Root, place: &Place) -> io::Result<Vec<File>> {
     let mut files = Vec::new();
-    for (date, below) in keyed(&place.dir(root), "date=")? {
-        files.extend(entries(&below)?.into_iter().filter_map(|path| File::read(&date, path)));
+    for (date, below) in keyed(root, &place.dir(root.path()), "date=")? {
+        files.extend(root.entries(&below)?.into_iter().filter_map(|path| File::read(&date, path)));
     }
     files.sort();
     Ok(files)
 }
 
-/// Directories of this kind: what stands behind the `=`, and their path.
-fn keyed(dir: &Path, key: &str) -> io::Result<Vec<(String, PathBuf)>> {
+/// Directories of this kind, and no links to some: the value behind the `=`, and their path.
+fn keyed(root: &Root, dir: &Path, key: &str) -> io::Result<Vec<(String, PathBuf)>> {
     let value = |path: PathBuf| Some((path.file_name()?.to_str()?.strip_prefix(key)?.to_owned(), path));
-    Ok(entries(dir)?.into_iter().filter_map(value).collect())
-}
-
-/// What is in a directory, in no order.
-pub fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    match fs::read_dir(dir) {
-        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(vec![]),
-        Err(error) => Err(error),
-    }
+    let values = root.entries(dir)?.into_iter().filter_map(value);
+    Ok(values.filter(|(_, path)| root.is_dir(path)).collect())
 }
 
 impl fmt::Display for Place {
@@ -196,6 +217,7 @@ mod tests {
             (Kind::Sealed, "04.parquet", 1_795_233_600),
             (Kind::Log, "04.jsonl.zst", 1_795_233_600),
             (Kind::Fine, "04-10.fine.jsonl.zst", 1_795_234_200),
+            (Kind::Unread, "04.jsonl.zst.unread", 1_795_233_600),
         ] {
             let file = File::of(Path::new("/h"), &place, kind, time);
             let below = "/h/host=alpha/table=tcp_v4.conns_pps/date=2026-11-21";
@@ -203,7 +225,21 @@ mod tests {
             assert_eq!(file.from, UNIX_EPOCH + Duration::from_secs(from));
             assert_eq!(File::read("2026-11-21", file.path.clone()), Some(file));
         }
-        for other in ["4.parquet", "04.parquet.unfinished", "04-1.fine.jsonl.zst", "ab.jsonl.zst", "25.parquet", "x"] {
+        let read = |name: &str| File::read("2026-11-21", name.into()).map(|file| file.kind);
+        for unread in ["04.jsonl.zst.unread.2", "04-10.fine.jsonl.zst.unread"] {
+            assert_eq!(read(unread), Some(Kind::Unread), "{unread}");
+        }
+        for other in [
+            "04.jsonl.zst.unread.x",
+            "04.parquet.unread",
+            "x.unread",
+            "4.parquet",
+            "04.parquet.unfinished",
+            "04-1.fine.jsonl.zst",
+            "ab.jsonl.zst",
+            "25.parquet",
+            "x",
+        ] {
             assert_eq!(File::read("2026-11-21", other.into()), None, "{other}");
         }
     }

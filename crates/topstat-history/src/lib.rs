@@ -3,7 +3,9 @@
 //!
 //! | module | what it knows |
 //! |---|---|
+//! | [`dir`] | the directory of a history, held open, and the files below it |
 //! | [`layout`] | where files are, and what their names say |
+//! | [`limits`] | the most that a reader accepts |
 //! | [`log`](crate::log) | JSON lines in zstd: what is being written; a file that was cut off anywhere loses nothing that was flushed |
 //! | [`entry`] | what a line says: a snapshot, or that there is none (a gap) |
 //! | [`sealed`] | an hour in Parquet |
@@ -15,22 +17,27 @@
 //! # What always holds
 //!
 //! Every line that was flushed is read back, whatever ended the program, until it is too old or too much; a log is
-//! removed only once the file that it was sealed to is on the disk under its name. What is missing is said: a time
-//! without records is a gap, and a record of its own.
+//! removed only once the file that it was sealed to is on the disk under its name, and a log that could not be read whole is
+//! never removed before it is too old: it stays as `.unread`. A time without records is a gap,
+//! which is a record, too.
 
 #![warn(missing_docs)]
 
+pub mod dir;
 pub mod entry;
 pub mod history;
 pub mod keep;
 pub mod layout;
+pub mod limits;
 pub mod log;
 pub mod outline;
+mod salvage;
 pub mod sealed;
 pub mod writer;
 
+pub use dir::Root;
 pub use entry::{Entry, Gap};
-pub use history::{Grain, History};
+pub use history::{Around, Grain, History};
 pub use keep::Keep;
 pub use layout::{File, Kind, Place};
 pub use outline::{Outlines, Peak};

@@ -2,19 +2,25 @@
 //! Lines in zstd, written so that a file that is cut off anywhere loses nothing that was flushed.
 //!
 //! A log is a sequence of zstd frames (RFC 8878), so `zstdcat` reads it. Each line is flushed: its blocks are complete in
-//! the file when [`Writer::append`] returns. Each frame is ended and brought to the disk by [`Writer::sync`].
+//! the file when [`Writer::append`] returns, and an empty block after them ends the frame. The next line is written over that
+//! empty block, so that it is compressed together with the lines before it, and the file is whole at all times. Each frame
+//! is ended for good and brought to the disk by [`Writer::sync`].
 //!
-//! A program that is killed, or a disk that is full, leaves the last frame open, and maybe a part of a block after it.
-//! [`Writer::open`] closes it before a new one begins: it cuts off what is behind the last line that is whole, and
-//! appends an empty block that is marked as the last. Frames have no checksum, so that this is possible without
-//! compressing anything anew. Nothing that a reader could have read is cut off.
+//! A kill in the middle of a write, a power failure or a full disk leaves a part of a block at the end. [`Writer::open`] cuts
+//! that off, behind the last line that is whole, and ends the frame. Frames have no checksum, so that this is possible
+//! without compressing anything anew. Nothing that a reader could have read is cut off.
+//!
+//! A frame that is damaged anywhere else is read as far as possible. The reader goes on at the next frame, and tells where
+//! it could not read ([`Fault`]).
 
 use std::fs;
 use std::io::{self, Read, Seek};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer};
+
+use crate::limits::{FRAME_BYTES, MOST_FRAME_BYTES, MOST_LINE_BYTES, MOST_LOG_BYTES};
 
 /// How hard it compresses: 1 is zstd's fastest ordinary level. Documents of the same table are so much alike that more
 /// gains little, and costs CPU each second.
@@ -26,6 +32,8 @@ const WINDOW_LOG: u32 = 18;
 const WINDOW_LOG_MAX: u32 = 23;
 /// An empty raw block that is marked as the last of its frame.
 const LAST_BLOCK: [u8; 3] = [1, 0, 0];
+/// What a frame begins with.
+const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
 /// What is taken from an encoder or decoder at once.
 const CHUNK: usize = 1 << 16;
 
@@ -34,27 +42,25 @@ pub struct Writer {
     file: fs::File,
     path: PathBuf,
     encoder: Encoder<'static>,
-    /// Where the next block goes.
+    /// Where the next block goes. An empty block that ends the frame may follow.
     length: u64,
-    /// A frame has begun, and is not ended.
-    open: bool,
+    /// The bytes of lines in the frame that has begun; `None`: none has.
+    open: Option<u64>,
     buffer: Vec<u8>,
 }
 
 impl Writer {
-    /// Opens a log, or makes one. What a killed program has left open in it is closed.
+    /// Goes on with a log that is open for reading and writing. `path` is for messages. An end that is not whole is cut off.
     ///
     /// # Errors
     ///
-    /// Those of the file.
-    pub fn open(path: &Path) -> io::Result<Self> {
-        let mut options = fs::File::options();
-        let mut file = options.read(true).write(true).create(true).truncate(false).mode(0o640).open(path)?;
+    /// I/O errors of the file.
+    pub fn open(mut file: fs::File, path: &Path) -> io::Result<Self> {
         let length = mend(&mut file)?;
         let mut encoder = Encoder::new(LEVEL)?;
         encoder.set_parameter(CParameter::WindowLog(WINDOW_LOG))?;
         encoder.set_parameter(CParameter::ChecksumFlag(false))?;
-        Ok(Self { file, path: path.to_owned(), encoder, length, open: false, buffer: Vec::new() })
+        Ok(Self { file, path: path.to_owned(), encoder, length, open: None, buffer: Vec::new() })
     }
 
     /// Which file it is.
@@ -67,18 +73,36 @@ impl Writer {
         self.length
     }
 
-    /// Appends a line, which must end with a newline. Once this returns it is read back, whatever ends this program.
+    /// Appends lines, which must end with a newline. Once this returns they are read back, whatever ends this program; after
+    /// an error none of them is.
     ///
     /// # Errors
     ///
-    /// Those of the file. The log must be opened anew after one: what was written of the line is then cut off.
-    pub fn append(&mut self, line: &[u8]) -> io::Result<()> {
-        if !self.open {
-            self.encoder.reinit()?;
-            self.open = true;
+    /// I/O errors of the file. The log must be opened anew after one.
+    pub fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        let before = (self.length, self.open);
+        let written = self.append_blocks(lines);
+        if written.is_err() {
+            let (length, open) = before;
+            // These bytes were there before: also a full disk takes them.
+            let ended = open.map_or(Ok(length), |_| {
+                self.file.write_all_at(&LAST_BLOCK, length).map(|()| length + LAST_BLOCK.len() as u64)
+            });
+            ended.and_then(|end| self.file.set_len(end))?;
         }
-        let mut input = InBuffer::around(line);
-        while input.pos() < line.len() {
+        written
+    }
+
+    fn append_blocks(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.open.is_some_and(|bytes| bytes >= FRAME_BYTES) {
+            self.end_frame()?;
+        }
+        if self.open.is_none() {
+            self.encoder.reinit()?;
+        }
+        *self.open.get_or_insert(0) += lines.len() as u64;
+        let mut input = InBuffer::around(lines);
+        while input.pos() < lines.len() {
             take(&mut self.buffer, |output| self.encoder.run(&mut input, output))?;
         }
         while take(&mut self.buffer, |output| self.encoder.flush(output))? > 0 {}
@@ -91,17 +115,26 @@ impl Writer {
     ///
     /// As [`Writer::append`].
     pub fn sync(&mut self) -> io::Result<()> {
-        if !std::mem::take(&mut self.open) {
+        if self.open.is_none() {
             return Ok(());
         }
-        while take(&mut self.buffer, |output| self.encoder.finish(output, true))? > 0 {}
-        self.write()?;
+        self.end_frame()?;
         self.file.sync_data()
     }
 
+    fn end_frame(&mut self) -> io::Result<()> {
+        self.open = None;
+        while take(&mut self.buffer, |output| self.encoder.finish(output, true))? > 0 {}
+        self.write()
+    }
+
     fn write(&mut self) -> io::Result<()> {
+        let end = self.length + self.buffer.len() as u64;
+        if self.open.is_some() {
+            self.buffer.extend(LAST_BLOCK);
+        }
         self.file.write_all_at(&self.buffer, self.length)?;
-        self.length += self.buffer.len() as u64;
+        self.length = end;
         self.buffer.clear();
         Ok(())
     }
@@ -177,7 +210,6 @@ impl Ends {
 
     /// Reads the header of a frame, and says whether the frame has a checksum; `None` where there is no whole one.
     fn header(&mut self, input: &mut impl Read) -> io::Result<Option<bool>> {
-        const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
         let Some(begin) = some_of::<5>(input)? else { return Ok(None) };
         if begin[..4] != MAGIC {
             return Ok(None);
@@ -248,33 +280,243 @@ fn decode(decoder: &mut Decoder<'_>, bytes: &[u8], output: &mut Vec<u8>) -> io::
     }
 }
 
-/// Calls `each` with each whole line of a log, without its newline, until `each` says that it has enough. A log that is
-/// cut off ends where it is cut off; so does one that is damaged.
+/// A place where a log could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("damaged in the frame at byte {at}: {why}")]
+pub struct Fault {
+    /// Where the frame begins.
+    pub at: u64,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// A part of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// A line, without its newline.
+    Line(&'a [u8]),
+    /// Lines may be missing here.
+    Fault(Fault),
+}
+
+/// Calls `each` with each whole line of a log, without its newline, until `each` says that it has enough.
 ///
 /// # Errors
 ///
-/// Those of the file.
-pub fn lines(path: &Path, mut each: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
-    let mut file = fs::File::open(path)?;
-    let mut decoder = decoder()?;
-    let (mut chunk, mut text) = (vec![0; CHUNK], Vec::new());
+/// I/O errors of the file.
+pub fn lines(file: &fs::File, mut each: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
+    read(file, &mut |part| match part {
+        Part::Line(line) => each(line),
+        Part::Fault(_) => true,
+    })
+}
+
+/// Calls `each` with each part of a log, until `each` says that it has enough. An end that was cut off, or that a power
+/// failure has filled with zeros, is no fault. Memory is bounded by [`MOST_LINE_BYTES`], whatever the file decodes to.
+///
+/// # Errors
+///
+/// I/O errors of the file.
+pub fn read(file: &fs::File, each: &mut dyn FnMut(Part<'_>) -> bool) -> io::Result<()> {
+    let mut reader = Reader {
+        file,
+        // Another process may append.
+        length: file.metadata()?.len(),
+        decoder: decoder()?,
+        output: vec![0; CHUNK],
+        text: Vec::new(),
+        decoded: 0,
+    };
+    let (mut at, mut told) = (0, false);
     loop {
-        let read = file.read(&mut chunk)?;
-        // What was decoded before a fault is good: the fault ends the log.
-        let fault = read == 0 || decode(&mut decoder, &chunk[..read], &mut text).is_err();
-        let mut begin = 0;
-        while let Some(length) = text[begin..].iter().position(|byte| *byte == b'\n') {
-            let line = &text[begin..begin + length];
-            begin += length + 1;
-            if !line.is_empty() && !each(line) {
-                return Ok(());
+        match reader.frame(at, &mut |line| {
+            told = false;
+            each(Part::Line(line))
+        })? {
+            End::Whole(next) if reader.text.is_empty() => at = next,
+            End::Whole(next) => {
+                reader.text.clear();
+                if !each(Part::Fault(Fault { at, why: "it ends in the middle of a line".to_owned() })) {
+                    return Ok(());
+                }
+                at = next;
+            }
+            End::Cut | End::Enough => return Ok(()),
+            End::Fault(why) => {
+                reader.text.clear();
+                // Until a line comes it is one fault.
+                if !std::mem::replace(&mut told, true) {
+                    if reader.is_zero(at)? {
+                        return Ok(());
+                    }
+                    if !each(Part::Fault(Fault { at, why })) {
+                        return Ok(());
+                    }
+                }
+                match reader.next_frame(at + 1)? {
+                    Some(next) if reader.decoded <= MOST_LOG_BYTES => at = next,
+                    _ => return Ok(()),
+                }
             }
         }
-        text.drain(..begin);
-        if fault {
-            return Ok(());
+    }
+}
+
+/// How a frame ended.
+enum End {
+    /// The next one begins here.
+    Whole(u64),
+    /// With the file.
+    Cut,
+    /// It can't be read any further.
+    Fault(String),
+    /// No more lines are wanted.
+    Enough,
+}
+
+struct Reader<'f> {
+    file: &'f fs::File,
+    length: u64,
+    decoder: Decoder<'static>,
+    output: Vec<u8>,
+    /// The beginning of a line.
+    text: Vec<u8>,
+    /// Bytes of lines so far.
+    decoded: u64,
+}
+
+impl Reader<'_> {
+    fn frame(&mut self, begin: u64, each: &mut dyn FnMut(&[u8]) -> bool) -> io::Result<End> {
+        self.decoder.reinit()?;
+        let mut input = Input::at(begin);
+        // Of the blocks that zstd gets at once it gives nothing where one is damaged. It says how many bytes the next block and
+        // the header of the one after it take: the header waits.
+        let (mut wanted, mut decoded) = (MAGIC.len() + 1, 0);
+        loop {
+            let bytes = input.next(self.file, self.length, wanted)?;
+            let (cut, count) = (bytes.is_empty(), bytes.len());
+            let mut block = InBuffer::around(bytes);
+            loop {
+                let mut output = OutBuffer::around(&mut self.output[..]);
+                let ran = self.decoder.run(&mut block, &mut output);
+                let got = output.pos();
+                decoded += got as u64;
+                self.decoded += got as u64;
+                if !lines_of(&mut self.text, &self.output[..got], each) {
+                    return Ok(End::Enough);
+                }
+                if self.text.len() > MOST_LINE_BYTES {
+                    return Ok(End::Fault(format!("a line has more than {MOST_LINE_BYTES} bytes")));
+                }
+                if decoded > MOST_FRAME_BYTES {
+                    return Ok(End::Fault(format!("its lines have more than {MOST_FRAME_BYTES} bytes")));
+                }
+                if self.decoded > MOST_LOG_BYTES {
+                    return Ok(End::Fault(format!("the log has more than {MOST_LOG_BYTES} bytes of lines")));
+                }
+                match ran {
+                    Err(error) => return Ok(End::Fault(error.to_string())),
+                    Ok(0) => {
+                        let rest = count - block.pos();
+                        return Ok(End::Whole(input.at - rest as u64));
+                    }
+                    Ok(next) => wanted = if next > LAST_BLOCK.len() { next - LAST_BLOCK.len() } else { next },
+                }
+                if block.pos() == count && got < CHUNK {
+                    break;
+                }
+            }
+            if cut {
+                return Ok(End::Cut);
+            }
         }
     }
+
+    /// Whether there are only zeros from here on: a file's length may be on the disk before its content is.
+    fn is_zero(&self, at: u64) -> io::Result<bool> {
+        let mut input = Input::at(at);
+        loop {
+            let bytes = input.next(self.file, self.length, CHUNK)?;
+            if bytes.is_empty() || bytes.iter().any(|byte| *byte != 0) {
+                return Ok(bytes.is_empty());
+            }
+        }
+    }
+
+    /// Where the next frame begins, or bytes that look like it.
+    fn next_frame(&self, from: u64) -> io::Result<Option<u64>> {
+        let (mut at, mut bytes) = (from, vec![0; CHUNK]);
+        while at < self.length {
+            let read = read_some(self.file, &mut bytes, at)?;
+            if let Some(found) = bytes[..read].windows(MAGIC.len()).position(|four| four == MAGIC) {
+                return Ok(Some(at + found as u64));
+            }
+            if read < MAGIC.len() {
+                return Ok(None);
+            }
+            // It may begin in this chunk and end in the next.
+            at += (read - (MAGIC.len() - 1)) as u64;
+        }
+        Ok(None)
+    }
+}
+
+/// Bytes of a file, a few at a time.
+struct Input {
+    /// Behind the bytes that were given last.
+    at: u64,
+    chunk: Vec<u8>,
+    given: usize,
+}
+
+impl Input {
+    fn at(at: u64) -> Self {
+        Self { at, chunk: Vec::new(), given: 0 }
+    }
+
+    /// At most `most` of the next bytes; no byte at the end.
+    fn next(&mut self, file: &fs::File, length: u64, most: usize) -> io::Result<&[u8]> {
+        if self.given == self.chunk.len() {
+            self.chunk.resize(CHUNK.min(usize::try_from(length.saturating_sub(self.at)).unwrap_or(CHUNK)), 0);
+            let read = read_some(file, &mut self.chunk, self.at)?;
+            self.chunk.truncate(read);
+            self.given = 0;
+        }
+        let begin = self.given;
+        self.given = (begin + most.max(1)).min(self.chunk.len());
+        self.at += (self.given - begin) as u64;
+        Ok(&self.chunk[begin..self.given])
+    }
+}
+
+fn read_some(file: &fs::File, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+    loop {
+        match file.read_at(bytes, at) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
+}
+
+/// Gives the lines that end in `more`; `text` has the beginning of the first, and afterwards the beginning of the next line.
+fn lines_of(text: &mut Vec<u8>, mut more: &[u8], each: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+    while let Some(end) = more.iter().position(|byte| *byte == b'\n') {
+        let (line, rest) = (&more[..end], &more[end + 1..]);
+        more = rest;
+        let enough = if text.is_empty() {
+            !line.is_empty() && !each(line)
+        } else {
+            text.extend_from_slice(line);
+            let enough = !each(text);
+            text.clear();
+            enough
+        };
+        if enough {
+            return false;
+        }
+    }
+    text.extend_from_slice(more);
+    true
 }
 
 #[cfg(test)]
@@ -313,21 +555,40 @@ mod tests {
         format!("{{\"n\":{number},\"t\":\"{}{noise}\"}}\n", filling.repeat(times)).into_bytes()
     }
 
+    fn open(path: &Path) -> io::Result<Writer> {
+        let mut options = fs::File::options();
+        Writer::open(options.read(true).write(true).create(true).truncate(false).open(path)?, path)
+    }
+
     fn read(path: &Path) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
-        lines(path, |line| {
+        let add = |line: &[u8]| {
             all.push([line, b"\n"].concat());
             true
-        })
-        .unwrap();
+        };
+        lines(&fs::File::open(path).unwrap(), add).unwrap();
         all
+    }
+
+    /// The lines, and where some may be missing: before which line, and in the frame at which byte.
+    fn read_parts(path: &Path) -> (Vec<Vec<u8>>, Vec<(usize, u64)>) {
+        let (mut all, mut faults) = (Vec::new(), Vec::new());
+        let mut each = |part: Part<'_>| {
+            match part {
+                Part::Line(line) => all.push([line, b"\n"].concat()),
+                Part::Fault(fault) => faults.push((all.len(), fault.at)),
+            }
+            true
+        };
+        super::read(&fs::File::open(path).unwrap(), &mut each).unwrap();
+        (all, faults)
     }
 
     #[test]
     fn cut_off_at_every_byte_it_loses_nothing_that_was_flushed() {
         let scratch = Scratch::new("cut");
         let (whole, cut) = (scratch.0.join("whole"), scratch.0.join("cut"));
-        let mut writer = Writer::open(&whole).unwrap();
+        let mut writer = open(&whole).unwrap();
         // How long the file was when this many lines were flushed.
         let mut flushed = vec![0];
         for number in 0..14 {
@@ -348,7 +609,7 @@ mod tests {
             let before = read(&cut);
             assert!(before.len() >= certain && all.starts_with(&before), "{length}: {} of {certain}", before.len());
             // And it goes on.
-            let mut writer = Writer::open(&cut).unwrap();
+            let mut writer = open(&cut).unwrap();
             writer.append(b"{\"n\":99}\n").unwrap();
             writer.append(b"{\"n\":100}\n").unwrap();
             drop(writer);
@@ -357,7 +618,7 @@ mod tests {
             assert_eq!(new, [b"{\"n\":99}\n".to_vec(), b"{\"n\":100}\n".to_vec()], "{length}");
             assert!(old.len() >= certain && all.starts_with(old), "{length}: {} of {certain}", old.len());
             // What every tool makes of it, the frame that is open now apart.
-            let mut writer = Writer::open(&cut).unwrap();
+            let mut writer = open(&cut).unwrap();
             writer.sync().unwrap();
             let text = zstd::stream::decode_all(&fs::read(&cut).unwrap()[..]).unwrap();
             assert_eq!(text, after.concat(), "{length}");
@@ -368,14 +629,14 @@ mod tests {
     fn what_is_behind_a_power_failure_is_cut_off() {
         let scratch = Scratch::new("power");
         let path = scratch.0.join("log");
-        let mut writer = Writer::open(&path).unwrap();
+        let mut writer = open(&path).unwrap();
         (0..3).for_each(|number| writer.append(&line(number)).unwrap());
         writer.sync().unwrap();
         let length = writer.length();
         for garbage in [vec![0; 4096], vec![0xff; 100], b"\x28\xb5\x2f\xfd\x00".to_vec(), b"PAR1".to_vec()] {
             fs::File::options().write(true).open(&path).unwrap().write_all_at(&garbage, length).unwrap();
             assert_eq!(read(&path).len(), 3);
-            assert_eq!(Writer::open(&path).unwrap().length(), length);
+            assert_eq!(open(&path).unwrap().length(), length);
             assert_eq!(read(&path).len(), 3);
         }
     }
@@ -384,10 +645,97 @@ mod tests {
     fn a_log_is_read_while_it_is_written() {
         let scratch = Scratch::new("both");
         let path = scratch.0.join("log");
-        let mut writer = Writer::open(&path).unwrap();
+        let mut writer = open(&path).unwrap();
         for number in 0..40 {
             writer.append(&line(number)).unwrap();
             assert_eq!(read(&path).len(), number as usize + 1);
         }
+    }
+    #[test]
+    fn every_tool_reads_all_that_was_flushed_at_any_time() {
+        let scratch = Scratch::new("whole");
+        let path = scratch.0.join("log");
+        let mut writer = open(&path).unwrap();
+        let mut all = Vec::new();
+        for number in 0..40 {
+            writer.append(&line(number)).unwrap();
+            all.extend(line(number));
+            if number % 7 == 6 {
+                writer.sync().unwrap();
+            }
+            // A recorder that is killed here leaves the file as it is.
+            let text = zstd::stream::decode_all(&fs::read(&path).unwrap()[..]).unwrap();
+            assert!(text == all, "{number}");
+        }
+    }
+
+    #[test]
+    fn damage_costs_no_more_than_the_rest_of_its_frame_and_is_told() {
+        let scratch = Scratch::new("damaged");
+        let path = scratch.0.join("log");
+        let mut writer = open(&path).unwrap();
+        let (mut begins, mut ends) = (vec![], vec![]);
+        for number in 0..40 {
+            if number % 8 == 0 {
+                begins.push(writer.length());
+            }
+            writer.append(&line(number)).unwrap();
+            ends.push(writer.length());
+            if number % 8 == 7 {
+                writer.sync().unwrap();
+            }
+        }
+        let bytes = fs::read(&path).unwrap();
+        let all: Vec<_> = (0..40).map(line).collect();
+        assert_eq!(read_parts(&path), (all.clone(), vec![]));
+        let mut faults = 0;
+        for at in (0..bytes.len() - 40).filter(|at| at % 37 == 0) {
+            let mut damaged = bytes.clone();
+            damaged[at..at + 3].iter_mut().for_each(|byte| *byte ^= 0xff);
+            fs::write(&path, &damaged).unwrap();
+            let (found, told) = read_parts(&path);
+            let frame = begins.iter().rposition(|begin| *begin as usize <= at).unwrap();
+            // Damage may reach into the next frame by two bytes.
+            let last = begins.iter().rposition(|begin| *begin as usize <= at + 2).unwrap();
+            for (number, line) in all.iter().enumerate() {
+                let before = ends[number] as usize <= at;
+                assert!(
+                    !before && (frame..=last).contains(&(number / 8)) || found.contains(line),
+                    "{at}: line {number}"
+                );
+            }
+            // Text that is not compressed may be another one without a fault.
+            faults += told.len();
+            assert!(told.iter().all(|(_, begin)| begins[frame..=last].contains(begin)), "{at}: {told:?}");
+        }
+        assert!(faults > 20, "{faults}");
+    }
+
+    /// As much as this takes a process at most.
+    fn most_memory() -> u64 {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    #[test]
+    fn a_bomb_takes_no_memory() {
+        let scratch = Scratch::new("bomb");
+        let path = scratch.0.join("log");
+        let bomb = |letter: u8, bytes: u64| {
+            let content = io::Read::take(io::repeat(letter), bytes);
+            zstd::stream::encode_all(content, LEVEL).unwrap()
+        };
+        let before = most_memory();
+        // 33 KB that become 1 GiB without a line, and as much of empty lines; then a line.
+        for letter in [b'x', b'\n'] {
+            let mut bytes = bomb(letter, 1 << 30);
+            bytes.extend(zstd::stream::encode_all(&b"{\"n\":1}\n"[..], LEVEL).unwrap());
+            fs::write(&path, &bytes).unwrap();
+            let (found, faults) = read_parts(&path);
+            assert_eq!((found, faults), (vec![b"{\"n\":1}\n".to_vec()], vec![(0, 0)]), "{letter}");
+        }
+        let took = most_memory() - before;
+        assert!(took < 64 << 20, "{took} bytes");
     }
 }

@@ -6,8 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use crate::dir::Root;
 use crate::entry::{Entry, Shapes};
-use crate::layout::{self, Kind, Place};
+use crate::layout::{self, File, Kind, Place};
 use crate::{Error, History, history, sealed};
 
 /// Of each of these one peak is kept: a week has ten thousand of them, and no screen has room for more.
@@ -24,7 +25,7 @@ pub struct Peak {
     pub total: u64,
 }
 
-/// Outlines of tables. What was read of sealed hours is kept in memory, since they do not change: 40 kB for a day of a
+/// Outlines of tables. A file that can't be read has no peaks: [`History::at`] says so of the times in it. What was read of sealed hours is kept in memory, since they do not change: 40 kB for a day of a
 /// table.
 #[derive(Debug, Default)]
 pub struct Outlines {
@@ -36,7 +37,7 @@ impl Outlines {
     ///
     /// # Errors
     ///
-    /// When a file can't be read.
+    /// When a directory can't be read.
     pub fn of(&mut self, history: &History, place: &Place, shapes: Shapes<'_>) -> Result<Vec<Peak>, Error> {
         let mut tries = 1;
         loop {
@@ -49,23 +50,33 @@ impl Outlines {
     }
 
     fn read(&mut self, history: &History, place: &Place, shapes: Shapes<'_>) -> Result<Vec<Peak>, Error> {
-        let files = layout::files(history.root(), place).map_err(Error::of("read", history.root()))?;
+        let files = history.files(place)?;
         let known = self.sealed.entry(place.clone()).or_default();
         known.retain(|path, _| files.iter().any(|file| file.path == *path));
         let mut peaks = Peaks::default();
         for file in &files {
             match file.kind {
                 // Coarse records are of the same time.
-                Kind::Fine => {}
-                Kind::Log => of_log(&file.path, shapes, &mut peaks).map_err(Error::of("read", &file.path))?,
+                Kind::Fine | Kind::Unread => {}
+                Kind::Log => match of_log(history.dir(), file, shapes, &mut peaks) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                        return Err(Error::of("read", &file.path)(error));
+                    }
+                    _ => {}
+                },
                 Kind::Sealed => {
                     // An hour that is sealed for the second time (the clock was set back) has its log beside it until then.
                     let again = files.iter().any(|other| other.kind == Kind::Log && other.from == file.from);
                     if again || !known.contains_key(&file.path) {
-                        let read = of_sealed(&file.path).map_err(Error::of("read", &file.path))?;
-                        known.insert(file.path.clone(), read);
+                        match of_sealed(history.dir(), &file.path) {
+                            Ok(read) => drop(known.insert(file.path.clone(), read)),
+                            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                                return Err(Error::of("read", &file.path)(error));
+                            }
+                            Err(_) => {}
+                        }
                     }
-                    known[&file.path].iter().for_each(|peak| peaks.add(*peak));
+                    known.get(&file.path).into_iter().flatten().for_each(|peak| peaks.add(*peak));
                 }
             }
         }
@@ -86,17 +97,16 @@ impl Peaks {
     }
 }
 
-fn of_log(path: &Path, shapes: Shapes<'_>, peaks: &mut Peaks) -> io::Result<()> {
-    let always = (SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH + Duration::from_secs(u32::MAX.into()));
-    history::read_log(path, always, shapes, &mut |entry| {
+fn of_log(root: &Root, file: &File, shapes: Shapes<'_>, peaks: &mut Peaks) -> io::Result<()> {
+    history::read_log(root, file, (file.from, file.until()), shapes, &mut |entry| {
         if let Entry::Snapshot(snapshot) = entry {
             peaks.add(Peak { time: snapshot.time, total: snapshot.total });
         }
     })
 }
 
-fn of_sealed(path: &Path) -> io::Result<Vec<Peak>> {
+fn of_sealed(root: &Root, path: &Path) -> io::Result<Vec<Peak>> {
     let mut peaks = Peaks::default();
-    sealed::totals(path, &mut |time, total| peaks.add(Peak { time, total }))?;
+    sealed::totals(root.read(path)?, &mut |time, total| peaks.add(Peak { time, total }))?;
     Ok(peaks.0.into_values().collect())
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A table's records on their way to the files: at two resolutions, with the gaps between them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use topstat_model::{Lost, Snapshot, json};
 
+use crate::dir::Root;
 use crate::entry::{Gap, time_of};
 use crate::layout::{self, File, Kind, Place};
 use crate::log::{self, Writer};
-use crate::{Error, sealed};
+use crate::{Error, salvage, sealed};
 
 /// A frame lasts so long, and then the disk is to have it: what a power failure may cost.
 const FRAME: Duration = Duration::from_secs(60);
@@ -42,15 +43,15 @@ impl Table {
     /// # Errors
     ///
     /// When what is there can't be read.
-    pub fn open(root: &Path, place: Place, options: TableOptions, offset: Duration) -> Result<Self, Error> {
-        let dir = place.dir(root);
+    pub fn open(root: &Root, place: Place, options: TableOptions, offset: Duration) -> Result<Self, Error> {
+        let dir = place.dir(root.path());
         let files = layout::files(root, &place).map_err(Error::of("read", &dir))?;
         let stream = |kind, interval| Stream {
             kind,
             interval,
-            root: root.to_owned(),
+            root: root.clone(),
             writer: None,
-            last: last_of(&files, kind),
+            last: last_of(root, &files, kind),
             why: Some("the recorder did not run".to_owned()),
             synced: None,
             offset: offset.min(FRAME),
@@ -124,7 +125,7 @@ impl Table {
     ///
     /// When the directories can't be read.
     pub fn to_seal(&self, now: SystemTime) -> Result<Vec<File>, Error> {
-        let dir = self.place.dir(&self.coarse.root);
+        let dir = self.place.dir(self.coarse.root.path());
         let files = layout::files(&self.coarse.root, &self.place).map_err(Error::of("read", &dir))?;
         let written = self.coarse.writer.as_ref().map(Writer::path);
         Ok(files
@@ -133,26 +134,28 @@ impl Table {
             .collect())
     }
 
-    /// Seals one of them.
+    /// Seals one of them. Returns the name under which the log was kept, where it could not be read whole.
     ///
     /// # Errors
     ///
     /// See [`sealed::seal`].
-    pub fn seal(&self, file: &File, shapes: crate::entry::Shapes<'_>) -> Result<(), Error> {
+    pub fn seal(&self, file: &File, shapes: crate::entry::Shapes<'_>) -> Result<Option<PathBuf>, Error> {
         sealed::seal(&self.coarse.root, &self.place, file, shapes)
     }
 }
 
 /// The time of the last record of a kind.
-fn last_of(files: &[File], kind: Kind) -> Option<SystemTime> {
+fn last_of(root: &Root, files: &[File], kind: Kind) -> Option<SystemTime> {
     // An hour that is sealed ends with the hour, as far as it matters here.
     let of_kind = |file: &&File| file.kind == kind || (kind == Kind::Log && file.kind == Kind::Sealed);
     for file in files.iter().rev().filter(of_kind) {
         let mut last = None;
         if file.kind == Kind::Sealed {
-            last = sealed::last_time(&file.path).ok().flatten();
-        } else {
-            let _ = log::lines(&file.path, |line| {
+            let read = root.read(&file.path).and_then(sealed::last_time);
+            // An hour that can't be read now was recorded all the same.
+            last = read.unwrap_or(Some(file.until()));
+        } else if let Ok(log) = root.read(&file.path) {
+            let _ = log::lines(&log, |line| {
                 last = time_of(line).or(last);
                 true
             });
@@ -168,7 +171,7 @@ fn last_of(files: &[File], kind: Kind) -> Option<SystemTime> {
 struct Stream {
     kind: Kind,
     interval: Duration,
-    root: PathBuf,
+    root: Root,
     writer: Option<Writer>,
     /// The time of the last record.
     last: Option<SystemTime>,
@@ -181,7 +184,7 @@ struct Stream {
 
 impl Stream {
     fn write(&mut self, place: &Place, time: SystemTime, line: &[u8]) -> Result<(), Error> {
-        let file = File::of(&self.root, place, self.kind, time);
+        let file = File::of(self.root.path(), place, self.kind, time);
         let written = self.write_to(&file, place, time, line);
         match written {
             Ok(()) => {
@@ -202,16 +205,18 @@ impl Stream {
         if self.writer.as_ref().is_none_or(|writer| writer.path() != file.path) {
             self.end()?;
             self.writer = None;
-            let dir = file.path.parent().unwrap_or(&self.root);
-            std::fs::create_dir_all(dir).map_err(Error::of("write", dir))?;
-            self.writer = Some(Writer::open(&file.path).map_err(Error::of("write", &file.path))?);
+            if let Some(kept) = salvage::mend(&self.root, place, file)? {
+                ::log::warn!("{} was damaged: it is kept as {}", file.path.display(), kept.display());
+            }
+            let opened = self.root.write(&file.path).and_then(|open| Writer::open(open, &file.path));
+            self.writer = Some(opened.map_err(Error::of("write", &file.path))?);
             self.synced = Some(time - self.offset);
         }
         let gap = self.gap(time).map(|gap| gap.line(&place.sample, &place.table));
         let Some(writer) = &mut self.writer else { return Ok(()) };
-        for line in gap.as_deref().into_iter().chain([line]) {
-            writer.append(line).map_err(Error::of("write", &file.path))?;
-        }
+        // Both or none: a gap without its record would be followed by another gap of the same time.
+        let lines = [gap.as_deref().unwrap_or_default(), line].concat();
+        writer.append(&lines).map_err(Error::of("write", &file.path))?;
         let due = self.synced.is_none_or(|synced| time.duration_since(synced).map_or(true, |since| since >= FRAME));
         if due {
             writer.sync().map_err(Error::of("write", &file.path))?;
@@ -228,7 +233,7 @@ impl Stream {
             Ok(since) if since >= 2 * self.interval => self.why.as_deref().unwrap_or("the recorder was late"),
             Ok(_) => return None,
         };
-        Some(Gap { time, from, reason: reason.to_owned() })
+        Some(Gap { time, from, reason: reason.to_owned(), unread: None })
     }
 
     fn end(&mut self) -> Result<(), Error> {

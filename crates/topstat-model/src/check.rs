@@ -97,7 +97,12 @@ impl Snapshot {
         self.rows.iter().map(|row| u128::from(row.value)).sum()
     }
 
-    fn check_sums(&self) -> Result<(), Fault> {
+    /// Verifies the sums alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Rows`] and [`Fault::Cpus`].
+    pub fn check_sums(&self) -> Result<(), Fault> {
         let (other, total) = (self.other, self.total);
         let rows = self.sum_of_rows();
         if rows + u128::from(other) != u128::from(total) {

@@ -14,8 +14,9 @@
 //! | `stale cpus` | how many CPUs could not be brought to the snapshot's instant | which |
 //! | `filtered` | how many rows a filter has hidden | |
 //!
-//! Texts are escaped as in [`typeset::escape`](crate::typeset::escape). A text that a spreadsheet would take for a
-//! formula (it begins with `=`, `+`, `-` or `@`) has a single quote before it.
+//! Cells of all readings, and the names of columns, are escaped as in [`typeset::escape`](crate::typeset::escape). A cell that
+//! a spreadsheet would take for a formula (it begins with `=`, `+`, `-` or `@`, and is no number) has a single quote before
+//! it; a name has one also where it is a number with a sign.
 
 use std::borrow::Cow;
 use std::io;
@@ -38,7 +39,7 @@ pub(crate) fn columns(snapshot: &Snapshot) -> Vec<String> {
 pub(crate) fn records(snapshot: &Snapshot, records: &mut Records) -> io::Result<()> {
     let mut writer = Writer { snapshot, time: rfc3339(snapshot.time), records };
     for row in &snapshot.rows {
-        let object = row.object.iter().map(cell);
+        let object = row.object.iter().map(of_field);
         let parts = row.parts.iter().map(|part| part.to_string().into());
         let cells: Vec<_> = object.chain(parts).collect();
         writer.record(&row.rank.to_string(), row.value, &cells, &row.cpus)?;
@@ -93,7 +94,7 @@ impl Writer<'_> {
     }
 }
 
-fn cell(field: &Field) -> Cow<'_, str> {
+fn of_field(field: &Field) -> Cow<'_, str> {
     match field {
         Field::Text(text) => self::text(text),
         Field::True => "true".into(),
@@ -102,9 +103,15 @@ fn cell(field: &Field) -> Cow<'_, str> {
     }
 }
 
-/// A text as the writers of CSV put it into a record: escaped, and no formula.
+/// A name as the writers of CSV put it into a record: escaped, and no formula or number.
 pub(crate) fn text(text: &str) -> Cow<'_, str> {
     if text.starts_with(['=', '+', '-', '@']) { format!("'{}", escape(text)).into() } else { escape(text) }
+}
+
+/// Any cell as it is written: as [`text`], but numbers stay numbers. A cell that was made safe before stays as it is.
+pub(crate) fn cell(cell: &str) -> Cow<'_, str> {
+    let is_number = cell.bytes().all(|c| c.is_ascii_digit() || b"+-.eE".contains(&c)) && cell.parse::<f64>().is_ok();
+    if is_number { cell.into() } else { text(cell) }
 }
 
 #[cfg(test)]
@@ -113,11 +120,25 @@ mod tests {
 
     #[test]
     fn spreadsheets_see_no_formulas() {
-        let cell = |text: &str| cell(&Field::from(text)).into_owned();
+        let name = |text: &str| of_field(&Field::from(text)).into_owned();
         for formula in ["=1+1", "+1", "-1", "@SUM(A1)"] {
-            assert_eq!(cell(formula), format!("'{formula}"));
+            assert_eq!(name(formula), format!("'{formula}"));
         }
-        assert_eq!(cell("\t=1"), "\\x09=1");
-        assert_eq!(cell("a=1"), "a=1");
+        assert_eq!(name("\t=1"), "\\x09=1");
+        assert_eq!(name("a=1"), "a=1");
+        for (written, safe) in [
+            ("=1+1", "'=1+1"),
+            ("-1+1", "'-1+1"),
+            ("-inf", "'-inf"),
+            ("@a", "'@a"),
+            ("'=1", "'=1"),
+            ("\u{1b}[31m", "\\x1b[31m"),
+            ("-1", "-1"),
+            ("+1.5e3", "+1.5e3"),
+            ("7", "7"),
+            ("", ""),
+        ] {
+            assert_eq!(cell(written), safe);
+        }
     }
 }

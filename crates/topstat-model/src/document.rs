@@ -13,11 +13,14 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 mod rows;
-use rows::{RowRead, Scalar};
+use rows::{MOST_COLUMNS, RowRead, Rows, Scalar};
 
 use crate::field::{Column, ColumnKind, Field};
 use crate::snapshot::{CpuSection, Filter, Lost, Row, Settings, Snapshot, TableType};
 use crate::unit::Unit;
+
+/// The most that Linux has (`NR_CPUS` on x86).
+const MOST_CPUS: usize = 8192;
 
 /// What is known of a table besides its documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,7 +91,7 @@ struct Document<'a> {
     #[serde(default)]
     lost_now: Map<String, Value>,
     #[serde(borrow)]
-    rows: Vec<RowRead<'a>>,
+    rows: Rows<'a>,
     #[serde(default)]
     cpu_totals: Map<String, Value>,
     #[serde(default)]
@@ -111,7 +114,8 @@ pub fn read(text: &[u8], shape: impl Fn(&str, &str) -> Option<Shape>) -> Result<
     let document: Document<'_> = serde_json::from_slice(text)?;
     let wrong = |key: &str, value: &str| Error::Value { key: key.to_owned(), value: value.to_owned() };
     let shape = shape(&document.sample, &document.table).unwrap_or_default();
-    let (columns, parts) = columns(shape.columns, &document.rows);
+    let rows = document.rows.0;
+    let (columns, parts) = columns(shape.columns, &rows)?;
     let value_name = if shape.value_name.is_empty() { document.table.clone() } else { shape.value_name };
     Ok(Snapshot {
         time: time(&document.time).ok_or_else(|| wrong("time", &document.time))?,
@@ -136,7 +140,7 @@ pub fn read(text: &[u8], shape: impl Fn(&str, &str) -> Option<Shape>) -> Result<
             owner_enabled: true,
             topstat_enabled: true,
         },
-        rows: document.rows.into_iter().map(|row| read_row(row, &columns, &parts)).collect::<Result<_, _>>()?,
+        rows: rows.into_iter().map(|row| read_row(row, &columns, &parts)).collect::<Result<_, _>>()?,
         columns,
         parts,
         cpus: cpus(&document.cpu_totals, &document.stale_cpus)?,
@@ -172,7 +176,7 @@ pub fn time(text: &str) -> Option<SystemTime> {
 }
 
 /// The columns that are known and those that further rows have, and the parts.
-fn columns(mut columns: Vec<Column>, rows: &[RowRead<'_>]) -> (Vec<Column>, Vec<Cow<'static, str>>) {
+fn columns(mut columns: Vec<Column>, rows: &[RowRead<'_>]) -> Result<(Vec<Column>, Vec<Cow<'static, str>>), Error> {
     for row in rows {
         let mut next = 0;
         for (name, value) in row.object.iter() {
@@ -181,6 +185,10 @@ fn columns(mut columns: Vec<Column>, rows: &[RowRead<'_>]) -> (Vec<Column>, Vec<
             if let Some(place) = rest.iter().position(|column| column.name == name) {
                 next += place + 1;
             } else if !columns.iter().any(|column| column.name == name) {
+                if columns.len() == MOST_COLUMNS {
+                    let value = format!("more than {MOST_COLUMNS} columns");
+                    return Err(Error::Value { key: "object".to_owned(), value });
+                }
                 let mut column = Column::new(name.to_owned(), inferred(value));
                 column.optional = rows.iter().any(|row| row.object.get(name).is_none());
                 columns.push(column);
@@ -188,7 +196,7 @@ fn columns(mut columns: Vec<Column>, rows: &[RowRead<'_>]) -> (Vec<Column>, Vec<
         }
     }
     let parts = rows.first().into_iter().flat_map(|row| row.parts.iter());
-    (columns, parts.map(|(part, _)| Cow::Owned(part.to_owned())).collect())
+    Ok((columns, parts.map(|(part, _)| Cow::Owned(part.to_owned())).collect()))
 }
 
 fn inferred(value: &Scalar<'_>) -> ColumnKind {
@@ -259,6 +267,9 @@ fn lost(counters: &Map<String, Value>) -> Result<Lost, Error> {
 }
 
 fn cpus(totals: &Map<String, Value>, stale: &[u32]) -> Result<Vec<CpuSection>, Error> {
+    if totals.len().max(stale.len()) > MOST_CPUS {
+        return Err(Error::Value { key: "cpu_totals".to_owned(), value: format!("more than {MOST_CPUS} CPUs") });
+    }
     let section = |(name, total): (&String, &Value)| {
         let cpu = name.parse().map_err(|_| Error::Value { key: "cpu_totals".to_owned(), value: name.clone() })?;
         Ok(CpuSection { cpu, total: number(name, total)?, stale: stale.contains(&cpu), rows: vec![] })
@@ -298,6 +309,25 @@ mod tests {
         assert_eq!(snapshot.rows[0].object[1], "1.2.3.4".into());
         let left_out = read_it(&DOCUMENT.replace(r#","name":null"#, "")).unwrap();
         assert!(left_out.columns[1].optional && !left_out.columns[0].optional);
+    }
+
+    #[test]
+    fn documents_that_would_take_much_memory_or_time_are_refused() {
+        let with = |from: &str, to: &str| read_it(&DOCUMENT.replacen(from, to, 1)).unwrap_err().to_string();
+        let keys = |name: &str, count: usize| -> String { (0..count).map(|n| format!("\"{name}{n}\":1,")).collect() };
+        let many = with("\"object\":{", &format!("\"object\":{{{}", keys("c", 300)));
+        assert!(many.contains("an object has more than 256 columns"), "{many}");
+        let many = with("\"rx\":1", &format!("{}\"rx\":1", keys("p", 300)));
+        assert!(many.contains("a row has more than 256 parts"), "{many}");
+        let row = |number: usize| format!("{{\"rank\":1,\"value\":0,\"object\":{{\"c{number}\":1}},\"cpus\":[]}},");
+        let rows = |count: usize| -> String { (0..count).map(row).collect() };
+        let many = with("\"rows\":[", &format!("\"rows\":[{}", rows(400)));
+        assert!(many.contains("object is \"more than 256 columns\""), "{many}");
+        let many = with("\"rows\":[", &format!("\"rows\":[{}", rows(20_000)));
+        assert!(many.contains("there are more than 16384 rows"), "{many}");
+        let cpus: String = (0..9000).map(|cpu| format!("\"{cpu}\":1,")).collect();
+        let many = with("\"cpu_totals\":{", &format!("\"cpu_totals\":{{{cpus}"));
+        assert!(many.contains("more than 8192 CPUs"), "{many}");
     }
 
     #[test]

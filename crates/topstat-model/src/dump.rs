@@ -23,6 +23,7 @@ use std::io::{self, Write};
 use crate::field::{Column, Field};
 use crate::snapshot::{Lost, Settings, TableType};
 use crate::stat;
+use crate::typeset::escape;
 
 /// One slot that is in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -127,7 +128,7 @@ fn format(dump: &Dump, text: &mut String) -> fmt::Result {
         stat::line(text, "slots", words.join(" "))?;
         write!(text, "slot\tvalue\ttime\tcount")?;
         for column in &dump.columns {
-            write!(text, "\t{}", column.name)?;
+            write!(text, "\t{}", escape(&column.name))?;
         }
         text.push('\n');
         for slot in &cpu.slots {

@@ -5,8 +5,34 @@ use std::io;
 
 use crate::text::TextOptions;
 
-/// Records of CSV in memory.
-pub type Records = ::csv::Writer<Vec<u8>>;
+/// Records of CSV in memory. All cells pass through here: see [`csv`](crate::csv) for how they are made safe.
+#[derive(Debug)]
+pub struct Records(::csv::Writer<Vec<u8>>);
+
+impl Records {
+    fn new() -> Self {
+        Self(::csv::Writer::from_writer(Vec::new()))
+    }
+
+    /// Appends a cell to the record.
+    ///
+    /// # Errors
+    ///
+    /// None that can happen in memory.
+    pub fn write_field(&mut self, cell: impl AsRef<str>) -> ::csv::Result<()> {
+        self.0.write_field(crate::csv::cell(cell.as_ref()).as_ref())
+    }
+
+    /// Appends cells, and ends the record.
+    ///
+    /// # Errors
+    ///
+    /// When a record has not as many fields as the first.
+    pub fn write_record<T: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = T>) -> ::csv::Result<()> {
+        cells.into_iter().try_for_each(|cell| self.write_field(cell))?;
+        self.0.write_record(None::<&[u8]>)
+    }
+}
 
 /// What was read at one instant, of any kind: a ranked table, an account. A kind says what stands in each format; a
 /// [`Sink`] chooses the format and puts readings one after the other.
@@ -122,14 +148,14 @@ impl Sink {
     }
 
     fn csv(&mut self, reading: &dyn Reading) -> io::Result<Vec<u8>> {
-        let mut records = Records::from_writer(Vec::new());
+        let mut records = Records::new();
         let columns = reading.csv_columns();
         if self.columns != columns {
             records.write_record(&columns)?;
             self.columns = columns;
         }
         reading.csv_records(&mut records)?;
-        records.into_inner().map_err(|error| error.into_error())
+        records.0.into_inner().map_err(|error| error.into_error())
     }
 }
 

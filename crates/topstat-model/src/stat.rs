@@ -96,7 +96,7 @@ fn section<'a>(
 ) -> fmt::Result {
     writeln!(text, "\n{name}:")?;
     for column in &snapshot.columns {
-        write!(text, "{}\t", column.name)?;
+        write!(text, "{}\t", escape(&column.name))?;
     }
     writeln!(text, "{}", escape(&snapshot.value_name))?;
     for (object, value) in rows {

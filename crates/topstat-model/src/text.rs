@@ -204,7 +204,8 @@ struct TextColumn {
 
 impl TextColumn {
     fn new(title: impl Into<String>, align: Align, keep: Option<Keep>, cells: impl Iterator<Item = String>) -> Self {
-        let title = title.into();
+        // Names of columns and parts come from documents, which others may have written.
+        let title = escape(&title.into()).into_owned();
         let cells: Vec<_> = cells.collect();
         let width = cells.iter().chain([&title]).map(|cell| width(cell)).max().unwrap_or(0);
         Self { title, align, keep, cells, width }

@@ -38,6 +38,14 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
+/// As [`escape`], but lines stay lines.
+pub fn escape_lines(text: &str) -> Cow<'_, str> {
+    if text.split('\n').all(|line| matches!(escape(line), Cow::Borrowed(_))) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.split('\n').map(escape).collect::<Vec<_>>().join("\n"))
+}
+
 /// Whether a terminal could obey the character, or a reader be misled by it.
 pub(crate) fn is_unsafe(c: char) -> bool {
     c.is_control()
@@ -100,6 +108,12 @@ mod tests {
         assert_eq!(escape("a\x1b[31mb\nc\td\x7f\0"), "a\\x1b[31mb\\x0ac\\x09d\\x7f\\x00");
         assert_eq!(escape("\u{9b}31m"), "\\xc2\\x9b31m");
         assert_eq!(escape("\u{202e}gpj.exe"), "\\xe2\\x80\\xaegpj.exe");
+    }
+
+    #[test]
+    fn lines_stay_lines() {
+        assert_eq!(escape_lines("a\n\x1b[31mb\r\n"), "a\n\\x1b[31mb\\x0d\n");
+        assert!(matches!(escape_lines("a\nb"), Cow::Borrowed("a\nb")));
     }
 
     #[test]

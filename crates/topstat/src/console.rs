@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use topstat_model::typeset::escape_lines;
+
 /// The cells of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
@@ -67,8 +69,13 @@ pub trait Console {
     /// picture for a terminal), and [`io::ErrorKind::TimedOut`] if a part of it was, so that what was printed is cut off.
     fn write(&mut self, data: &[u8]) -> io::Result<()>;
 
-    /// Writes a line of diagnostics. Where that fails there is nobody left to tell.
-    fn note(&mut self, line: &str);
+    /// Writes lines of diagnostics. They may quote a file or a name that others have made: a terminal obeys nothing in them.
+    fn note(&mut self, lines: &str) {
+        self.write_note(&escape_lines(lines));
+    }
+
+    /// Writes lines of diagnostics as they are. A failure is ignored: there is no other place to report it.
+    fn write_note(&mut self, lines: &str);
 
     /// From now on signals no longer end the program but [`wait_until`](Self::wait_until). `in_place` also catches
     /// what concerns a display that is drawn again and again: Ctrl-Z.

@@ -158,7 +158,7 @@ impl Console for SystemConsole {
         Ok(())
     }
 
-    fn note(&mut self, line: &str) {
+    fn write_note(&mut self, line: &str) {
         // It may go to where data goes, which takes nothing any more.
         if self.is_stopped() {
             let stderr = rustix::stdio::stderr();

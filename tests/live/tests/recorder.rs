@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use topstat_history::layout::{self, Kind, Place};
-use topstat_history::log;
+use topstat_history::{Root, log};
 use topstat_live::tree::Document;
 use topstat_live::watch::ENDLESS_MS;
 use topstat_live::{Case, Counts, Daemon, Scratch, case, eventually, limits, note, pace, role, truth};
@@ -57,14 +57,15 @@ impl Records<'_> {
     fn read(&self, table: &str) -> (Vec<String>, Vec<String>) {
         let mut lines = Vec::new();
         let of_table = |place: &Place| format!("{}/{}", place.sample, place.table) == table;
-        for place in layout::places(self.dir).expect("the records").iter().filter(|place| of_table(place)) {
-            for file in layout::files(self.dir, place).expect("the records") {
+        let root = Root::open(self.dir).expect("the records");
+        for place in layout::places(&root).expect("the records").iter().filter(|place| of_table(place)) {
+            for file in layout::files(&root, place).expect("the records") {
                 let add = |line: &[u8]| {
                     lines.push(String::from_utf8(line.to_owned()).expect("JSON"));
                     true
                 };
                 if file.kind == Kind::Fine {
-                    log::lines(&file.path, add).expect("read a log");
+                    log::lines(&root.read(&file.path).expect("a log"), add).expect("read a log");
                 }
             }
         }

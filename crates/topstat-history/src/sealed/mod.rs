@@ -22,58 +22,67 @@ mod rows;
 mod write;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File as OpenFile};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use crate::dir::Root;
 use crate::entry::{Entry, Shapes};
-use crate::layout::{File, Kind, Place, UNFINISHED};
-use crate::{Error, history};
+use crate::layout::{self, File, Kind, Place, UNFINISHED};
+use crate::{Error, salvage};
 
 pub use read::{last_time, read, totals};
 
 /// Seals a log: writes the Parquet file of its hour under a temporary name, brings it to the disk, gives it its name, and
 /// removes the log. Where the hour was sealed before (the clock was set back) the file gets all records of both. A log
-/// without any record is only removed.
+/// without any record is only removed. A log that could not be read whole is not removed: it gets another name, which is
+/// returned, and the file has gaps that name it.
 ///
 /// # Errors
 ///
-/// When something can't be read or written: then the log stays.
-pub fn seal(root: &Path, place: &Place, log: &File, shapes: Shapes<'_>) -> Result<(), Error> {
-    let sealed = File::of(root, place, Kind::Sealed, log.from);
+/// When a file can't be read or written: then the log stays.
+pub fn seal(root: &Root, place: &Place, log: &File, shapes: Shapes<'_>) -> Result<Option<PathBuf>, Error> {
+    let sealed = File::of(root.path(), place, Kind::Sealed, log.from);
     let always = (SystemTime::UNIX_EPOCH, log.until());
     let mut entries = BTreeMap::new();
     // A gap ends at the time of the snapshot that follows it: the gap comes first.
     let mut add = |entry: Entry| {
         entries.entry((entry.time(), matches!(entry, Entry::Snapshot(_)))).or_insert(entry);
     };
-    match read(&sealed.path, always, shapes, &mut add) {
+    match root.read(&sealed.path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        read => read.map_err(Error::of("read", &sealed.path))?,
+        file => {
+            let file = file.map_err(Error::of("read", &sealed.path))?;
+            read(file, always, shapes, &mut add).map_err(Error::of("read", &sealed.path))?;
+        }
     }
-    history::read_log(&log.path, always, shapes, &mut add).map_err(Error::of("read", &log.path))?;
+    let kept = layout::unread_name(root, &log.path);
+    let open = root.read(&log.path).map_err(Error::of("read", &log.path))?;
+    let whole = salvage::entries(&open, (log, &kept), always, shapes, &mut add);
+    let whole = whole.map_err(Error::of("read", &log.path))?;
     let entries: Vec<_> = entries.into_values().collect();
     if !entries.is_empty() {
         let unfinished = sealed.path.with_extension(format!("parquet{UNFINISHED}"));
-        let written = write_whole(place, &entries, &unfinished, &sealed.path);
+        let written = write_whole(root, place, &entries, &unfinished, &sealed.path);
         if written.is_err() {
-            let _ = fs::remove_file(&unfinished);
+            let _ = root.remove(&unfinished);
         }
         written.map_err(Error::of("write", &unfinished))?;
     }
-    fs::remove_file(&log.path).map_err(Error::of("remove", &log.path))
+    if whole {
+        root.remove(&log.path).map_err(Error::of("remove", &log.path))?;
+        return Ok(None);
+    }
+    root.rename_new(&log.path, &kept).map_err(Error::of("rename", &log.path))?;
+    Ok(Some(kept))
 }
 
-fn write_whole(place: &Place, entries: &[Entry], unfinished: &Path, path: &Path) -> io::Result<()> {
-    let file = OpenFile::create(unfinished)?;
+fn write_whole(root: &Root, place: &Place, entries: &[Entry], unfinished: &Path, path: &Path) -> io::Result<()> {
+    let file = root.create(unfinished)?;
     write::write(place, entries, &file)?;
     file.sync_all()?;
-    fs::rename(unfinished, path)?;
-    match path.parent() {
-        Some(dir) => OpenFile::open(dir)?.sync_all(),
-        None => Ok(()),
-    }
+    root.rename(unfinished, path)?;
+    root.sync_names(path)
 }
 
 /// Parquet's errors as those of a file, which most of them are.

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Columns become rows again, and rows entries.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parquet::column::reader::ColumnReader;
 use parquet::data_type::ByteArray;
-use parquet::file::metadata::RowGroupMetaData;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 use parquet::file::statistics::Statistics;
 use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit};
@@ -17,6 +19,7 @@ use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, 
 use super::io_error;
 use super::rows::{About, KEY, stored};
 use crate::entry::{Entry, Gap, Shapes};
+use crate::limits::{MOST_GROUP_BYTES, MOST_GROUP_ROWS};
 
 /// Calls `each` with each entry of a file from one instant to another, both included.
 ///
@@ -24,12 +27,12 @@ use crate::entry::{Entry, Gap, Shapes};
 ///
 /// Those of the file, and where it is none of ours.
 pub fn read(
-    path: &Path,
+    file: File,
     (from, to): (SystemTime, SystemTime),
     shapes: Shapes<'_>,
     each: &mut dyn FnMut(Entry),
 ) -> io::Result<()> {
-    let file = SerializedFileReader::new(File::open(path)?).map_err(io_error)?;
+    let file = open(file)?;
     let about = about(&file)?;
     // What this version knows of the table counts for the types of columns; what it does not know, the file tells.
     let known = shapes(&about.sample, &about.table).unwrap_or_default().columns;
@@ -38,7 +41,7 @@ pub fn read(
         if times(group.metadata()).is_some_and(|(first, last)| last < from || first > to) {
             continue;
         }
-        let columns = Columns::read(group.as_ref(), &|_| true)?;
+        let columns = contained(|| Columns::read(group.as_ref(), &|_| true))?;
         let mut row = 0;
         while row < columns.rows {
             let end = columns.end_of(row);
@@ -57,13 +60,14 @@ pub fn read(
 /// # Errors
 ///
 /// As [`read`].
-pub fn totals(path: &Path, each: &mut dyn FnMut(SystemTime, u64)) -> io::Result<()> {
-    let file = SerializedFileReader::new(File::open(path)?).map_err(io_error)?;
+pub fn totals(file: File, each: &mut dyn FnMut(SystemTime, u64)) -> io::Result<()> {
+    let file = open(file)?;
     // Of another program's file nobody knows what its columns are.
     about(&file)?;
     for number in 0..file.num_row_groups() {
         let group = file.get_row_group(number).map_err(io_error)?;
-        let columns = Columns::read(group.as_ref(), &|name| ["time", "rank", "total"].contains(&name))?;
+        let wanted = |name: &str| ["time", "rank", "total"].contains(&name);
+        let columns = contained(|| Columns::read(group.as_ref(), &wanted))?;
         for row in 0..columns.rows {
             let time = columns.time("time", row).ok_or_else(|| wrong("a row without a time"))?;
             // All rows of a snapshot have its total, and a gap has none.
@@ -80,9 +84,31 @@ pub fn totals(path: &Path, each: &mut dyn FnMut(SystemTime, u64)) -> io::Result<
 /// # Errors
 ///
 /// As [`read`].
-pub fn last_time(path: &Path) -> io::Result<Option<SystemTime>> {
-    let file = SerializedFileReader::new(File::open(path)?).map_err(io_error)?;
+pub fn last_time(file: File) -> io::Result<Option<SystemTime>> {
+    let file = open(file)?;
     Ok(file.metadata().row_groups().iter().filter_map(times).map(|(_, last)| last).max())
+}
+
+fn open(file: File) -> io::Result<SerializedFileReader<File>> {
+    contained(|| SerializedFileReader::new(file).map_err(io_error))
+}
+
+/// Makes an error of a panic: the library trusts some numbers in a file (lengths in run-length encoding, in 60.1).
+fn contained<T>(read: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    thread_local!(static READING: Cell<bool> = const { Cell::new(false) });
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |said| {
+            if !READING.get() {
+                before(said);
+            }
+        }));
+    });
+    READING.set(true);
+    let read = panic::catch_unwind(AssertUnwindSafe(read));
+    READING.set(false);
+    read.unwrap_or_else(|_| Err(wrong("the library that reads Parquet can't read it")))
 }
 
 fn wrong(what: &str) -> io::Error {
@@ -124,6 +150,20 @@ struct Columns {
 impl Columns {
     fn read(group: &dyn RowGroupReader, wanted: &dyn Fn(&str) -> bool) -> io::Result<Self> {
         let rows = usize::try_from(group.metadata().num_rows()).map_err(io::Error::other)?;
+        let bytes = group.metadata().total_byte_size();
+        if rows > MOST_GROUP_ROWS || bytes > MOST_GROUP_BYTES {
+            return Err(wrong(&format!(
+                "a group has {rows} rows and {bytes} bytes, more than any that topstat writes"
+            )));
+        }
+        // The library takes the offsets in the metadata as they are.
+        let offsets = |column: &ColumnChunkMetaData| {
+            let pages = [Some(column.data_page_offset()), column.dictionary_page_offset(), column.index_page_offset()];
+            pages.into_iter().flatten().chain([column.compressed_size(), column.uncompressed_size()]).min()
+        };
+        if group.metadata().columns().iter().any(|column| offsets(column).is_some_and(|offset| offset < 0)) {
+            return Err(wrong("an offset or a size of a column is negative"));
+        }
         let mut cells = HashMap::new();
         for (number, column) in group.metadata().columns().iter().enumerate() {
             let name = column.column_path().string();
@@ -192,7 +232,7 @@ impl Columns {
         let first = rows.start;
         if let Some(reason) = self.text("gap", first) {
             let from = self.time("gap_from", first).unwrap_or(time);
-            return Ok(Entry::Gap(Gap { time, from, reason: reason.to_owned() }));
+            return Ok(Entry::Gap(Gap { time, from, reason: reason.to_owned(), unread: None }));
         }
         let number = |name| self.number(name, first).ok_or_else(|| wrong(&format!("{name} is missing")));
         let small = |name| number(name).map(|number| u32::try_from(number).unwrap_or(u32::MAX));
@@ -202,7 +242,7 @@ impl Columns {
         let columns: Vec<_> = about.columns.iter().map(column).collect();
         let rows = rows.filter(|row| self.number("rank", *row).unwrap_or(0) > 0);
         let rows = rows.map(|row| self.row(about, &columns, row)).collect();
-        Ok(Entry::Snapshot(Box::new(Snapshot {
+        let snapshot = Snapshot {
             time,
             sample: about.sample.clone(),
             table: about.table.clone(),
@@ -231,7 +271,10 @@ impl Columns {
             parts: about.parts.iter().map(|part| part.clone().into()).collect(),
             rows,
             cpus: self.cpus(first),
-        })))
+        };
+        // As of logs: a file has no checksum.
+        snapshot.check_sums().map_err(|fault| wrong(&fault.to_string()))?;
+        Ok(Entry::Snapshot(Box::new(snapshot)))
     }
 
     fn row(&self, about: &About, columns: &[Column], row: usize) -> Row {

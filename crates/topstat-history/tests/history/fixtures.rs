@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use topstat_history::{Place, TableOptions};
+use topstat_history::{Place, Root, TableOptions};
 use topstat_model::document::Shape;
 use topstat_model::{Column, ColumnKind, CpuSection, Field, Lost, Row, Settings, Snapshot, TableType, Unit};
 
@@ -18,6 +18,11 @@ impl Scratch {
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();
         Self(dir)
+    }
+
+    /// The directory, as a recorder opens it.
+    pub fn root(&self) -> Root {
+        Root::guarded(&self.0).unwrap()
     }
 }
 

@@ -33,9 +33,9 @@ fn what_is_too_old_goes() {
     let files =
         fill(&scratch, &[(Kind::Sealed, 0), (Kind::Fine, 0), (Kind::Log, 30 * HOUR_MS), (Kind::Fine, 30 * HOUR_MS)]);
     let keep = Keep { age: Duration::from_secs(24 * 3600), fine_age: Duration::from_secs(2 * 3600), bytes: 1 << 30 };
-    let kept = keep.apply(&scratch.0, at(24 * HOUR_MS)).unwrap();
+    let kept = keep.apply(&scratch.root(), at(24 * HOUR_MS)).unwrap();
     assert_eq!((left(&files), kept.removed.len()), (vec![0, 2, 3], 1));
-    keep.apply(&scratch.0, at(25 * HOUR_MS)).unwrap();
+    keep.apply(&scratch.root(), at(25 * HOUR_MS)).unwrap();
     assert_eq!(left(&files), [2, 3]);
     assert!(!files[0].path.parent().unwrap().exists(), "the empty directory of the date goes, too");
 }
@@ -52,13 +52,13 @@ fn of_what_is_too_much_the_oldest_goes_and_fine_records_take_half() {
         bytes: files * SIZE,
     };
     let now = at(7 * HOUR_MS);
-    assert_eq!(keep(12).apply(&scratch.0, now).unwrap().removed.len(), 0);
-    let kept = keep(8).apply(&scratch.0, now).unwrap();
+    assert_eq!(keep(12).apply(&scratch.root(), now).unwrap().removed.len(), 0);
+    let kept = keep(8).apply(&scratch.root(), now).unwrap();
     assert_eq!((kept.bytes, kept.fine_bytes), (8 * SIZE, 4 * SIZE));
     // Two of the oldest fine ones, and the two oldest hours.
     assert_eq!(left(&files), [2, 3, 4, 5, 8, 9, 10, 11]);
     // What is being written stays, however much it is.
-    let kept = keep(1).apply(&scratch.0, at(5 * HOUR_MS + 3_599_999)).unwrap();
+    let kept = keep(1).apply(&scratch.root(), at(5 * HOUR_MS + 3_599_999)).unwrap();
     assert_eq!((left(&files).last(), kept.bytes > SIZE), (Some(&11), true));
 }
 
@@ -68,6 +68,6 @@ fn what_was_left_unfinished_goes() {
     let files = fill(&scratch, &[(Kind::Sealed, 0)]);
     let unfinished = files[0].path.with_extension("parquet.unfinished");
     fs::write(&unfinished, b"x").unwrap();
-    keep::remove_unfinished(&scratch.0).unwrap();
+    keep::remove_unfinished(&scratch.root()).unwrap();
     assert!(!unfinished.exists() && files[0].path.exists());
 }

@@ -28,12 +28,12 @@ fn record(table: &mut Table, (from, to): (u64, u64), fine: bool) {
 }
 
 fn open(scratch: &Scratch) -> Table {
-    Table::open(&scratch.0, place(), OPTIONS, Duration::ZERO).unwrap()
+    Table::open(&scratch.root(), place(), OPTIONS, Duration::ZERO).unwrap()
 }
 
 fn seal(table: &Table, now: SystemTime) {
     for file in table.to_seal(now).unwrap() {
-        table.seal(&file, &shape).unwrap();
+        assert_eq!(table.seal(&file, &shape).unwrap(), None);
     }
 }
 

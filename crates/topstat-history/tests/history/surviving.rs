@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use topstat_history::{Entry, Grain, History, Keep, Table};
+use topstat_history::{Entry, Grain, History, Keep, Root, Table};
 use topstat_model::json;
 
 use crate::fixtures::{Chance, OPTIONS, Scratch, at, place, shape, snapshot};
@@ -26,7 +26,7 @@ const KILLS: u32 = 200;
 #[test]
 fn recorder_that_is_killed() {
     let (Some(root), Some(first)) = (std::env::var_os(ROOT), std::env::var(FIRST).ok()) else { return };
-    let mut table = Table::open(Path::new(&root), place(), OPTIONS, Duration::ZERO).unwrap();
+    let mut table = Table::open(&Root::guarded(Path::new(&root)).unwrap(), place(), OPTIONS, Duration::ZERO).unwrap();
     let mut out = std::io::stdout();
     for number in first.parse::<u64>().unwrap().. {
         let time = at(number * 60_000);
@@ -109,7 +109,7 @@ fn on_a_full_disk_it_loses_nothing_that_was_flushed_and_goes_on() {
     std::fs::create_dir(&disk).unwrap();
     let (from, to) = (scratch.0.join("copy"), 400);
     let script = format!(
-        "mount -t tmpfs -o size=160k none '{disk}' || exit 77; '{exe}' surviving::recorder_that_is_killed --exact \
+        "mount -t tmpfs -o size=160k,mode=700 none '{disk}' || exit 77; '{exe}' surviving::recorder_that_is_killed --exact \
          --nocapture | head -n {to} >'{said}'; cp -r '{disk}' '{copy}'",
         disk = disk.display(),
         exe = std::env::current_exe().unwrap().display(),
@@ -135,14 +135,25 @@ fn on_a_full_disk_it_loses_nothing_that_was_flushed_and_goes_on() {
     let found = read_back(&from, Grain::Coarse);
     let missing: Vec<_> = flushed.iter().filter(|number| found.binary_search(number).is_err()).collect();
     assert!(missing.is_empty(), "{missing:?}");
+    // Each time is in one gap at most, however often a record was refused.
+    let mut gaps = Vec::new();
+    let mut each = |entry: Entry| {
+        if let Entry::Gap(gap) = entry {
+            gaps.push((gap.from, gap.time));
+        }
+        true
+    };
+    History::open(&from).unwrap().range(&place(), (at(0), at(1 << 40)), Grain::Coarse, &shape, &mut each).unwrap();
+    assert!(gaps.windows(2).all(|two| two[0].1 <= two[1].0), "{gaps:?}");
     // Once there is room it goes on, and says what is missing.
     let last = flushed.iter().chain(&refused).max().unwrap() + 10;
-    let mut table = Table::open(&from, place(), OPTIONS, Duration::ZERO).unwrap();
+    let root = Root::guarded(&from).unwrap();
+    let mut table = Table::open(&root, place(), OPTIONS, Duration::ZERO).unwrap();
     table.coarse(snapshot(at(last * 60_000), 20)).unwrap();
     let entry = History::open(&from).unwrap().at(&place(), at(last * 60_000 - 1), &shape).unwrap();
     assert!(matches!(entry, Some(Entry::Gap(_))), "{entry:?}");
     // And what is too much goes.
     let keep = Keep { age: Duration::MAX, fine_age: Duration::ZERO, bytes: 1 << 30 };
-    assert!(!keep.apply(&from, at(last * 60_000)).unwrap().removed.is_empty());
+    assert!(!keep.apply(&root, at(last * 60_000)).unwrap().removed.is_empty());
     println!("{} flushed, {} refused", flushed.len(), refused.len());
 }

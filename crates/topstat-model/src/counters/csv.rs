@@ -57,7 +57,7 @@ fn of_scope(picture: &Picture, records: &mut Records, scope: &Scope, instant: [&
                 records.write_field(number(parts.as_ref().and_then(|parts| parts.get(cpu)).copied()))?;
             }
         }
-        records.write_record(None::<&[u8]>)?;
+        records.write_record(None::<&str>)?;
     }
     Ok(())
 }

@@ -9,6 +9,14 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 
+/// No table has as many columns. A document of many short names would take a hundred times its length.
+pub const MOST_COLUMNS: usize = 256;
+/// Tables keep 1,024 rows.
+const MOST_ROWS: usize = 1 << 14;
+
+/// All rows of a document.
+pub struct Rows<'a>(pub Vec<RowRead<'a>>);
+
 /// A row as it is written.
 pub struct RowRead<'a> {
     pub rank: Scalar<'a>,
@@ -152,6 +160,9 @@ impl<'a> Visitor<'a> for PairsVisitor {
     fn visit_map<A: MapAccess<'a>>(self, mut map: A) -> Result<Pairs<'a>, A::Error> {
         let mut pairs = Vec::with_capacity(USUAL);
         while let Some((Text(name), value)) = map.next_entry()? {
+            if pairs.len() == MOST_COLUMNS {
+                return Err(A::Error::custom(format!("an object has more than {MOST_COLUMNS} columns")));
+            }
             pairs.push((name, value));
         }
         Ok(Pairs { pairs, next: 0 })
@@ -185,6 +196,9 @@ impl<'a> Visitor<'a> for RowVisitor {
                 "value" => value = map.next_value()?,
                 "object" => object = Some(map.next_value()?),
                 "cpus" => cpus = map.next_value()?,
+                _ if parts.pairs.len() == MOST_COLUMNS => {
+                    return Err(A::Error::custom(format!("a row has more than {MOST_COLUMNS} parts")));
+                }
                 _ => parts.pairs.push((key, map.next_value()?)),
             }
         }
@@ -196,5 +210,32 @@ impl<'a> Visitor<'a> for RowVisitor {
 impl<'de: 'a, 'a> Deserialize<'de> for RowRead<'a> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_map(RowVisitor)
+    }
+}
+
+struct RowsVisitor;
+
+impl<'a> Visitor<'a> for RowsVisitor {
+    type Value = Rows<'a>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of rows")
+    }
+
+    fn visit_seq<A: SeqAccess<'a>>(self, mut list: A) -> Result<Rows<'a>, A::Error> {
+        let mut rows = Vec::new();
+        while let Some(row) = list.next_element()? {
+            if rows.len() == MOST_ROWS {
+                return Err(A::Error::custom(format!("there are more than {MOST_ROWS} rows")));
+            }
+            rows.push(row);
+        }
+        Ok(Rows(rows))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Rows<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_seq(RowsVisitor)
     }
 }

@@ -6,7 +6,8 @@
 //! 08:00:10.000000 account tcp: 9 produced, 8 delivered, 1 dropped
 //! ```
 //!
-//! The time is UTC. What is not known is left out. Nothing that is written can do something to a terminal.
+//! The time is UTC. What is not known is left out. Nothing that is written can do something to a terminal, also where names
+//! come from a recording.
 
 use std::io::Write as _;
 
@@ -20,12 +21,13 @@ const SHOWN_BYTES: usize = 1024;
 /// Appends an event as one line.
 pub fn event(event: &Event, written: &mut Vec<u8>) {
     let put = &mut *written;
-    write!(put, "{} {} {}", clock(event.time), event.kind.source, event.kind.event).expect("a Vec takes all");
+    let (source, name) = (escape(&event.kind.source), escape(&event.kind.event));
+    write!(put, "{} {source} {name}", clock(event.time)).expect("a Vec takes all");
     for (column, field) in event.kind.columns.iter().zip(&event.fields).filter(|(_, field)| !field.is_none()) {
-        write!(put, " {}={}", column.name, quoted(&field.to_string())).expect("a Vec takes all");
+        write!(put, " {}={}", escape(&column.name), quoted(&field.to_string())).expect("a Vec takes all");
     }
     if let (Some((name, kind)), Some(payload)) = (&event.kind.payload, &event.payload) {
-        write!(put, " {name}={}", shown(payload, *kind)).expect("a Vec takes all");
+        write!(put, " {}={}", escape(name), shown(payload, *kind)).expect("a Vec takes all");
     }
     if event.late {
         write!(put, " (late)").expect("a Vec takes all");
@@ -36,7 +38,7 @@ pub fn event(event: &Event, written: &mut Vec<u8>) {
 /// Appends an account as one line. What is 0 is left out, but for what was produced and delivered.
 pub fn account(account: &Account, written: &mut Vec<u8>) {
     let Account { source, produced, delivered, .. } = account;
-    let time = clock(account.time);
+    let (time, source) = (clock(account.time), escape(source));
     write!(written, "{time} account {source}: {produced} produced, {delivered} delivered").expect("a Vec takes all");
     let rest = [
         (account.shown, "match the filter"),

@@ -55,7 +55,7 @@ fn end(picture: &Picture, records: &mut Records, command_line: Option<&str>) -> 
     if picture.choice.command_lines {
         records.write_field(command_line.unwrap_or(""))?;
     }
-    Ok(records.write_record(None::<&[u8]>)?)
+    Ok(records.write_record(None::<&str>)?)
 }
 
 /// The fields of [`TASK`].

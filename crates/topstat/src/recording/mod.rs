@@ -18,8 +18,8 @@ pub use write::{Limits, Recorder};
 
 /// Bytes of lines in a frame, from which on it is written. Larger ones are hardly shorter when compressed.
 const FRAME_BYTES: usize = 1 << 20;
-/// No frame has more bytes of lines: one line is a few times as long as the longest payload.
-const MOST_FRAME_BYTES: u64 = 8 << 20;
+/// No frame has more bytes of lines: they are read at once, as a line of a history is.
+const MOST_FRAME_BYTES: u64 = topstat_history::limits::MOST_LINE_BYTES as u64;
 
 #[cfg(test)]
 mod tests;

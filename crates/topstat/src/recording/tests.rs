@@ -186,3 +186,22 @@ fn files_are_rotated_by_size_and_by_age() {
     all.sort_unstable();
     assert_eq!(all, (0..45).collect::<Vec<_>>(), "none is lost between two files");
 }
+
+#[test]
+fn only_the_owner_reads_a_recording() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = Folder::new("private");
+    let (path, now) = (folder.0.join("events"), Instant::now());
+    let limits = Limits { bytes: Some(1), ..UNLIMITED };
+    let mut recorder = Recorder::create(&path, vec![kind()], limits, now).unwrap();
+    for number in 0..3 {
+        recorder.put(&line(number), now).unwrap();
+        recorder.tick(now + Duration::from_secs(number + 1)).unwrap();
+    }
+    recorder.finish().unwrap();
+    let files: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|file| file.unwrap()).collect();
+    assert!(files.len() > 1, "it begins another file");
+    for file in files {
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{:?}", file.file_name());
+    }
+}

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -28,6 +29,13 @@ pub struct Limits {
     pub keep: u32,
 }
 
+/// Payloads may be secrets: only the owner reads them.
+const MODE: u32 = 0o600;
+
+fn create(path: &Path) -> io::Result<File> {
+    File::options().write(true).create_new(true).mode(MODE).open(path)
+}
+
 /// A recording that is being written.
 pub struct Recorder {
     path: PathBuf,
@@ -49,7 +57,7 @@ impl Recorder {
     ///
     /// Those of the file system; that there is a file, too.
     pub fn create(path: &Path, kinds: Vec<Arc<EventKind>>, limits: Limits, now: Instant) -> io::Result<Self> {
-        let file = File::create_new(path)?;
+        let file = create(path)?;
         let mut recorder =
             Self { path: path.to_owned(), kinds, limits, file, whole: 0, begun: now, lines: Vec::new(), since: None };
         recorder.begin(now)?;
@@ -146,7 +154,7 @@ impl Recorder {
             0 => fs::remove_file(&self.path)?,
             _ => fs::rename(&self.path, numbered(1))?,
         }
-        self.file = File::create_new(&self.path)?;
+        self.file = create(&self.path)?;
         self.begin(now)
     }
 }

@@ -88,7 +88,7 @@ impl Console for FakeConsole {
         Ok(())
     }
 
-    fn note(&mut self, line: &str) {
+    fn write_note(&mut self, line: &str) {
         self.notes += line;
         self.notes.push('\n');
     }

@@ -8,7 +8,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
-use topstat_history::log;
+use topstat_history::layout::{File, Kind};
+use topstat_history::log::Writer;
+use topstat_history::{Gap, Place, Root, log};
 
 use crate::emulated::Terminal;
 
@@ -34,27 +36,27 @@ impl Scratch {
     fn show(&self, table: &str, value: u64) {
         let dir = self.0.join("tree").join(table);
         fs::create_dir_all(&dir).unwrap();
-        let (sample, name) = table.split_once('/').unwrap();
+        let (sample, _) = table.split_once('/').unwrap();
         for dir in [&dir, &self.0.join("tree").join(sample), &self.0.join("tree")] {
             if !dir.join("enabled").exists() {
                 fs::write(dir.join("enabled"), "1\n").unwrap();
             }
         }
-        let time = humantime::format_rfc3339_millis(SystemTime::now());
-        let document = format!(
-            "{{\"time\":\"{time}\",\"sample\":\"{sample}\",\"table\":\"{name}\",\"type\":\"dynamic\",\"unit\":\"packets\",\
-             \"period_ms\":1000,\"delay_ms\":0,\"top\":128,\"objects\":2,\"total\":{},\"other\":7,\"proven\":1,\
-             \"lost\":{{\"contended\":0,\"no_memory\":0}},\"lost_now\":{{\"contended\":0,\"no_memory\":0}},\
-             \"rows\":[{{\"rank\":1,\"value\":{value},\"object\":{{\"sip\":\"10.0.0.1\",\"sport\":80,\"dip\":\"10.0.0.2\",\
-             \"dport\":4242,\"pid\":77,\"comm\":\"nginx\",\"cgroup\":\"/a\",\"netns\":1}},\"rx\":1,\"tx\":{},\
-             \"cpus\":[0]}}],\"cpu_totals\":{{\"0\":{}}}}}\n",
-            value + 7,
-            value - 1,
-            value + 7
-        );
         // At once, as in the tree.
-        fs::write(dir.join("json.new"), document).unwrap();
+        fs::write(dir.join("json.new"), document(SystemTime::now(), table, value)).unwrap();
         fs::rename(dir.join("json.new"), dir.join("json")).unwrap();
+    }
+
+    /// A log with these lines, as a recorder on another host has written it.
+    fn log(&self, table: &str, time: SystemTime, lines: &[String]) {
+        fs::create_dir_all(self.history()).unwrap();
+        let (sample, name) = table.split_once('/').unwrap();
+        let place = Place { host: "elsewhere".into(), sample: sample.into(), table: name.into() };
+        let path = File::of(&self.history(), &place, Kind::Log, time).path;
+        let file = Root::guarded(&self.history()).unwrap().write(&path).unwrap();
+        let mut writer = Writer::open(file, &path).unwrap();
+        lines.iter().for_each(|line| writer.append(line.as_bytes()).unwrap());
+        writer.sync().unwrap();
     }
 
     fn record(&self, arguments: &[&str]) -> Recorder {
@@ -80,6 +82,23 @@ impl Scratch {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// A document of a table with one row of this value.
+fn document(time: SystemTime, table: &str, value: u64) -> String {
+    let (sample, name) = table.split_once('/').unwrap();
+    let time = humantime::format_rfc3339_millis(time);
+    format!(
+        "{{\"time\":\"{time}\",\"sample\":\"{sample}\",\"table\":\"{name}\",\"type\":\"dynamic\",\"unit\":\"packets\",\
+             \"period_ms\":1000,\"delay_ms\":0,\"top\":128,\"objects\":2,\"total\":{},\"other\":7,\"proven\":1,\
+             \"lost\":{{\"contended\":0,\"no_memory\":0}},\"lost_now\":{{\"contended\":0,\"no_memory\":0}},\
+             \"rows\":[{{\"rank\":1,\"value\":{value},\"object\":{{\"sip\":\"10.0.0.1\",\"sport\":80,\"dip\":\"10.0.0.2\",\
+             \"dport\":4242,\"pid\":77,\"comm\":\"nginx\",\"cgroup\":\"/a\",\"netns\":1}},\"rx\":1,\"tx\":{},\
+             \"cpus\":[0]}}],\"cpu_totals\":{{\"0\":{}}}}}\n",
+        value + 7,
+        value - 1,
+        value + 7
+    )
 }
 
 impl Drop for Scratch {
@@ -224,7 +243,7 @@ fn is_kept(scratch: &Scratch, text: &str) -> bool {
             !kept
         };
         if path.to_string_lossy().ends_with(".zst") {
-            log::lines(path, &mut look).unwrap();
+            log::lines(&fs::File::open(path).unwrap(), &mut look).unwrap();
         }
     }
     kept
@@ -279,4 +298,156 @@ fn a_history_alone_is_viewed() {
     let mut terminal = view(&scratch.0.join("nothing"));
     terminal.wait_for("topstat record makes records; and ");
     assert_eq!(terminal.end(), Some(1));
+}
+
+/// 2026-11-21T08:00:00Z
+fn at(seconds: u64) -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_248_000 + seconds)
+}
+
+const TABLE: &str = "tcp_v4/conns_pps";
+
+fn said(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn an_instant_without_a_record_is_a_failure_that_names_the_nearest() {
+    let scratch = Scratch::new("nearest");
+    // Every ten seconds from 08:10 on, with a gap from 08:11 to 08:20.
+    let mut lines: Vec<_> = (600..=660).step_by(10).map(|second| document(at(second), TABLE, second)).collect();
+    let gap = Gap { time: at(1200), from: at(660), reason: "the disk was full".into(), unread: None };
+    lines.push(String::from_utf8(gap.line("tcp_v4", "conns_pps")).unwrap());
+    lines.extend((1200..=1210).step_by(10).map(|second| document(at(second), TABLE, second)));
+    scratch.log(TABLE, at(0), &lines);
+    let top = |time: &str| scratch.top(&[TABLE, "--at", &format!("2026-11-21T{time}Z"), "-o", "json"]);
+    for (time, value) in [("08:10:09", 600), ("08:11:00", 660), ("08:20:00", 1200), ("08:20:35", 1210)] {
+        let (output, text) = top(time);
+        assert!(output.status.success() && text.contains(&format!("\"value\":{value},")), "{time} {output:?}");
+    }
+    for (time, expected) in [
+        ("08:15:00", "from 2026-11-21T08:11:00.000Z to 2026-11-21T08:20:00.000Z: the disk was full"),
+        ("08:15:00", "the nearest records are of 2026-11-21T08:11:00.000Z and 2026-11-21T08:20:00.000Z"),
+        ("08:20:45", "the nearest record is of 2026-11-21T08:20:10.000Z, 35 s before"),
+        // The first record, and not the hour that its file begins with.
+        ("08:05:00", ", which begin at 2026-11-21T08:10:00.000Z"),
+    ] {
+        let (output, text) = top(time);
+        assert!(output.status.code() == Some(1) && text.is_empty(), "{time} {output:?}");
+        assert!(said(&output).contains(expected), "{time} {}", said(&output));
+    }
+}
+
+#[test]
+fn records_of_another_host_are_shown_with_its_name() {
+    let scratch = Scratch::new("elsewhere");
+    scratch.log(TABLE, at(0), &[document(at(0), TABLE, 7)]);
+    for arguments in [&["--at", "2026-11-21T08:00:00Z"][..], &["--from", "2026-11-21T07:00:00Z"]] {
+        let (output, _) = scratch.top(&[&[TABLE], arguments].concat());
+        assert!(output.status.success());
+        assert_eq!(said(&output), "topstat: these are records of tcp_v4/conns_pps of elsewhere\n");
+    }
+}
+
+#[test]
+fn a_file_that_can_not_be_read_is_named_and_the_others_are_shown() {
+    let scratch = Scratch::new("corrupt");
+    for hour in 0..3 {
+        scratch.log(TABLE, at(hour * 3600), &[document(at(hour * 3600), TABLE, 100 + hour)]);
+    }
+    let logs = logs(&scratch.history());
+    let second = logs.iter().find(|log| log.ends_with("09.jsonl.zst")).unwrap();
+    let corrupt = second.with_file_name("09.parquet");
+    fs::rename(second, &corrupt).unwrap();
+    let (output, text) =
+        scratch.top(&[TABLE, "--from", "2026-11-21T07:00:00Z", "--to", "2026-11-21T12:00:00Z", "-o", "json"]);
+    assert!(output.status.code() == Some(1), "{output:?}");
+    assert!(["\"value\":100,", "\"value\":102,"].iter().all(|value| text.contains(value)), "{text}");
+    let expected = format!(
+        "nothing of {TABLE} can be read from 2026-11-21T09:00:00.000Z to 2026-11-21T09:59:59.999Z: cannot read {}: ",
+        corrupt.display()
+    );
+    assert!(said(&output).contains(&expected), "{}", said(&output));
+}
+
+#[test]
+fn nothing_in_a_file_reaches_the_terminal() {
+    let scratch = Scratch::new("escapes");
+    let hostile = document(at(0), TABLE, 7)
+        .replace("\"pid\":77", "\"pid\":77,\"\\u001b[31mkey\":\"\\u001b[31mvalue\",\"=1+1\":\"@SUM(A1)\"")
+        .replace("\"rx\":1", "\"\\u009bpart\":1");
+    let gap = Gap { time: at(0), from: at(0), reason: "\u{1b}[31mreason".into(), unread: None };
+    let gap = String::from_utf8(gap.line("tcp_v4", "conns_pps")).unwrap();
+    scratch.log(TABLE, at(0), &[gap, hostile]);
+    let recording = scratch.0.join("recording");
+    let header = r#"{"topstat_events":1,"begun":"2026-11-21T08:00:00Z","kinds":[{"source":"\u001b[31msource","event":"\u001b[31mevent","columns":[{"name":"\u001b[31mcolumn","kind":"id"}],"payload":{"name":"\u001b[31mpayload","list":false}}]}"#;
+    let known = r#"{"time":"2026-11-21T08:00:00Z","cpu":0,"seq":0,"source":"\u001b[31msource","event":"\u001b[31mevent","\u001b[31mcolumn":7,"\u001b[31mpayload":"x"}"#;
+    let account = r#"{"time":"2026-11-21T08:00:00Z","source":"\u001b[31maccount","event":"account","produced":0,"delivered":0,"cut":0,"dropped":0,"skipped":0,"shown":0,"late":0}"#;
+    let unknown = r#"{"time":"2026-11-21T08:00:00Z","source":"\u001b[31munknown","event":"\u001b[31munknown"}"#;
+    let lines = format!("{header}\n{known}\n{account}\n{unknown}\n");
+    fs::write(&recording, zstd::stream::encode_all(lines.as_bytes(), 1).unwrap()).unwrap();
+    let rules = scratch.0.join("rules");
+    fs::write(&rules, "\u{1b}[31mrules: x\n").unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(TOPSTAT);
+        command.args(arguments).stdin(Stdio::null()).output().unwrap()
+    };
+    let history = scratch.history();
+    let (history, recording, rules) = (history.to_str().unwrap(), recording.to_str().unwrap(), rules.to_str().unwrap());
+    let from = "2026-11-21T07:00:00Z";
+    for (arguments, shown) in [
+        (
+            &["top", TABLE, "--from", from, "--history", history][..],
+            &["\\x1b[31mkey", "\\x1b[31mvalue", "\\xc2\\x9bpart"][..],
+        ),
+        (
+            &["top", TABLE, "--from", from, "--history", history, "-o", "csv"],
+            &[",\\x1b[31mkey", ",'=1+1", ",'@SUM(A1)", ",\\x1b[31mvalue"],
+        ),
+        (&["top", TABLE, "--from", from, "--history", history, "-o", "json"], &["\\u001b[31mkey"]),
+        (
+            &["replay", recording],
+            &[
+                "\\x1b[31msource \\x1b[31mevent \\x1b[31mcolumn=7 \\x1b[31mpayload=",
+                "\\x1b[31maccount: ",
+                "no event \\x1b[31munknown \\x1b[31munknown",
+            ],
+        ),
+        (&["netstack", "classify", "--rules", rules], &["\\x1b[31m"]),
+    ] {
+        let output = run(arguments);
+        let all = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(!all.chars().any(|c| c.is_control() && c != '\n'), "{arguments:?} {all:?}");
+        for part in shown {
+            assert!(all.contains(part), "{arguments:?} {part} {all}");
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_others_can_write_is_refused() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let scratch = Scratch::new("refused-dir");
+    scratch.show(TABLE, 1);
+    fs::create_dir(scratch.history()).unwrap();
+    let precious = scratch.0.join("precious");
+    let refused = || {
+        let mut recorder = scratch.record(&[]);
+        let begin = Instant::now();
+        while recorder.0.try_wait().unwrap().is_none() {
+            assert!(begin.elapsed() < PATIENCE, "it records");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut said = String::new();
+        recorder.0.stderr.as_mut().unwrap().read_to_string(&mut said).unwrap();
+        (recorder.0.wait().unwrap().code(), said)
+    };
+    fs::set_permissions(scratch.history(), fs::Permissions::from_mode(0o777)).unwrap();
+    let (code, said) = refused();
+    assert!(code == Some(1) && said.contains("others than its owner may write to it (mode 0777)"), "{code:?} {said}");
+    fs::set_permissions(scratch.history(), fs::Permissions::from_mode(0o700)).unwrap();
+    symlink(&precious, scratch.history().join("recorder.lock")).unwrap();
+    let (code, said) = refused();
+    assert!(code == Some(1) && said.contains("it is a symbolic link, and none is followed"), "{code:?} {said}");
+    assert!(!precious.exists());
 }

@@ -72,7 +72,8 @@ impl Records {
         Ok(match history.at(&place, time, &resolve::shape).map_err(|error| error.to_string())? {
             Some(Entry::Snapshot(snapshot)) => Recorded::Snapshot(snapshot),
             Some(Entry::Gap(gap)) => Recorded::Nothing(format!(
-                "nothing was recorded from {} to {}: {}",
+                "nothing {} from {} to {}: {}",
+                if gap.unread.is_some() { "can be read" } else { "was recorded" },
                 rfc3339(gap.from),
                 rfc3339(gap.time),
                 gap.reason

@@ -5,12 +5,10 @@ mod recorder;
 mod tree;
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
-use topstat_history::{Keep, TableOptions, keep, layout};
+use topstat_history::{Keep, Root, TableOptions, keep, layout};
 
 use crate::args::record::RecordArgs;
 use crate::config::Level;
@@ -61,14 +59,13 @@ impl Plan {
 pub fn run(args: &RecordArgs) -> Result<Exit, Error> {
     let plan = Plan::new(args)?;
     logging::begin(Level::default());
-    let root = args.history.dir();
     let events = Events::catch().map_err(|source| Error::System { what: "catch signals", source })?;
-    prepare(root)?;
-    let _lock = lock(root)?;
-    keep::remove_unfinished(root)?;
+    let root = Root::make(args.history.dir())?;
+    let _lock = lock(&root)?;
+    keep::remove_unfinished(&root)?;
     let tree = Tree::new(&args.mount.dir());
-    log::info!("recording {} to {}", args.mount.dir().display(), root.display());
-    let mut recorder = Recorder::new(&plan, tree, root, &host());
+    log::info!("recording {} to {}", args.mount.dir().display(), root.path().display());
+    let mut recorder = Recorder::new(&plan, tree, &root, &host());
     let mut schedule = Schedule::new(Instant::now(), plan.options.fine_interval);
     loop {
         let event = events.wait(Some(schedule.next()));
@@ -90,21 +87,15 @@ pub fn host() -> String {
     layout::safe_name(&rustix::system::uname().nodename().to_string_lossy())
 }
 
-fn prepare(root: &Path) -> Result<(), Error> {
-    let made = fs::DirBuilder::new().recursive(true).mode(0o750).create(root);
-    Ok(made.map_err(topstat_history::Error::of("make", root))?)
-}
-
 /// Keeps a second recorder away from the same files, for as long as what it returns lives.
-fn lock(root: &Path) -> Result<fs::File, Error> {
-    let path = root.join("recorder.lock");
-    let file = fs::File::options().write(true).create(true).truncate(false).mode(0o640).open(&path);
-    let file = file.map_err(topstat_history::Error::of("lock", &path))?;
+fn lock(root: &Root) -> Result<fs::File, Error> {
+    let path = root.path().join("recorder.lock");
+    let file = root.write(&path).map_err(topstat_history::Error::of("lock", &path))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Daemon(format!(
             "a recorder writes to {} already; stop it first, or name another directory with --history",
-            root.display()
+            root.path().display()
         ))),
         Err(errno) => Err(topstat_history::Error::of("lock", &path)(errno.into()).into()),
     }

@@ -2,11 +2,10 @@
 //! Reads each table of the tree when it is time, and hands its documents to the history.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use topstat_history::entry::time_of;
-use topstat_history::{File, Place, Table};
+use topstat_history::{File, Place, Root, Table};
 use topstat_model::document;
 
 use super::tree::Tree;
@@ -24,7 +23,7 @@ const SETTLED: Duration = Duration::from_secs(5);
 pub struct Recorder<'a> {
     plan: &'a Plan,
     tree: Tree,
-    root: PathBuf,
+    root: Root,
     host: String,
     tables: BTreeMap<String, Recorded>,
     /// Logs of hours that are over, and whose they are.
@@ -51,11 +50,11 @@ struct Recorded {
 }
 
 impl<'a> Recorder<'a> {
-    pub fn new(plan: &'a Plan, tree: Tree, root: &Path, host: &str) -> Self {
+    pub fn new(plan: &'a Plan, tree: Tree, root: &Root, host: &str) -> Self {
         Self {
             plan,
             tree,
-            root: root.to_owned(),
+            root: root.clone(),
             host: host.to_owned(),
             tables: BTreeMap::new(),
             to_seal: VecDeque::new(),
@@ -181,11 +180,17 @@ impl<'a> Recorder<'a> {
         }
         let Some((path, file)) = self.to_seal.pop_front() else { return };
         let Some(recorded) = self.tables.get(&path) else { return };
-        if let Err(error) = recorded.table.seal(&file, &resolve::shape) {
-            // The log stays, and is as good.
-            log::error!("{}; trying again in {} s", chain(&error), SEAL_AGAIN.as_secs());
-            self.seal_after = Some(Instant::now() + SEAL_AGAIN);
-            self.to_seal.push_back((path, file));
+        match recorded.table.seal(&file, &resolve::shape) {
+            Ok(None) => {}
+            Ok(Some(kept)) => {
+                log::warn!("{} could not be read whole: it is kept as {}", file.path.display(), kept.display());
+            }
+            Err(error) => {
+                // The log stays, and is as good.
+                log::error!("{}; trying again in {} s", chain(&error), SEAL_AGAIN.as_secs());
+                self.seal_after = Some(Instant::now() + SEAL_AGAIN);
+                self.to_seal.push_back((path, file));
+            }
         }
     }
 

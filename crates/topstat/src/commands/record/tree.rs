@@ -5,6 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use topstat_history::limits::MOST_LINE_BYTES;
+
 /// A tree that is mounted, or will be.
 pub struct Tree {
     root: PathBuf,
@@ -45,7 +47,8 @@ impl Tree {
     /// Those of the file.
     pub fn read(&self, table: &str, document: &mut Vec<u8>) -> io::Result<()> {
         document.clear();
-        File::open(self.root.join(table).join("json"))?.read_to_end(document)?;
+        let file = File::open(self.root.join(table).join("json"))?;
+        file.take(MOST_LINE_BYTES as u64).read_to_end(document)?;
         if document.ends_with(b"\n") {
             Ok(())
         } else {

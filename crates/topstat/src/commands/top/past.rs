@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use topstat_history::{Entry, Gap, Grain, History, Place};
+use topstat_history::{Around, Entry, Gap, Grain, History, Place};
 use topstat_kernel::TableInfo;
 use topstat_model::{Snapshot, rfc3339};
 
@@ -18,7 +18,8 @@ use crate::output::Output;
 use crate::view::{View, catch_signals};
 use crate::{instant, resolve};
 
-/// A record that is older than this is not what was there at the instant that was asked for: it is said.
+/// An instant that is further behind the last record of all was not recorded. Where the last two records are further apart,
+/// twice their distance counts.
 const NEAR: Duration = Duration::from_secs(30);
 /// Where records are asked for more often than this, fine ones are shown while they are kept.
 const COARSE: Duration = Duration::from_secs(10);
@@ -49,16 +50,20 @@ pub fn run(args: &TopArgs, color: ColorWhen, console: &mut dyn Console) -> Resul
         rows: args.rows,
         left: args.count,
         view: View::new(output, true),
+        exit: Exit::Done,
         console,
     };
     let mut found = false;
     for table in &tables {
         let Some(place) = place(&history, table, &args.past)? else { continue };
         found = true;
+        if place.host != record::host() {
+            shown.console.note(&format!("topstat: these are records of {place}"));
+        }
         when.show(&history, &place, &mut shown)?;
     }
     if found {
-        Ok(Exit::Done)
+        Ok(shown.exit)
     } else {
         Err(Error::Daemon(format!("there are no records of {} in {}", args.table, history.root().display())))
     }
@@ -67,7 +72,7 @@ pub fn run(args: &TopArgs, color: ColorWhen, console: &mut dyn Console) -> Resul
 fn no_history(dir: &Path, error: &topstat_history::Error) -> Error {
     let advice = match error.source.kind() {
         std::io::ErrorKind::NotFound => "; topstat record makes records, and --history says where they are",
-        std::io::ErrorKind::PermissionDenied => "; they are for those who may read the daemon's tree",
+        std::io::ErrorKind::PermissionDenied => "; only their owner may: the user as whom topstat record runs",
         _ => "",
     };
     Error::Daemon(format!("cannot read records in {}: {}{advice}", dir.display(), error.source))
@@ -162,25 +167,34 @@ fn after(first: SystemTime, time: SystemTime, every: Duration) -> SystemTime {
 }
 
 fn show_at(history: &History, place: &Place, time: SystemTime, shown: &mut Shown<'_>) -> Result<(), Error> {
-    match history.at(place, time, &resolve::shape)? {
-        Some(Entry::Snapshot(snapshot)) => {
-            let late = time.duration_since(snapshot.time).unwrap_or_default();
-            if late > NEAR {
-                shown.console.note(&format!(
-                    "topstat: nothing of {} was recorded at {}: this is of {} s before",
-                    place.path(),
-                    rfc3339(time),
-                    late.as_secs()
-                ));
-            }
-            shown.snapshot(*snapshot)
-        }
-        Some(Entry::Gap(gap)) => {
+    let Around { before, gap, after } = history.around(place, time, &resolve::shape)?;
+    let ago = |record: SystemTime| time.duration_since(record).unwrap_or_default();
+    match (before, gap) {
+        (before, Some(gap)) => {
             shown.gap(place, &gap);
+            let before = before.map(|before| rfc3339(before.time));
+            let nearest: Vec<_> = before.into_iter().chain(after.map(rfc3339)).collect();
+            if !nearest.is_empty() {
+                shown.console.note(&format!("topstat: the nearest records are of {}", nearest.join(" and ")));
+            }
+            shown.exit = Exit::Failed;
             Ok(())
         }
-        None => {
-            let since = history.span(place)?.map(|(from, _)| format!(", which begin at {}", rfc3339(from)));
+        (Some(last), None) if after.is_none() && ago(last.time) > late(history, place, last.time)? => {
+            shown.console.note(&format!(
+                "topstat: nothing of {} was recorded at {}; the nearest record is of {}, {} s before",
+                place.path(),
+                rfc3339(time),
+                rfc3339(last.time),
+                ago(last.time).as_secs()
+            ));
+            shown.exit = Exit::Failed;
+            Ok(())
+        }
+        (Some(snapshot), None) => shown.snapshot(*snapshot),
+        (None, None) => {
+            let since = history.first(place, &resolve::shape)?;
+            let since = since.map(|first| format!(", which begin at {}", rfc3339(first)));
             Err(Error::Daemon(format!(
                 "there are no records of {} as old as {}{}",
                 place.path(),
@@ -191,6 +205,13 @@ fn show_at(history: &History, place: &Place, time: SystemTime, shown: &mut Shown
     }
 }
 
+/// How much later than the last record the next one is missing.
+fn late(history: &History, place: &Place, last: SystemTime) -> Result<Duration, Error> {
+    let before = history.around(place, last - Duration::from_millis(1), &resolve::shape)?.before;
+    let interval = before.and_then(|before| last.duration_since(before.time).ok()).unwrap_or_default();
+    Ok(NEAR.max(2 * interval))
+}
+
 /// Where records go.
 struct Shown<'a> {
     filters: Filters,
@@ -198,6 +219,7 @@ struct Shown<'a> {
     /// How many are still wanted.
     left: Option<u64>,
     view: View,
+    exit: Exit,
     console: &'a mut dyn Console,
 }
 
@@ -214,6 +236,10 @@ impl Shown<'_> {
     fn gap(&mut self, place: &Place, gap: &Gap) {
         let (from, to) = (rfc3339(gap.from), rfc3339(gap.time));
         let path = place.path();
-        self.console.note(&format!("topstat: nothing of {path} was recorded from {from} to {to}: {}", gap.reason));
+        let what = if gap.unread.is_some() { "can be read" } else { "was recorded" };
+        self.console.note(&format!("topstat: nothing of {path} {what} from {from} to {to}: {}", gap.reason));
+        if gap.unread.is_some() {
+            self.exit = Exit::Failed;
+        }
     }
 }
