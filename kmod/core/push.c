@@ -69,9 +69,10 @@ static void take_late(const struct topstat_table *t, struct topstat_object *o)
 	}
 }
 
-/* O4: true, of those who ask once. */
+/* O4: true, of those who ask once. Preemption is off, which keeps the table. */
 static bool end(struct topstat_table *t, struct topstat_object *o)
 {
+	lockdep_assert_preemption_disabled();
 	if (!xchg(&tt_object(o)->head.id, 0))
 		return false;
 	if (t)
@@ -193,18 +194,20 @@ EXPORT_SYMBOL_GPL(topstat_push);
 
 void topstat_object_dead(struct topstat_table *t, struct topstat_object *o)
 {
+	u32 cpu = get_cpu(); /* also keeps the table, as in topstat_push() */
 	struct ts_bank *bank;
 
 	WRITE_ONCE(o->dead, 1);
 	smp_mb(); /* O4: pairs with the swap of the id in enter() */
 	if (!end(t, o) || !t)
-		return;
+		goto out;
 	/* This CPU's table forgets it at once. On others its id, which is 0, tells that it has gone. */
-	bank = tt_bank(t, get_cpu());
+	bank = tt_bank(t, cpu);
 	if (ts_bank_enter(bank)) {
 		ts_forget(ts_bank_table(bank, t->number, t->stride), tt_object(o)->head.self, ts_view_mask(t->view));
 		ts_bank_leave(bank, 1);
 	}
+out:
 	put_cpu();
 }
 EXPORT_SYMBOL_GPL(topstat_object_dead);

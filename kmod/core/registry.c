@@ -67,12 +67,14 @@ static struct topstat_sample *register_sample(const struct topstat_sample_info *
 	list_for_each_entry(other, &tt_samples, list)
 		if (!strcmp(other->info.name, info->name))
 			goto fail;
-	error = tt_proc_add_sample(s);
-	if (error)
-		goto fail;
 	list_add_tail(&s->list, &tt_samples);
 	mutex_unlock(&tt_lock);
-	return s;
+	/* Its name is taken; without tt_lock, as tt_proc_remove_sample() demands it. */
+	error = tt_proc_add_sample(s);
+	if (!error)
+		return s;
+	topstat_sample_unregister(s);
+	return ERR_PTR(error);
 fail:
 	mutex_unlock(&tt_lock);
 	kfree(s);
@@ -179,6 +181,19 @@ static int place_table(struct topstat_table *t, const struct topstat_table_info 
 	return error;
 }
 
+/* Its files go first, which waits for reads; tt_lock must not be held: see there. */
+static void delete_table(struct topstat_table *t)
+{
+	tt_proc_remove_table(t);
+	mutex_lock(&tt_lock);
+	list_del(&t->list);
+	WRITE_ONCE(t->config->enabled, 0);
+	WRITE_ONCE(t->settings->generation, t->settings->generation + 1);
+	mutex_unlock(&tt_lock);
+	synchronize_rcu(); /* pushes run with preemption off */
+	free_table(t);
+}
+
 static struct topstat_table *add_table(struct topstat_sample *s, const struct topstat_table_info *info, u32 number)
 {
 	static const char *const units[] = { "count", "packets", "bits", "bytes", "segments", "ns" };
@@ -210,16 +225,16 @@ static struct topstat_table *add_table(struct topstat_sample *s, const struct to
 		goto fail;
 	t->instance = new_instance();
 	error = tt_values_set(t, &values);
-	if (!error)
-		error = tt_proc_add_table(t);
-	if (error) {
-		if (t->config)
-			WRITE_ONCE(t->config->enabled, 0);
+	if (error)
 		goto fail;
-	}
 	list_add_tail(&t->list, &s->tables);
 	mutex_unlock(&tt_lock);
-	return t;
+	/* Its name is taken; without tt_lock, as tt_proc_remove_table() demands it. */
+	error = tt_proc_add_table(t);
+	if (!error)
+		return t;
+	delete_table(t);
+	return ERR_PTR(error);
 fail:
 	mutex_unlock(&tt_lock);
 	free_table(t);
@@ -238,19 +253,6 @@ struct topstat_table *topstat_observer_table(struct topstat_sample *s, const str
 	return s->observed ? add_table(s, info, number) : ERR_PTR(-EINVAL);
 }
 EXPORT_SYMBOL_GPL(topstat_observer_table);
-
-/* Its files go first, which waits for reads; tt_lock must not be held, as a write that is waited for may want it. */
-static void delete_table(struct topstat_table *t)
-{
-	tt_proc_remove_table(t);
-	mutex_lock(&tt_lock);
-	list_del(&t->list);
-	WRITE_ONCE(t->config->enabled, 0);
-	WRITE_ONCE(t->settings->generation, t->settings->generation + 1);
-	mutex_unlock(&tt_lock);
-	synchronize_rcu(); /* pushes run with preemption off */
-	free_table(t);
-}
 
 void topstat_table_del(struct topstat_table *t)
 {
