@@ -43,10 +43,14 @@ pub fn window_is_done(window: &ts_window) -> bool {
 }
 
 /// What a row must be at least worth to be proven: no object without a row is larger. `missed` bounds what is in no table
-/// (T5), `hidden` is the largest object that is in a table and not among the rows, and `refused` bounds what of any object
-/// is not known (T6).
-pub fn proof(missed: u64, hidden: u64, refused: u64) -> u64 {
-    missed.max(hidden).saturating_add(refused)
+/// (T5), `absent` bounds it, too: of a static table all that was pushed and is in no row, else `u64::MAX`. `hidden` is the
+/// largest object that is in a table and not among the rows, and `refused` bounds the part of any object that is not
+/// known (T6).
+///
+/// In a dynamic table a push may leave the total a slide before it leaves its object, and a burst fades later than all
+/// of the total does: what is in no row says nothing of an object there.
+pub fn proof(missed: u64, absent: u64, hidden: u64, refused: u64) -> u64 {
+    missed.min(absent).max(hidden).saturating_add(refused)
 }
 
 /// The value of an object of a static table: the running total.

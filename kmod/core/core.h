@@ -3,6 +3,7 @@
 #ifndef TOPSTAT_CORE_H
 #define TOPSTAT_CORE_H
 
+#include <linux/bitops.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/proc_fs.h>
@@ -21,6 +22,8 @@ enum tt_lost {
 	TT_SKIPPED, /* always 0: tracepoints leave out no probe of a module */
 	TT_OPAQUE,
 	TT_CUT, /* descriptions that did not fit */
+	TT_FOREIGN, /* pushes of objects that another table counts */
+	TT_BROKEN, /* pushes and rows of what is no object, or no longer one */
 	TT_LOST,
 };
 
@@ -63,7 +66,10 @@ struct topstat_table {
 	u32 number; /* in its bank */
 	u32 top;
 	struct ts_census census; /* of topstat.h's objects */
-	atomic64_t cut;
+	struct list_head live; /* see tt_live(); of tables of topstat.h */
+	bool complete; /* it knows all objects that an earlier table has counted: see topstat_table_complete() */
+	atomic64_t misused[TT_LOST]; /* what is lost by its user's mistakes: TT_CUT, TT_FOREIGN, TT_BROKEN */
+	unsigned long said; /* bits of enum tt_lost: the kernel's log has it */
 	struct mutex told_lock; /* of `told` */
 	u64 told[TT_LOST]; /* what was lost until the snapshot before */
 	struct proc_dir_entry *dir;
@@ -84,6 +90,9 @@ struct topstat_sample {
 extern struct mutex tt_lock;
 extern struct list_head tt_samples;
 extern bool tt_enabled;
+
+/* The table that has this number, of those that are there; or NULL. Preemption is off, which keeps the table. */
+struct topstat_table *tt_live(u64 instance);
 
 /* Whether this bank is the table's of that CPU. */
 static inline struct ts_bank *tt_bank(const struct topstat_table *t, u32 cpu)
@@ -110,6 +119,13 @@ static inline const struct ts_census *tt_census(const struct topstat_table *t)
 static inline u64 tt_scale(const struct topstat_table *t)
 {
 	return t->unit == TOPSTAT_BITS ? 8 : 1;
+}
+
+/* A mistake of the table's user is counted; true: it is the table's first of this kind, and is to be said. */
+static inline bool tt_misused(struct topstat_table *t, enum tt_lost how)
+{
+	atomic64_inc(&t->misused[how]);
+	return !test_bit(how, &t->said) && !test_and_set_bit(how, &t->said);
 }
 
 /* settings.c */
@@ -219,8 +235,15 @@ struct tt_snapshot {
 	struct tt_found *found;
 	struct tt_merged *merged;
 	u32 rows; /* of merged, that are shown */
+	u64 hidden; /* the value of the largest that is not */
+	u32 seen; /* objects that are in the table of a CPU */
+	u64 alive_least; /* as many there were all the while, of tables of topstat.h … */
+	u64 alive_most; /* … and no more at any time */
+	bool doubted; /* a row was left out, for it can't be right */
+	bool only_read;
 	u64 objects;
 	u64 total; /* as it was pushed; shown times the scale */
+	u64 most; /* that rows can be in all */
 	u64 other;
 	u32 proven;
 	u64 since; /* the period began then, in ticks */

@@ -75,8 +75,8 @@ static void stat_sums(struct tt_text *text, const struct tt_snapshot *s)
 	line(text, "total", scaled(s, s->total));
 	line(text, "other", scaled(s, s->other));
 	for (i = 0; i < TT_LOST; i++)
-		if (s->lost_now[i] && tt_shows_lost(s->table, i))
-			tt_printf(text, "lost %s\t%llu\n", tt_lost_names[i], s->lost_now[i]);
+		if (s->lost[i] && tt_shows_lost(s->table, i))
+			tt_printf(text, "lost %s\t%llu\n", tt_lost_names[i], s->lost[i]);
 	if (s->proven < s->rows)
 		line(text, "proven", s->proven);
 	for (i = 0; i < s->section_count; i++) {

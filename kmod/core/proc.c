@@ -288,20 +288,24 @@ static int add_file(struct proc_dir_entry *dir, struct tt_file *file, u32 kind, 
 	return proc_create_data(kinds[kind].name, kinds[kind].most ? 0600 : 0400, dir, &operations, file) ? 0 : -ENOMEM;
 }
 
+/*
+ * A file can be opened, and written to, as soon as it is made, and a write may wait for tt_lock, while proc_remove() waits for
+ * it. So nothing is removed under tt_lock, also not what was made before there was no memory for the rest: where that has
+ * failed, the caller calls the function that removes.
+ */
+
 int tt_proc_add_sample(struct topstat_sample *s)
 {
 	s->files = kzalloc(sizeof(*s->files), GFP_KERNEL);
 	if (!s->files)
 		return -ENOMEM;
 	s->dir = proc_mkdir_mode(s->info.name, 0700, root);
-	if (s->dir && !add_file(s->dir, s->files, index_of(TT_ENABLED), s, NULL))
-		return 0;
-	tt_proc_remove_sample(s);
-	return -ENOMEM;
+	return s->dir && !add_file(s->dir, s->files, index_of(TT_ENABLED), s, NULL) ? 0 : -ENOMEM;
 }
 
 void tt_proc_remove_sample(struct topstat_sample *s)
 {
+	lockdep_assert_not_held(&tt_lock);
 	proc_remove(s->dir);
 	kfree(s->files);
 }
@@ -314,17 +318,17 @@ int tt_proc_add_table(struct topstat_table *t)
 	if (!t->files)
 		return -ENOMEM;
 	t->dir = proc_mkdir_mode(t->name, 0700, t->sample->dir);
-	for (kind = 0; t->dir && kind < ARRAY_SIZE(kinds); kind++)
+	if (!t->dir)
+		return -ENOMEM;
+	for (kind = 0; kind < ARRAY_SIZE(kinds); kind++)
 		if (add_file(t->dir, &t->files[kind], kind, t->sample, t))
-			break;
-	if (t->dir && kind == ARRAY_SIZE(kinds))
-		return 0;
-	tt_proc_remove_table(t);
-	return -ENOMEM;
+			return -ENOMEM;
+	return 0;
 }
 
 void tt_proc_remove_table(struct topstat_table *t)
 {
+	lockdep_assert_not_held(&tt_lock);
 	proc_remove(t->dir);
 	kfree(t->files);
 }

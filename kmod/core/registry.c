@@ -14,6 +14,20 @@ DEFINE_MUTEX(tt_lock);
 LIST_HEAD(tt_samples);
 bool tt_enabled = true;
 
+/* Added to and removed from under tt_lock, looked through under RCU. */
+static LIST_HEAD(live_tables);
+
+struct topstat_table *tt_live(u64 instance)
+{
+	struct topstat_table *t;
+
+	lockdep_assert_preemption_disabled();
+	list_for_each_entry_rcu(t, &live_tables, live, true)
+		if (t->instance == instance)
+			return t;
+	return NULL;
+}
+
 static bool selftest = true;
 module_param(selftest, bool, 0444);
 MODULE_PARM_DESC(selftest, "test the engine before the module is loaded, and refuse to load if it fails (default: 1)");
@@ -67,12 +81,14 @@ static struct topstat_sample *register_sample(const struct topstat_sample_info *
 	list_for_each_entry(other, &tt_samples, list)
 		if (!strcmp(other->info.name, info->name))
 			goto fail;
-	error = tt_proc_add_sample(s);
-	if (error)
-		goto fail;
 	list_add_tail(&s->list, &tt_samples);
 	mutex_unlock(&tt_lock);
-	return s;
+	/* Its name is taken; without tt_lock, as tt_proc_remove_sample() demands it. */
+	error = tt_proc_add_sample(s);
+	if (!error)
+		return s;
+	topstat_sample_unregister(s);
+	return ERR_PTR(error);
 fail:
 	mutex_unlock(&tt_lock);
 	kfree(s);
@@ -179,6 +195,21 @@ static int place_table(struct topstat_table *t, const struct topstat_table_info 
 	return error;
 }
 
+/* Its files go first, which waits for reads; tt_lock must not be held: see there. */
+static void delete_table(struct topstat_table *t)
+{
+	tt_proc_remove_table(t);
+	mutex_lock(&tt_lock);
+	list_del(&t->list);
+	if (!t->sample->observed)
+		list_del_rcu(&t->live);
+	WRITE_ONCE(t->config->enabled, 0);
+	WRITE_ONCE(t->settings->generation, t->settings->generation + 1);
+	mutex_unlock(&tt_lock);
+	synchronize_rcu(); /* pushes, and all that uses tt_live(), run with preemption off */
+	free_table(t);
+}
+
 static struct topstat_table *add_table(struct topstat_sample *s, const struct topstat_table_info *info, u32 number)
 {
 	static const char *const units[] = { "count", "packets", "bits", "bytes", "segments", "ns" };
@@ -209,17 +240,21 @@ static struct topstat_table *add_table(struct topstat_sample *s, const struct to
 	if (error)
 		goto fail;
 	t->instance = new_instance();
+	/* Kept objects have values in static tables alone; those of an observer are never kept. */
+	t->complete = s->observed || !tt_is_static(t);
 	error = tt_values_set(t, &values);
-	if (!error)
-		error = tt_proc_add_table(t);
-	if (error) {
-		if (t->config)
-			WRITE_ONCE(t->config->enabled, 0);
+	if (error)
 		goto fail;
-	}
 	list_add_tail(&t->list, &s->tables);
+	if (!s->observed)
+		list_add_tail_rcu(&t->live, &live_tables);
 	mutex_unlock(&tt_lock);
-	return t;
+	/* Its name is taken; without tt_lock, as tt_proc_remove_table() demands it. */
+	error = tt_proc_add_table(t);
+	if (!error)
+		return t;
+	delete_table(t);
+	return ERR_PTR(error);
 fail:
 	mutex_unlock(&tt_lock);
 	free_table(t);
@@ -238,19 +273,6 @@ struct topstat_table *topstat_observer_table(struct topstat_sample *s, const str
 	return s->observed ? add_table(s, info, number) : ERR_PTR(-EINVAL);
 }
 EXPORT_SYMBOL_GPL(topstat_observer_table);
-
-/* Its files go first, which waits for reads; tt_lock must not be held, as a write that is waited for may want it. */
-static void delete_table(struct topstat_table *t)
-{
-	tt_proc_remove_table(t);
-	mutex_lock(&tt_lock);
-	list_del(&t->list);
-	WRITE_ONCE(t->config->enabled, 0);
-	WRITE_ONCE(t->settings->generation, t->settings->generation + 1);
-	mutex_unlock(&tt_lock);
-	synchronize_rcu(); /* pushes run with preemption off */
-	free_table(t);
-}
 
 void topstat_table_del(struct topstat_table *t)
 {

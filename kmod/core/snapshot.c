@@ -18,7 +18,9 @@
 /* How often a snapshot is begun anew because the table went on by two slides meanwhile. */
 #define SNAPSHOT_TRIES 5
 
-const char *const tt_lost_names[TT_LOST] = { "contended", "no_memory", "crowded", "skipped", "opaque", "cut" };
+const char *const tt_lost_names[TT_LOST] = {
+	"contended", "no_memory", "crowded", "skipped", "opaque", "cut", "foreign", "broken",
+};
 
 bool tt_shows_lost(const struct topstat_table *t, enum tt_lost lost)
 {
@@ -26,7 +28,7 @@ bool tt_shows_lost(const struct topstat_table *t, enum tt_lost lost)
 
 	if (lost == TT_OPAQUE)
 		return observed && observed->has_opaque;
-	return lost != TT_CUT || !observed;
+	return lost < TT_CUT || !observed;
 }
 
 static u64 add(u64 a, u64 b)
@@ -72,9 +74,76 @@ static void take_section(void *arg)
 	take->error = 0;
 }
 
-/* Rows whose objects have not ended since they were found are kept. Inside of an RCU read section. */
-static void describe(struct topstat_table *t, struct tt_section *section)
+/*
+ * Whether a row of topstat.h is of an object that is there still. It is, where its id is that of the row: what has ended
+ * properly has none, until the RCU read section ends that the row was found in. Else its memory was freed, or overwritten.
+ */
+static bool is_whole(const struct topstat_table *t, const struct tt_row *row)
 {
+	u32 abi = 0;
+	u64 of = 0, self = 0;
+	u64 object = row->object - TT_OBJECT_AT;
+
+	if (t->sample->observed)
+		return true;
+	return !ts_peek(&abi, sizeof(abi), object + offsetof(struct topstat_object, abi)) &&
+	       !ts_peek(&of, sizeof(of), object + offsetof(struct topstat_object, table)) &&
+	       !ts_peek(&self, sizeof(self), row->object + offsetof(struct ts_object, self)) &&
+	       abi == TOPSTAT_OBJECT_ABI && of == t->instance && self == row->object;
+}
+
+/* A slot of a CPU's table whose object is broken. */
+struct broken {
+	const struct topstat_table *table;
+	const struct ts_tick *tick;
+	u32 cpu;
+	u32 slot;
+	u64 id;
+};
+
+/* On the CPU itself, with interrupts off. The object may have been of any size. */
+static void drop_broken(void *arg)
+{
+	const struct broken *broken = arg;
+	const struct topstat_table *t = broken->table;
+	struct ts_bank *bank = tt_bank(t, broken->cpu);
+	struct ts_table *on = tt_table_on(t, broken->cpu);
+	u32 mask = ts_view_mask(t->view);
+	const struct ts_entry *e = ts_entry(on, broken->slot, mask);
+
+	if (!ts_bank_enter(bank)) /* the next snapshot finds it again */
+		return;
+	if (e->obj && e->id == broken->id) {
+		ts_miss(on->missed, broken->tick, ~0ULL, ts_view_type(t->view));
+		ts_remove_node(on, e->pos, mask);
+	}
+	ts_bank_leave(bank, 1);
+}
+
+/* Some rows can't be right: they are not shown, leave the tables of these CPUs, are counted as one, and said once. */
+static void leave_out(struct tt_snapshot *s, const struct tt_found *found, u32 count)
+{
+	struct topstat_table *t = s->table;
+	u32 i;
+
+	s->doubted = true;
+	if (s->only_read)
+		return;
+	if (tt_misused(t, TT_BROKEN))
+		pr_warn("topstat: an object of %s/%s is none any more: freed without topstat_object_dead(), or overwritten\n",
+			t->sample->info.name, t->name);
+	for (i = 0; i < count; i++) {
+		const struct ts_row *row = &found[i].row->head;
+		struct broken broken = { t, &s->tick, found[i].cpu, row->slot, row->id };
+
+		smp_call_function_single(broken.cpu, drop_broken, &broken, 1);
+	}
+}
+
+/* Rows whose objects have not ended since they were found are kept. Inside of an RCU read section. */
+static void describe(struct tt_snapshot *s, struct tt_section *section)
+{
+	struct topstat_table *t = s->table;
 	const struct topstat_sample_info *info = &t->sample->info;
 	const struct topstat_observed *observed = t->sample->observed;
 	u32 found = section->head->rows, i, kept = 0;
@@ -87,19 +156,31 @@ static void describe(struct topstat_table *t, struct tt_section *section)
 		row->described = (struct topstat_row){ .columns = info->column_count };
 		if (ts_id_now(row->object, t->view) != row->head.id)
 			continue;
+		if (!is_whole(t, row)) {
+			leave_out(s, &(struct tt_found){ row, section->cpu }, 1);
+			continue;
+		}
 		if (observed)
 			observed->describe(row->object, row->head.id, &row->described);
 		else if (info->describe)
 			info->describe((const void *)(unsigned long)(row->object - TT_OBJECT_AT), &row->described);
 		if (row->described.cut)
-			atomic64_inc(&t->cut);
+			atomic64_inc(&t->misused[TT_CUT]);
 		if (ts_id_now(row->object, t->view) == row->head.id)
 			kept++;
 	}
 	section->head->rows = kept;
 }
 
-static int take_on_cpu(struct take *take)
+/* The first section says which instant the snapshot is of. */
+static void is_taken(struct tt_snapshot *s, struct tt_section *section)
+{
+	if (s->section_count == 1)
+		s->tick = section->head->tick;
+	describe(s, section);
+}
+
+static int take_on_cpu(struct tt_snapshot *s, struct take *take)
 {
 	int tries, error = -EAGAIN;
 
@@ -109,7 +190,7 @@ static int take_on_cpu(struct take *take)
 		if (!error)
 			error = take->error;
 		if (!error)
-			describe(take->table, take->section);
+			is_taken(s, take->section);
 		rcu_read_unlock();
 		if (error != -EAGAIN)
 			break;
@@ -124,7 +205,7 @@ static int take_on_cpu(struct take *take)
 	take->only_read = true;
 	rcu_read_lock();
 	take_section(take);
-	describe(take->table, take->section);
+	is_taken(s, take->section);
 	rcu_read_unlock();
 	return 0;
 }
@@ -152,9 +233,7 @@ static int add_section(struct tt_snapshot *s, u32 cpu, bool only_read)
 	if (!section->head || !section->rows)
 		return -ENOMEM;
 	take.now = s->section_count > 1 ? s->tick.now : 0;
-	error = take_on_cpu(&take);
-	if (s->section_count == 1)
-		s->tick = section->head->tick;
+	error = take_on_cpu(s, &take);
 	return error;
 }
 
@@ -192,6 +271,45 @@ static int evaluate(const struct tt_snapshot *s, struct ts_window *copy, const s
 	return -EAGAIN;
 }
 
+/*
+ * The beginning of the slide before, which is out of a period that ends at the tick. From then on a total has all that any object
+ * has in the period: a burst may fade later than the total does, and a push at a slide's boundary may be a slide earlier in it.
+ */
+static struct ts_tick slide_before(const struct ts_tick *tick)
+{
+	struct ts_tick before = *tick;
+
+	before.slide--;
+	before.mark = ts_mark_index(tick->mark, 1);
+	before.place = TS_MARK_FIRST + before.mark;
+	before.place_recent = TS_MARK_FIRST + ts_mark_index(before.mark, TS_SLIDES - 1);
+	before.place_fading = TS_MARK_FIRST + ts_mark_index(before.mark, TS_SLIDES);
+	before.fraction = 0;
+	return before;
+}
+
+/*
+ * What rows can be in all. A static total has each push before its object has it, and is read after it (P1). Objects of an
+ * observer are in its own memory; what it spreads over time may be later in an object than in the total.
+ */
+static void bound_rows(struct tt_snapshot *s, struct ts_window *copy)
+{
+	struct ts_tick before = slide_before(&s->tick);
+	u64 of_cpu;
+	u32 i;
+
+	s->most = tt_is_static(s->table) ? s->total : 0;
+	if (s->table->sample->observed)
+		s->most = U64_MAX;
+	for (i = 0; i < s->section_count && !tt_is_static(s->table); i++) {
+		const struct ts_window *total = &tt_table_on(s->table, s->sections[i].cpu)->total;
+
+		if (evaluate(s, copy, total, &before, &of_cpu)) /* it has gone on: all that it ever had */
+			of_cpu = READ_ONCE(total->sum[0]) + READ_ONCE(total->sum[1]);
+		s->most = add(s->most, of_cpu);
+	}
+}
+
 /* The totals of all CPUs; and what of any object is not known, at most (T6): the slide in which the period began counts whole. */
 static int evaluate_totals(struct tt_snapshot *s, u64 *refused)
 {
@@ -214,6 +332,8 @@ static int evaluate_totals(struct tt_snapshot *s, u64 *refused)
 		error = evaluate(s, copy, &tt_table_on(s->table, s->sections[i].cpu)->refused, &whole, &of_cpu);
 		*refused = add(*refused, of_cpu);
 	}
+	if (!error)
+		bound_rows(s, copy);
 	kfree(copy);
 	return error;
 }
@@ -299,6 +419,30 @@ static void take_unranked(struct tt_snapshot *s)
 	observed->unranked_describe(&s->unranked.described);
 }
 
+/* The largest, as many as the table shows, of those that fit in what was pushed: what does not is of a broken object. */
+static void choose_rows(struct tt_snapshot *s, u32 objects)
+{
+	u64 shown = 0, value;
+	u32 i;
+
+	s->rows = 0;
+	for (i = 0; i < objects && s->rows < s->table->top; i++) {
+		const struct tt_merged *m = &s->merged[i];
+
+		value = m->row->head.value;
+		if (!value)
+			break;
+		if (value > s->most - shown) {
+			leave_out(s, m->found, m->count);
+			continue;
+		}
+		shown += value;
+		s->merged[s->rows++] = *m;
+	}
+	s->hidden = i < objects ? s->merged[i].row->head.value : 0;
+	s->other = s->total - min(s->total, shown);
+}
+
 static int merge(struct tt_snapshot *s)
 {
 	u32 i, k, rows = 0, count = 0, objects;
@@ -307,7 +451,7 @@ static int merge(struct tt_snapshot *s)
 	for (i = 0; i < s->section_count; i++)
 		rows += s->sections[i].head->rows;
 	s->found = kvmalloc_array(rows + 1, sizeof(*s->found), GFP_KERNEL);
-	s->merged = kvmalloc_array(rows + 2, sizeof(*s->merged), GFP_KERNEL);
+	s->merged = kvmalloc_array(rows + 1, sizeof(*s->merged), GFP_KERNEL);
 	if (!s->found || !s->merged)
 		return -ENOMEM;
 	for (i = 0; i < s->section_count; i++) {
@@ -320,22 +464,19 @@ static int merge(struct tt_snapshot *s)
 			return error;
 	}
 	objects = merge_found(s, count);
+	s->seen = objects;
 	if (s->unranked.head.id)
 		s->merged[objects++] = (struct tt_merged){ &s->unranked, NULL, 0 };
 	sort(s->merged, objects, sizeof(*s->merged), by_value, NULL);
-	s->rows = 0;
-	while (s->rows < objects && s->rows < s->table->top && s->merged[s->rows].row->head.value)
-		s->rows++;
-	/* The one behind them, for prove(). */
-	s->merged[objects].row = NULL;
+	choose_rows(s, objects);
 	return 0;
 }
 
 /*
- * A push that was under way at a slide's boundary may be in one slide for its object and in the next for the total: the
- * larger of the two is what was pushed.
+ * A push that was under way at a slide's boundary may be in one slide for its object and in the next for the total, and each of
+ * them fades in its own way: the larger of the two is what was pushed. A static total is never less than its rows.
  */
-static void settle(struct tt_snapshot *s)
+static int settle(struct tt_snapshot *s)
 {
 	struct tt_section *most = &s->sections[0];
 	u64 shown = 0;
@@ -343,28 +484,48 @@ static void settle(struct tt_snapshot *s)
 
 	for (i = 0; i < s->rows; i++)
 		shown = add(shown, s->merged[i].row->head.value);
+	if (shown <= s->total)
+		return 0;
+	if (tt_is_static(s->table))
+		return -EIO;
 	for (i = 1; i < s->section_count; i++)
 		if (s->sections[i].total >= most->total)
 			most = &s->sections[i];
-	if (shown > s->total) {
-		most->total += shown - s->total;
-		s->total = shown;
-	}
-	s->other = s->total - shown;
+	most->total += shown - s->total;
+	s->total = shown;
+	return 0;
+}
+
+/* What bounds an object that is in no table: T5, and what is known of the table as a whole. */
+static u64 most_absent(const struct tt_snapshot *s)
+{
+	/* With a delay objects may have grown unseen. */
+	bool ordered = !s->config.delay_ms && !s->doubted;
+	u64 missed = ordered ? 0 : U64_MAX;
+	u32 i;
+
+	/* Kept objects, of which no push was seen, are in no total. */
+	if (!READ_ONCE(s->table->complete))
+		return U64_MAX;
+	if (!s->table->sample->observed && s->seen >= s->alive_most)
+		return 0;
+	for (i = 0; i < s->section_count; i++)
+		missed = max(missed, s->sections[i].head->missed);
+	if (!tt_is_static(s->table))
+		return missed;
+	/* Nothing was turned away, and yet there are more: these were overwritten. */
+	if (!missed && s->seen < s->alive_least)
+		missed = U64_MAX;
+	/* All of an object without a row is in the total, and in no row. */
+	return min(missed, s->other);
 }
 
 /* How many rows are certain to be the true top: those that no object without a row can be larger than (T5, T6). */
 static void prove(struct tt_snapshot *s, u64 refused)
 {
-	u64 missed = 0, hidden = s->merged[s->rows].row ? s->merged[s->rows].row->head.value : 0, least;
-	u32 i;
+	u64 least = add(max(most_absent(s), s->hidden), refused);
 
 	s->proven = 0;
-	if (s->config.delay_ms) /* objects may have grown unseen */
-		return;
-	for (i = 0; i < s->section_count; i++)
-		missed = max(missed, s->sections[i].head->missed);
-	least = add(max(missed, hidden), refused);
 	while (s->proven < s->rows && s->merged[s->proven].row->head.value >= least && !s->merged[s->proven].row->head.busy)
 		s->proven++;
 }
@@ -383,7 +544,8 @@ static void count_lost(struct tt_snapshot *s)
 		s->lost[TT_CROWDED] += head->crowded;
 		s->lost[TT_OPAQUE] += head->opaque;
 	}
-	s->lost[TT_CUT] = atomic64_read(&t->cut);
+	for (i = TT_CUT; i < TT_LOST; i++)
+		s->lost[i] = atomic64_read(&t->misused[i]);
 	mutex_lock(&t->told_lock);
 	for (i = 0; i < TT_LOST; i++) {
 		s->lost_now[i] = s->lost[i] > t->told[i] ? s->lost[i] - t->told[i] : 0;
@@ -402,14 +564,18 @@ void tt_settle_all(const struct topstat_sample *s)
 static int try_take(struct tt_snapshot *s, bool only_read)
 {
 	const struct ts_census *census = tt_census(s->table);
-	u64 refused, begun, ended;
+	u64 refused, begun, ended, begun_before, ended_before;
 	int error;
 
 	s->sections = kvcalloc(num_possible_cpus(), sizeof(*s->sections), GFP_KERNEL);
 	if (!s->sections)
 		return -ENOMEM;
 	s->config = *s->table->config;
+	s->only_read = only_read;
 	tt_settle_all(s->table->sample);
+	ended_before = READ_ONCE(census->ended);
+	begun_before = READ_ONCE(census->begun);
+	smp_rmb(); /* what has ended has no row: pairs with the swap in end() of push.c */
 	ktime_get_real_ts64(&s->time);
 	error = take_sections(s, only_read);
 	if (error)
@@ -419,13 +585,17 @@ static int try_take(struct tt_snapshot *s, bool only_read)
 	if (error)
 		return error;
 	error = merge(s);
+	if (!error)
+		error = settle(s);
 	if (error)
 		return error;
-	settle(s);
-	prove(s, refused);
+	smp_rmb(); /* what has a row has begun: pairs with the swap in enter() of push.c */
 	ended = READ_ONCE(census->ended);
 	begun = READ_ONCE(census->begun);
 	s->objects = begun > ended ? begun - ended : 0;
+	s->alive_least = begun_before > ended ? begun_before - ended : 0;
+	s->alive_most = begun > ended_before ? begun - ended_before : 0;
+	prove(s, refused);
 	s->since = s->tick.now - min(s->tick.now, TS_SLIDES * (s->tick.end - s->tick.start));
 	count_lost(s);
 	return 0;

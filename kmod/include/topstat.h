@@ -48,7 +48,12 @@ struct topstat_table;
  * @words: the engine's
  *
  * Plain data: it refers to nothing of topstat.ko, so that it may outlive it. An object is counted by one table. What is to
- * be ranked in two ways has two objects. The caller neither reads nor writes any of it.
+ * be ranked in two ways has two objects. The caller neither reads nor writes any of it, nor moves it.
+ *
+ * Mistakes are looked for where that costs a push nothing. What is pushed to an object that another table counts has no row
+ * there (`lost foreign`); nor has what is pushed to memory that is no object, and what was overwritten or freed too early
+ * (`lost broken`). All of it is in the total, rows that it could concern are not proven, and the kernel's log names the table,
+ * once for each table and each of the two.
  */
 struct topstat_object {
 	u32 abi;
@@ -170,6 +175,19 @@ void topstat_sample_unregister(struct topstat_sample *sample);
 struct topstat_table *topstat_table_add(struct topstat_sample *sample, const struct topstat_table_info *info);
 
 /**
+ * topstat_table_complete() - the table knows all objects that earlier tables have counted
+ * @table: the table
+ *
+ * Objects that outlive a static table keep their values, and topstat has no list of them. So in a static table no row is
+ * proven until this is called: at once by modules that keep no objects, else when each kept object was given to
+ * topstat_object_attach() or pushed. If the table finds another kept one later, no row is proven until the next call. Tables of
+ * the other type need none.
+ *
+ * Context: any.
+ */
+void topstat_table_complete(struct topstat_table *table);
+
+/**
  * topstat_table_del() - delete a table
  * @table: of topstat_table_add(); not to be used any more
  *
@@ -185,7 +203,8 @@ void topstat_table_del(struct topstat_table *table);
  * @object: the caller's memory, which nobody else uses yet
  *
  * It has one reference, the caller's. For an object that has been kept since it was initialised, do not call this again:
- * it goes on from where it was.
+ * it goes on from where it was. Memory that has an object which a table counts, for it was freed without
+ * topstat_object_dead(), is `lost broken` of that table.
  *
  * Context: any.
  */
@@ -224,6 +243,19 @@ bool topstat_object_put(struct topstat_object *object);
 void topstat_object_dead(struct topstat_table *table, struct topstat_object *object);
 
 /**
+ * topstat_object_attach() - have a table count an object before it is pushed
+ * @table: the table
+ * @object: an object, as for topstat_push()
+ *
+ * What it has is in the table's total from then on, and it has a row where it is large enough. It is for objects that have
+ * outlived an earlier table: see topstat_table_complete(). It also works while the table is switched off.
+ *
+ * Context: any up to hardirq.
+ * Return: whether the table counts it now. False: it is dead, broken or another table's, or another CPU attaches it.
+ */
+bool topstat_object_attach(struct topstat_table *table, struct topstat_object *object);
+
+/**
  * topstat_push() - add to an object
  * @table: the table
  * @object: an object that is pushed to no other table
@@ -235,7 +267,7 @@ void topstat_object_dead(struct topstat_table *table, struct topstat_object *obj
  *
  * Context: any up to hardirq.
  * Return: the object's value after this push; 0 where the table, its sample or all of topstat is switched off, the object is
- * dead or is of another ABI.
+ * dead, broken, of another ABI or another table's.
  */
 u64 topstat_push(struct topstat_table *table, struct topstat_object *object, u64 amount, unsigned int part);
 

@@ -7,6 +7,12 @@
  *	storm SECONDS			pushes to random objects of both tables from every CPU, from threads and from timers
  *					in hardirq; returns when they have ended
  *	begin | end			the same until `end`
+ *	attach				gives all objects that there are to `sum`, and says so
+ *	cross TABLE OBJECT AMOUNT	pushes an object of the other table
+ *	zero TABLE OBJECT AMOUNT	zeroes the object, and pushes it
+ *	copy TABLE OBJECT TO AMOUNT	copies the object to the place of another one, and pushes that
+ *	again TABLE OBJECT		initialises the object once more, as if it had been freed and its memory had another one
+ *	overwrite TABLE OBJECT BYTES	so many of what a freed object has: of `sum`, the first 16 are its sums
  *	dead TABLE OBJECT		and forget: the object is initialised anew by the next push
  *	names				registers what must be refused, and says -EIO if anything is not
  *	register			registers another sample with a table, and removes it
@@ -251,6 +257,59 @@ static int add_and_delete(u32 times)
 	return value && value == atomic64_read(&pushed_extra) ? 0 : -EIO;
 }
 
+static int attach_all(void)
+{
+	struct topstat_object *o;
+	u32 i;
+
+	for (i = 0; i < OBJECTS; i++) {
+		o = &objects[SUM * OBJECTS + i];
+		if (o->abi && !topstat_object_attach(tables[SUM], o))
+			return -EIO;
+	}
+	topstat_table_complete(tables[SUM]);
+	return 0;
+}
+
+static bool has_kept(void)
+{
+	u32 i;
+
+	for (i = 0; i < OBJECTS; i++)
+		if (objects[SUM * OBJECTS + i].abi)
+			return true;
+	return false;
+}
+
+/* Mistakes that a module can make. Memory that was freed is whatever others write to it. */
+static int mistake(const char *line)
+{
+	struct topstat_object *o;
+	u32 table, number, to;
+	u64 amount;
+
+	if (sscanf(line, "cross %u %u %llu", &table, &number, &amount) == 3 && table < TABLES) {
+		topstat_push(tables[table], object(!table, number), amount, 0);
+	} else if (sscanf(line, "zero %u %u %llu", &table, &number, &amount) == 3 && table < TABLES) {
+		o = object(table, number);
+		memset(o, 0, sizeof(*o));
+		topstat_push(tables[table], o, amount, 0);
+	} else if (sscanf(line, "copy %u %u %u %llu", &table, &number, &to, &amount) == 4 && table < TABLES) {
+		o = object(table, to);
+		memcpy(o, object(table, number), sizeof(*o));
+		topstat_push(tables[table], o, amount, 0);
+	} else if (sscanf(line, "again %u %u", &table, &number) == 2 && table < TABLES) {
+		topstat_object_init(object(table, number));
+	} else if (sscanf(line, "overwrite %u %u %u", &table, &number, &to) == 3 && table < TABLES) {
+		/* Behind the id, the address and a word for pushes. */
+		o = object(table, number);
+		memset(&o->words[3], 0xc3, min_t(size_t, to, sizeof(o->words) - sizeof(u64[3])));
+	} else {
+		return -EINVAL;
+	}
+	return 0;
+}
+
 static int obey(const char *line)
 {
 	u32 table, number, part = 0, seconds;
@@ -286,6 +345,8 @@ static int obey(const char *line)
 		return add_and_delete(number);
 	if (strstarts(line, "names"))
 		return names();
+	if (strstarts(line, "attach"))
+		return attach_all();
 	if (strstarts(line, "engine"))
 		return refuse_engine();
 	if (strstarts(line, "register"))
@@ -293,7 +354,7 @@ static int obey(const char *line)
 	if (strstarts(line, "begin"))
 		return begin();
 	if (!strstarts(line, "end"))
-		return -EINVAL;
+		return mistake(line);
 	end();
 	return 0;
 }
@@ -354,6 +415,8 @@ static int __init trial_init(void)
 		tables[i] = topstat_table_add(sample, &of[i]);
 		error = PTR_ERR_OR_ZERO(tables[i]);
 	}
+	if (!error && !has_kept())
+		topstat_table_complete(tables[SUM]);
 	if (!error)
 		return 0;
 	remove_proc_entry("topstat_trial", NULL);

@@ -118,7 +118,7 @@ fn sums(snapshot: &Snapshot, text: &mut String) -> fmt::Result {
     if let Some(elapsed_ms) = snapshot.elapsed_ms() {
         line(text, "elapsed", elapsed_ms)?;
     }
-    for (name, count) in snapshot.lost_now.nonzero() {
+    for (name, count) in snapshot.lost.nonzero() {
         line(text, &format!("lost {name}"), count)?;
     }
     if !snapshot.is_proven() {

@@ -63,14 +63,16 @@ impl Engine {
             }
             snapshot.refused += self.cpu_refused(cpu, table, &tick);
         }
-        let delayed = self.configs[table].delay != 0;
         snapshot.rows = rows.into_values().collect();
-        let least = proof(snapshot.missed, 0, snapshot.refused);
+        let shown: u64 = snapshot.rows.iter().map(|row| row.value.value).sum();
+        let missed = if self.configs[table].delay == 0 { snapshot.missed } else { u64::MAX };
+        let is_static = self.configs[table].type_ == abi::TS_STATIC;
+        let absent = if is_static { snapshot.counted.value - shown } else { u64::MAX };
+        let least = proof(missed, absent, 0, snapshot.refused);
         for row in &mut snapshot.rows {
-            row.proven = !delayed && row.value.value >= least;
+            row.proven = row.value.value >= least;
         }
         snapshot.rows.sort_by_key(|row| (std::cmp::Reverse(row.value.value), row.id));
-        let shown: u64 = snapshot.rows.iter().map(|row| row.value.value).sum();
         snapshot.total = snapshot.counted.value.max(shown);
         snapshot
     }

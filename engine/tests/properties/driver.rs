@@ -307,9 +307,10 @@ impl Driver {
         }
         if all_ordered {
             check_proof(&snapshot, &truth);
-            check_proof_of_all(&snapshot, &truth, &unknown);
+            self.check_proof_of_all(table, snapshot.missed, &snapshot, &truth, &unknown);
             self.check_bounds(table, &truth);
         }
+        self.check_proof_of_all(table, u64::MAX, &snapshot, &truth, &unknown);
         let facts = &self.facts[table];
         assert!(snapshot.contended <= facts.nested);
         let undelayed = self.setup.tables[table].is_some_and(|(_, _, delay)| delay == 0);
@@ -342,6 +343,32 @@ impl Driver {
         }
         assert_eq!(snapshot.total, shown.max(snapshot.counted.value));
     }
+
+    /// However many rows are shown: no object without one is larger than those that are proven, with what was refused of
+    /// it. `missed` is `u64::MAX` where pushes were not ordered; in a static table rows may be proven all the same.
+    fn check_proof_of_all(
+        &self,
+        table: usize,
+        missed: u64,
+        snapshot: &Snapshot,
+        truth: &BTreeMap<u64, Value>,
+        unknown: &BTreeMap<u64, Value>,
+    ) {
+        let of = |values: &BTreeMap<u64, Value>, id| values.get(id).map_or(0, |value| value.value);
+        for shown in 0..=snapshot.rows.len() {
+            let (rows, hidden) = snapshot.rows.split_at(shown);
+            let other = || snapshot.counted.value - rows.iter().map(|row| row.value.value).sum::<u64>();
+            let absent = if self.is_static(table) { other() } else { u64::MAX };
+            let hidden = hidden.first().map_or(0, |row| row.value.value);
+            let least = proof(missed, absent, hidden, snapshot.refused);
+            let proven = rows.iter().rfind(|row| row.value.value >= least);
+            let Some(smallest) = proven.map(|row| row.value.value) else { continue };
+            for id in truth.keys().chain(unknown.keys()).filter(|id| !rows.iter().any(|row| row.id == **id)) {
+                let all = of(truth, id) + of(unknown, id);
+                assert!(all <= smallest, "object {id} of {all} has no row, and one of {smallest} of {shown} is proven");
+            }
+        }
+    }
 }
 
 /// Rows that are marked proven are the true top.
@@ -356,20 +383,5 @@ fn check_proof(snapshot: &Snapshot, truth: &BTreeMap<u64, Value>) {
     for (id, value) in truth {
         let seen = snapshot.rows.iter().any(|row| row.id == *id);
         assert!(seen || value.value <= snapshot.missed, "object {id} of {} isn't seen", value.value);
-    }
-}
-
-/// However many rows are shown: no object without one is larger than those that are proven, with what was refused of it.
-fn check_proof_of_all(snapshot: &Snapshot, truth: &BTreeMap<u64, Value>, unknown: &BTreeMap<u64, Value>) {
-    let of = |values: &BTreeMap<u64, Value>, id| values.get(id).map_or(0, |value| value.value);
-    for shown in 0..=snapshot.rows.len() {
-        let (rows, hidden) = snapshot.rows.split_at(shown);
-        let least = proof(snapshot.missed, hidden.first().map_or(0, |row| row.value.value), snapshot.refused);
-        let proven = rows.iter().rfind(|row| row.value.value >= least);
-        let Some(smallest) = proven.map(|row| row.value.value) else { continue };
-        for id in truth.keys().chain(unknown.keys()).filter(|id| !rows.iter().any(|row| row.id == **id)) {
-            let all = of(truth, id) + of(unknown, id);
-            assert!(all <= smallest, "object {id} of {all} has no row, and one of {smallest} of {shown} is proven");
-        }
     }
 }

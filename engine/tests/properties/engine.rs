@@ -311,6 +311,38 @@ fn rows_are_proven_again_after_a_period() {
     assert!(snapshot.rows[0].proven);
 }
 
+/// A static table's missed[] is never forgotten. All that no row has bounds an object that has none, too: after pushes that
+/// were not ordered, and while there is a delay.
+#[test]
+fn a_static_row_larger_than_all_that_no_row_has_is_proven() {
+    let mut engine = Engine::new(2, 2, 4, 1000).unwrap();
+    let set = |delay_ms| config(1000, delay_ms, TS_STATIC, true, 1, 1000).unwrap();
+    let proven = |engine: &mut Engine| -> Vec<_> {
+        engine.snapshot(0).rows.iter().map(|row| (row.value.value, row.proven)).collect()
+    };
+    engine.set_config(0, set(0));
+    for object in 0..4 {
+        engine.birth(object);
+    }
+    engine.push(0, 0, 0, &[10, 0, 0, 0]);
+    engine.push(0, 1, 0, &[6, 0, 0, 0]);
+    engine.interrupted(0, |engine| {
+        engine.push(0, 2, 0, &[7, 0, 0, 0]);
+    });
+    assert_eq!(engine.snapshot(0).missed, 7);
+    assert_eq!(proven(&mut engine), [(10, true), (6, false)]);
+    // It is in the table now: nothing is absent.
+    engine.push(0, 2, 0, &[1, 0, 0, 0]);
+    assert_eq!(engine.snapshot(0).missed, 7);
+    assert_eq!(proven(&mut engine), [(10, true), (8, true), (6, true)]);
+    engine.set_config(0, set(3_600_000));
+    engine.push(0, 3, 0, &[7, 0, 0, 0]);
+    engine.push(0, 0, 0, &[3, 0, 0, 0]);
+    assert_eq!(proven(&mut engine), [(13, true), (8, true), (7, true), (6, true)]);
+    engine.kill(0, 3);
+    assert_eq!(proven(&mut engine), [(13, true), (8, true), (6, false)]);
+}
+
 /// What was refused may be an object larger than a row: for a period and a slide, in a static table for ever.
 #[test]
 fn what_was_refused_counts_against_smaller_rows() {

@@ -79,17 +79,24 @@ pub fn assemble(read: Read<'_>, paths: &mut Paths) -> Result<(Snapshot, bool), E
     let since = (info.kind == TableType::Dynamic).then(|| period_began(&tick));
     let merged = merge(sections.iter().map(|s| (s.cpu, &s.rows)), since, unranked.iter().next());
 
-    // A push that was under way at a slide's boundary may be in one slide for its object and
-    // in the next for the total; the larger of the two is what was pushed.
-    let shown = sum(merged.iter().take(top as usize).map(|m| m.row.head.value));
-    let total = sum(totals.iter().copied());
-    if let (Some(most), true) = (totals.iter_mut().max(), shown > total) {
-        *most = most.saturating_add(shown - total);
-    }
     let does_not_add_up = |fault: &dyn std::fmt::Display| Error::Kernel {
         what: format!("take a snapshot of {}/{}", info.sample, info.name),
         why: format!("it does not add up ({fault})"),
     };
+    let shown = sum(merged.iter().take(top as usize).map(|m| m.row.head.value));
+    let total = sum(totals.iter().copied());
+    let absent = match info.kind {
+        // The total has each push before its object has it (P1), and is read after it.
+        TableType::Static => {
+            total.checked_sub(shown).ok_or_else(|| does_not_add_up(&"its rows are more than its total"))?
+        }
+        TableType::Dynamic => u64::MAX,
+    };
+    // In a dynamic table a push that was under way at a slide's boundary may be in one slide for its object and in the next
+    // for the total, and each of them fades in its own way; the larger of the two is what was pushed.
+    if let (Some(most), true) = (totals.iter_mut().max(), shown > total) {
+        *most = most.saturating_add(shown - total);
+    }
     // Nothing that was counted comes near it.
     let counted = sum(totals.iter().copied()).checked_mul(scale).filter(|counted| *counted < u64::MAX);
     let total = counted.ok_or_else(|| does_not_add_up(&"the totals of its CPUs are more than a number holds"))?;
@@ -97,10 +104,11 @@ pub fn assemble(read: Read<'_>, paths: &mut Paths) -> Result<(Snapshot, bool), E
     let rows = shape.rows(&merged, paths);
     let missed = sections.iter().map(|s| s.head.missed).max().unwrap_or(0);
     let ended = sections.iter().map(|s| s.head.missed_ended).max().unwrap_or(0);
-    let proven = |missed, refused| match settled || table.settings.order_ms() == 0 {
-        true => proven(&merged, rows.len(), missed, refused),
-        // Objects may have grown unseen, and nothing is certain.
-        false => 0,
+    // Else objects may have grown unseen.
+    let ordered = settled || table.settings.order_ms() == 0;
+    let proven = |missed, refused| {
+        let missed = if ordered { missed } else { u64::MAX };
+        proven(&merged, rows.len(), proof(missed, absent, hidden(&merged, rows.len()), refused))
     };
     // What has ended is not there to be ordered again (T8).
     let unordered = (proven(missed, 0) as usize) < rows.len();
@@ -202,11 +210,88 @@ pub fn header(table: &Table<'_>) -> Settings {
     }
 }
 
-/// How many of the shown rows are certain to be the true top: those that no object without a row can be larger than, since
-/// they are larger than anything that was ever turned away (T5 in the engine's `table.h`), by all that was refused (T6).
-fn proven(merged: &[Merged<'_>], shown: usize, missed: u64, refused: u64) -> u32 {
-    let hidden = merged.get(shown).map_or(0, |m| m.row.head.value);
-    let least = proof(missed, hidden, refused);
+/// The value of the largest object that was found and is not shown.
+fn hidden(merged: &[Merged<'_>], shown: usize) -> u64 {
+    merged.get(shown).map_or(0, |m| m.row.head.value)
+}
+
+/// How many of the shown rows are certain to be the true top: those that no object without a row can be larger than, which
+/// is worth `least` at most ([`proof`]).
+fn proven(merged: &[Merged<'_>], shown: usize, least: u64) -> u32 {
     let certain = |m: &&Merged<'_>| m.row.head.value >= least && m.row.head.busy == 0;
     u32::try_from(merged.iter().take(shown).take_while(certain).count()).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use topstat_engine::abi::ts_row;
+
+    use super::*;
+    use crate::bpf;
+    use crate::family::Objects;
+
+    /// What was read of a static table: these rows, the total of its CPU, what missed[] says, what was refused.
+    fn read_static(values: &[u64], total: u64, missed: u64, refused: u64, delay_ms: u32) -> Result<Snapshot, Error> {
+        let info = TableInfo::running_total(0, "sum", Unit::Count, "count", "of the test");
+        let of = Arc::new(SampleInfo::new("trial", "of the test", Objects::Keyed, vec![], [info.clone()]));
+        let settings = TableSettings {
+            enabled: true,
+            sample_enabled: true,
+            root_enabled: true,
+            sync: true,
+            period_ms: 1000,
+            delay_ms,
+            raised_ms: 0,
+        };
+        let table = Table { info: &info, of, sample: 0, number: 0, settings };
+        let row = |(id, value): (u64, &u64)| {
+            bpf::as_bytes(&ts_row { id, value: *value, part: [*value, 0], key: *value, ..Default::default() }).to_vec()
+        };
+        let rows = Rows::new((1..).zip(values).flat_map(row).collect(), size_of::<ts_row>());
+        let head = ts_section { missed, ..Default::default() };
+        let sections = [Section { cpu: 0, head, rows, stale: false, again: false }];
+        let read = Read {
+            table: &table,
+            time: SystemTime::UNIX_EPOCH,
+            sections: &sections,
+            totals: vec![total],
+            refused,
+            settled: false,
+            unranked: Rows::new(vec![], size_of::<ts_row>()),
+            parts: &[],
+            top: 2,
+            objects: 0,
+            lost: Lost::default(),
+            lost_now: Lost::default(),
+            cpu_rows: false,
+        };
+        assemble(read, &mut Paths::new()).map(|(snapshot, _)| snapshot)
+    }
+
+    /// missed[] of a static table is never forgotten; what has no row is not larger than all that no row has.
+    #[test]
+    fn rows_of_a_static_table_are_proven_by_what_no_row_has() {
+        let proven = |values, total, missed, refused, delay_ms| {
+            read_static(values, total, missed, refused, delay_ms).unwrap().proven
+        };
+        for delay_ms in [0, 100] {
+            assert_eq!(proven(&[9, 5], 14, u64::MAX, 0, delay_ms), 2);
+            assert_eq!(proven(&[9, 5], 20, u64::MAX, 0, delay_ms), 1);
+            assert_eq!(proven(&[9, 5], 24, u64::MAX, 0, delay_ms), 0);
+            assert_eq!(proven(&[9, 5], 14, u64::MAX, 6, delay_ms), 1, "so much of any object may be missing");
+            // In a table, but not among the rows.
+            assert_eq!(proven(&[9, 5, 4], 18, u64::MAX, 0, delay_ms), 2);
+            assert_eq!(proven(&[9, 5, 4], 18, u64::MAX, 2, delay_ms), 1);
+        }
+        assert_eq!(proven(&[9, 5], 100, 5, 0, 0), 2);
+        assert_eq!(proven(&[9, 5], 100, 5, 0, 100), 0);
+    }
+
+    /// No total is raised so that a row fits.
+    #[test]
+    fn a_static_table_whose_rows_are_more_than_its_total_is_an_error() {
+        assert_eq!(read_static(&[9, 5], 14, 0, 0, 0).unwrap().other, 0);
+        let why = read_static(&[14_098_760_008_128_755_625, 5], 160, 0, 0, 0).unwrap_err().to_string();
+        assert!(why.contains("its rows are more than its total"), "{why}");
+    }
 }

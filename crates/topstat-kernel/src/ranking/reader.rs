@@ -148,6 +148,9 @@ impl Reader {
         self.disturbed = refills % 2 == 1 || refills != self.refills();
         self.turned_away = sections.iter().any(|s| s.head.missed > 0);
         let tick = sections[0].head.tick;
+        // A row like the others: before the totals (P1).
+        let unranked = self.state.of.ranked.unranked;
+        let unranked = unranked.and_then(|row| row(&self.state.maps, table.sample, table.number, &tick));
         let mut totals = Vec::with_capacity(sections.len());
         for section in first(&sections) {
             match self.state.banks.total(section.cpu, table.sample, table.number, table.info.kind, &tick) {
@@ -162,7 +165,9 @@ impl Reader {
                 None => return Ok(None),
             }
         }
-        let mut snapshot = self.assemble((table, settled == Settled::All), time, &sections, totals, refused)?;
+        let unranked = unranked.unwrap_or_default();
+        let mut snapshot =
+            self.assemble((table, settled == Settled::All), time, (&sections, unranked), totals, refused)?;
         if settled == Settled::NotAll {
             snapshot.proven = 0;
         }
@@ -192,16 +197,14 @@ impl Reader {
         &mut self,
         (table, settled): (&Table<'_>, bool),
         time: SystemTime,
-        sections: &[Section],
+        (sections, unranked): (&[Section], Vec<u8>),
         totals: Vec<u64>,
         refused: u64,
     ) -> Result<Snapshot, Error> {
-        let tick = sections[0].head.tick;
         // After the rows: what of them was skipped is counted by now.
         let skipped = self.state.skipped.read(&table.info.sample);
         let lost = self.lost(table, sections, skipped.all);
         let ranked = &self.state.of.ranked;
-        let unranked = ranked.unranked.and_then(|row| row(&self.state.maps, table.sample, table.number, &tick));
         let read = Read {
             table,
             time,
@@ -209,7 +212,7 @@ impl Reader {
             totals,
             refused,
             settled,
-            unranked: Rows::new(unranked.unwrap_or_default(), ranked.row),
+            unranked: Rows::new(unranked, ranked.row),
             parts: &ranked.parts,
             top: self.state.top,
             objects: self.state.census(table.sample),
