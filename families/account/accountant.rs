@@ -58,16 +58,16 @@ fn has_tracepoint(btf: &libbpf_rs::btf::Btf<'_>, name: &str) -> bool {
 }
 
 /// The interrupts and softirqs that can be told apart on this kernel.
-pub(super) fn interrupts() -> Vec<&'static str> {
-    let Ok(btf) = libbpf_rs::btf::Btf::from_vmlinux() else { return Vec::new() };
-    INTERRUPTS.into_iter().filter(|i| has_tracepoint(&btf, &format!("{i}_entry"))).collect()
+pub(super) fn interrupts() -> Option<Vec<&'static str>> {
+    let btf = libbpf_rs::btf::Btf::from_vmlinux().ok()?;
+    Some(INTERRUPTS.into_iter().filter(|i| has_tracepoint(&btf, &format!("{i}_entry"))).collect())
 }
 
 /// Whether the kernel's run queues know what the hypervisor took.
-pub(super) fn knows_steal() -> bool {
-    let Ok(btf) = libbpf_rs::btf::Btf::from_vmlinux() else { return false };
-    let Some(rq) = btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>("rq") else { return false };
-    rq.iter().any(|member| member.name.is_some_and(|name| name == "prev_steal_time_rq"))
+pub(super) fn knows_steal() -> Option<bool> {
+    let btf = libbpf_rs::btf::Btf::from_vmlinux().ok()?;
+    let Some(rq) = btf.type_by_name::<libbpf_rs::btf::types::Struct<'_>>("rq") else { return Some(false) };
+    Some(rq.iter().any(|member| member.name.is_some_and(|name| name == "prev_steal_time_rq")))
 }
 
 /// Whether a hypervisor may take this machine's CPUs away: on bare metal nothing is asked about it.

@@ -9,6 +9,9 @@ use crate::{Check, Outcome, bpf};
 /// Where the kernel's configuration is to be found, as text or compressed; mostly it can't be read, and is not needed.
 const CONFIGS: [&str; 2] = ["/boot/config-", "/lib/modules/"];
 
+/// Why it is not known what the kernel has.
+const TYPES_UNREAD: &str = "the kernel's types (BTF) can't be read";
+
 /// What the account needs beyond what all need.
 pub fn check() -> Vec<Check> {
     let account =
@@ -55,10 +58,12 @@ fn split() -> Check {
 }
 
 fn interrupts() -> Check {
-    let attached = accountant::interrupts();
-    let (outcome, found) = match attached.as_slice() {
-        [] => (Outcome::Degraded, "the kernel has none of the tracepoints: contained in the tasks' time".to_owned()),
-        names => (Outcome::Ok, format!("exact: tracepoints {}", names.join(", "))),
+    let (outcome, found) = match accountant::interrupts().as_deref() {
+        None => (Outcome::Unknown, TYPES_UNREAD.to_owned()),
+        Some([]) => {
+            (Outcome::Degraded, "the kernel has none of the tracepoints: contained in the tasks' time".to_owned())
+        }
+        Some(names) => (Outcome::Ok, format!("exact: tracepoints {}", names.join(", "))),
     };
     Check { name: "interrupts and softirqs of tasks".to_owned(), outcome, found, advice: String::new() }
 }
@@ -66,10 +71,14 @@ fn interrupts() -> Check {
 fn steal() -> Check {
     let (outcome, found) = if !accountant::under_hypervisor() {
         (Outcome::Ok, "none: this machine is not virtual")
-    } else if accountant::knows_steal() {
-        (Outcome::Ok, "exact, as far as the hypervisor tells: taken at every switch and tick")
     } else {
-        (Outcome::Degraded, "not told apart: the kernel was built without CONFIG_PARAVIRT_TIME_ACCOUNTING")
+        match accountant::knows_steal() {
+            Some(true) => (Outcome::Ok, "exact, as far as the hypervisor tells: taken at every switch and tick"),
+            Some(false) => {
+                (Outcome::Degraded, "not told apart: the kernel was built without CONFIG_PARAVIRT_TIME_ACCOUNTING")
+            }
+            None => (Outcome::Unknown, TYPES_UNREAD),
+        }
     };
     Check { name: "steal of tasks".to_owned(), outcome, found: found.to_owned(), advice: String::new() }
 }

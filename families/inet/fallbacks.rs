@@ -51,6 +51,9 @@ pub fn check() -> Vec<Check> {
 
 fn check_tcp(builds: &Builds) -> Check {
     const NAME: &str = "counting of TCP";
+    if let Some(obstacle) = builds.unknown() {
+        return Check::untried(NAME, &obstacle);
+    }
     match builds.chosen() {
         Which::Better(_) => Check::ok(
             NAME,
@@ -70,6 +73,9 @@ fn check_tcp(builds: &Builds) -> Check {
 
 fn check_udp(builds: &Builds) -> Check {
     const NAME: &str = "counting of UDP";
+    if let Some(obstacle) = builds.unknown() {
+        return Check::untried(NAME, &obstacle);
+    }
     let cost = "while a table of UDP is on, each packet of TCP pays for that";
     let found = match builds.chosen() {
         Which::Better(BY_FUNCTIONS) => {

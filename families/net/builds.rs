@@ -39,7 +39,10 @@ pub fn check() -> Vec<Check> {
     const NAME: &str = "counting of UDP in net_*";
     let Some(family) = crate::catalogue::family_of(SAMPLES[0]) else { return Vec::new() };
     let Kind::Ranked(ranked) = &family.kind else { return Vec::new() };
-    if !bpf::atomics::there() {
+    if let Some(obstacle) = ranked.builds.unknown() {
+        return vec![Check::untried(NAME, &obstacle)];
+    }
+    if bpf::atomics::known() == Some(false) {
         return Vec::new(); // nor is anything else: the samples' own line says so
     }
     let by_packets = |why: &str| {

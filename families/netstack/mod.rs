@@ -66,6 +66,9 @@ fn check() -> Check {
             "in a virtual machine, give it a performance monitoring unit".to_owned(),
         ),
         Ok(Err(e)) | Err(e) => {
+            if let Some(obstacle) = crate::report::obstacle() {
+                return Check::untried(&name, &obstacle);
+            }
             let why = crate::report::explain(e, "netstack").to_string();
             (Outcome::Missing, why, "the lines above say what is missing".to_owned())
         }

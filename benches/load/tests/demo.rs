@@ -3,16 +3,19 @@
 //! whether there are rows.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/run");
 /// For what happens at once, on a busy host. Less than the 60 s after which the load ends of itself: that is not to pass for
 /// an end with its parent.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a look at a table shows.
+const ROWS: &str = "tcp_v4/conns_pps  1 objects";
+const NONE: &str = "no rows: nothing was pushed in the last 1s";
 
 /// A folder with a program in topstat's place; removed with this, and what it has started ended.
 struct Stand {
@@ -21,34 +24,62 @@ struct Stand {
 }
 
 impl Stand {
-    /// One whose table has these rows, and whose view of it says "shown" and then goes on for as long as given.
-    fn new(name: &str, rows: &str, goes_on: &str) -> Self {
+    /// One whose table is seen so by one look after the other (the last one is repeated), and whose view of it says "shown".
+    fn new(name: &str, looks: &[&str]) -> Self {
         let folder = std::env::temp_dir().join(format!("topstat-demo-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let program = folder.join("topstat");
+        fs::write(folder.join("looks"), looks.join("\n") + "\n").unwrap();
         let text = format!(
-            "#!/bin/sh\ncase \"$*\" in *json*) echo '{{\"rows\":{rows}}}'; exit;; esac\n\
-             echo \"shown $$ $*\"\nexec sleep {goes_on}\n"
+            r#"#!/bin/sh
+cd '{}'
+case "$*" in
+*' -n '*)
+    look=$(sed -n 1p looks)
+    if [ "$(wc -l <looks)" = 1 ]; then
+        while [ -e held ]; do sleep 0.05; done
+    else
+        sed -i 1d looks
+    fi
+    printf "$look\n"
+    exit
+    ;;
+esac
+echo "shown $$ $*"
+"#,
+            folder.display()
         );
         fs::write(&program, text).unwrap();
         fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
         Self { folder, child: None }
     }
 
-    /// Runs the script, not on a terminal; gives what it has shown first, and its pid.
-    fn run(&mut self) -> (String, u32) {
-        let mut child = Command::new(SCRIPT)
+    /// Starts the script, not on a terminal; gives its pid.
+    fn start(&mut self) -> u32 {
+        let child = Command::new(SCRIPT)
             .args([self.folder.join("topstat").as_path(), Path::new(env!("CARGO_BIN_EXE_topstat-load"))])
             .arg("tcp_v4/conns_pps")
             .stdout(Stdio::piped())
             .stderr(fs::File::create(self.folder.join("stderr")).unwrap())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let pid = child.id();
-        self.child = Some(child);
-        (line, pid)
+        self.child.insert(child).id()
+    }
+
+    /// Runs it to its end: what it has shown, and how it ended.
+    fn run(&mut self) -> (String, ExitStatus) {
+        self.start();
+        let output = self.child.take().unwrap().wait_with_output().unwrap();
+        (String::from_utf8(output.stdout).unwrap(), output.status)
+    }
+
+    /// Has the last look last until it is let go.
+    fn hold(&self) {
+        fs::write(self.folder.join("held"), "").unwrap();
+    }
+
+    fn let_go(&self) {
+        fs::remove_file(self.folder.join("held")).unwrap();
     }
 
     fn said(&self) -> String {
@@ -89,19 +120,27 @@ fn eventually(mut ask: impl FnMut() -> bool) -> bool {
 }
 
 #[test]
-fn an_idle_host_gets_a_load_that_ends_with_the_program() {
-    let mut stand = Stand::new("idle", "[]", "600");
-    let (shown, pid) = stand.run();
-    assert_eq!(shown, format!("shown {pid} top tcp_v4/conns_pps\n"), "what the user sees is topstat itself");
+fn an_idle_host_gets_a_load_and_sees_its_rows() {
+    let (shown, status) = Stand::new("idle", &[NONE, NONE, ROWS, NONE]).run();
+    assert_eq!(shown, format!("{ROWS}\n"));
+    assert!(status.success());
+}
+
+#[test]
+fn a_load_ends_with_the_program() {
+    let mut stand = Stand::new("ends", &[NONE, ROWS]);
+    stand.hold();
+    let pid = stand.start();
+    assert!(eventually(|| children(pid).iter().any(|child| is_load(*child))), "there is no load: {}", stand.said());
     let said = stand.said();
     assert!(said.contains("on loopback only") && said.contains("for 60 s at most"), "{said}");
-    assert!(eventually(|| children(pid).iter().any(|child| is_load(*child))), "there is no load: {said}");
-    let load = children(pid)[0];
+    let load = children(pid).into_iter().find(|child| is_load(*child)).expect("a load");
     // Not asked to end, but killed.
     let mut child = stand.child.take().unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     assert!(eventually(|| !is_load(load)), "the load goes on");
+    stand.let_go();
 }
 
 /// Between its start and its question to the kernel the parent may end.
@@ -119,19 +158,40 @@ fn a_load_whose_parent_has_ended_does_not_begin() {
     assert!(begun.elapsed() < PATIENCE, "it has begun");
 }
 
+/// What it had when it was looked at is what is shown: the next moment there may be none.
 #[test]
 fn a_host_with_traffic_gets_none() {
-    let mut stand = Stand::new("busy", r#"[{"rank":1}]"#, "600");
-    let (shown, pid) = stand.run();
-    assert_eq!(shown, format!("shown {pid} top tcp_v4/conns_pps\n"));
-    assert_eq!((children(pid), stand.said().as_str()), (vec![], ""));
+    let mut stand = Stand::new("busy", &[ROWS, NONE]);
+    let (shown, status) = stand.run();
+    assert_eq!((shown, stand.said().as_str()), (format!("{ROWS}\n"), ""));
+    assert!(status.success());
+}
+
+#[test]
+fn a_load_that_makes_no_rows_is_an_error() {
+    let mut stand = Stand::new("unseen", &[NONE]);
+    let (shown, status) = stand.run();
+    assert_eq!((shown.as_str(), status.code()), ("", Some(1)));
+    assert!(stand.said().contains("has no rows beside this traffic"), "{}", stand.said());
+}
+
+/// Connections that speak now and then: a view that stays would mostly be empty.
+#[test]
+fn a_terminal_of_a_host_with_rows_now_and_then_gets_a_load() {
+    let stand = Stand::new("now-and-then", &[&format!("{ROWS}\\n{NONE}\\n{ROWS}"), ROWS]);
+    let (program, load) = (stand.folder.join("topstat"), env!("CARGO_BIN_EXE_topstat-load"));
+    let run = format!("{SCRIPT} {} {load} tcp_v4/conns_pps", program.display());
+    let output = Command::new("script").args(["-qec", &run, "/dev/null"]).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("for 600 s at most") && said.contains("shown "), "{said}");
+    assert!(output.status.success(), "{said}");
 }
 
 #[test]
 fn what_fails_is_said_by_the_program() {
-    let mut stand = Stand::new("fails", "", "0");
+    let mut stand = Stand::new("fails", &[NONE]);
     fs::write(stand.folder.join("topstat"), "#!/bin/sh\necho no BTF >&2; exit 1\n").unwrap();
-    assert_eq!(stand.run().0, "");
-    assert_eq!(stand.child.take().unwrap().wait().unwrap().code(), Some(1));
+    let (shown, status) = stand.run();
+    assert_eq!((shown.as_str(), status.code()), ("", Some(1)));
     assert_eq!(stand.said(), "no BTF\n");
 }

@@ -7,7 +7,7 @@ use crate::bpf::{self, Verified};
 use crate::family::{AccountOptions, Family, Kind, SampleInfo};
 use crate::ranking::{self, RankedFamily};
 use crate::report::{
-    BTF, Check, OUTSIDE, Outcome, USER_NAMESPACE, WITH_BTF, in_user_namespace, loads, missing_capabilities,
+    BTF, Check, NO_BTF, OUTSIDE, Outcome, USER_NAMESPACE, WITH_BTF, in_user_namespace, loads, missing_capabilities,
 };
 use crate::{Error, Options, catalogue, module};
 
@@ -37,6 +37,28 @@ fn try_load(family: &Arc<Family>) -> Result<(), Error> {
     }
 }
 
+/// Whether programs are compiled. In network namespaces other than the host's it is not there.
+const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
+
+/// Whether programs are compiled, by what is read of [`JIT`].
+fn compiler(read: std::io::Result<String>) -> Check {
+    const NAME: &str = "BPF compiler";
+    match read.as_deref().map(str::trim) {
+        Ok("0") => Check {
+            name: NAME.to_owned(),
+            outcome: Outcome::Degraded,
+            found: "programs are interpreted: a push costs several times as much".to_owned(),
+            advice: "sysctl net.core.bpf_jit_enable=1".to_owned(),
+        },
+        Ok(_) => Check::ok(NAME, "programs are compiled to machine code"),
+        Err(e) => Check::unknown(
+            NAME,
+            format!("whether programs are compiled: {JIT} can't be read ({e})"),
+            "run topstat as root in the host's network namespace",
+        ),
+    }
+}
+
 /// Looks at everything that these samples need, or all samples if there are none; the common things first. Loads every
 /// program once, to hear what the kernel says, and attaches none. (Samples of a family share their programs.)
 pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
@@ -50,23 +72,14 @@ pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
         Some(missing) => {
             Check::missing("capabilities", format!("without {}", missing.join(", ")), "run as root (sudo topstat …)")
         }
-        None => Check::missing("capabilities", "/proc/self/status is not readable", "mount /proc"),
+        None => Check::unknown("capabilities", "/proc/self/status can't be read", "mount /proc"),
     });
     checks.push(if std::path::Path::new(BTF).exists() {
         Check::ok("BTF", BTF)
     } else {
-        Check::missing("BTF", format!("{BTF} is missing"), WITH_BTF)
+        Check::missing("BTF", format!("{BTF} is missing: {NO_BTF}"), WITH_BTF)
     });
-    let jit = std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").unwrap_or_default();
-    checks.push(match jit.trim() {
-        "0" => Check {
-            name: "BPF compiler".to_owned(),
-            outcome: Outcome::Degraded,
-            found: "programs are interpreted: a push costs several times as much".to_owned(),
-            advice: "sysctl net.core.bpf_jit_enable=1".to_owned(),
-        },
-        _ => Check::ok("BPF compiler", "programs are compiled to machine code"),
-    });
+    checks.push(compiler(std::fs::read_to_string(JIT)));
     checks.extend(module);
     let named = |name: &str| samples.iter().any(|sample| sample.name == name);
     let of = |family: &Family| match &family.kind {
@@ -86,4 +99,16 @@ pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
         checks.extend((family.check)());
     }
     checks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_compiler_that_can_not_be_asked_for_is_unknown() {
+        assert_eq!(compiler(Ok("0\n".to_owned())).outcome, Outcome::Degraded);
+        assert_eq!(compiler(Ok("1\n".to_owned())).outcome, Outcome::Ok);
+        assert_eq!(compiler(Err(std::io::ErrorKind::PermissionDenied.into())).outcome, Outcome::Unknown);
+    }
 }

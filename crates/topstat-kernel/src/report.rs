@@ -5,8 +5,10 @@ use crate::Error;
 
 /// The types of the running kernel.
 pub const BTF: &str = "/sys/kernel/btf/vmlinux";
-/// What to do where they are missing.
-pub const WITH_BTF: &str = "use a kernel that was built with CONFIG_DEBUG_INFO_BTF=y";
+/// What is wrong where they are missing. A container may hide the file of a kernel that has them.
+pub const NO_BTF: &str = "the kernel was built without BTF, or /sys is hidden from this process";
+/// What to do about it.
+pub const WITH_BTF: &str = "show it /sys, or use a kernel that was built with CONFIG_DEBUG_INFO_BTF=y";
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +19,8 @@ pub enum Outcome {
     Degraded,
     /// It is missing, and nothing works without.
     Missing,
+    /// This process can't find out: it may not look, or not try.
+    Unknown,
 }
 
 /// One line of `topstat check`.
@@ -40,35 +44,57 @@ impl Check {
     pub(crate) fn missing(name: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { name: name.to_owned(), outcome: Outcome::Missing, found: found.into(), advice: advice.into() }
     }
+
+    pub(crate) fn unknown(name: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { name: name.to_owned(), outcome: Outcome::Unknown, found: found.into(), advice: advice.into() }
+    }
+
+    /// What only loading programs tells, where this process can't load any.
+    pub fn untried(name: &str, obstacle: &Obstacle) -> Self {
+        Self::unknown(name, format!("can't be tried: {}", obstacle.reason), SEE_ABOVE)
+    }
+}
+
+const SEE_ABOVE: &str = "the lines above say what is missing";
+
+/// What keeps this process from loading any programs, whatever the kernel has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    /// What is wrong.
+    pub reason: String,
+    /// What to do about it.
+    pub advice: &'static str,
+}
+
+/// What keeps this process from loading programs: while there is an obstacle, a program that does not load says nothing of
+/// the kernel.
+pub fn obstacle() -> Option<Obstacle> {
+    if !std::path::Path::new(BTF).exists() {
+        return Some(Obstacle { reason: format!("{BTF} is missing ({NO_BTF})"), advice: WITH_BTF });
+    }
+    if in_user_namespace() {
+        return Some(Obstacle { reason: USER_NAMESPACE.to_owned(), advice: OUTSIDE });
+    }
+    missing_capabilities().is_some_and(|missing| !missing.is_empty()).then(|| Obstacle {
+        reason: "loading eBPF programs is not permitted".to_owned(),
+        advice: "run as root, or with the capabilities CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN",
+    })
 }
 
 /// Whether the programs of samples load, as somebody has `tried`; `found` is for when they do.
 pub fn loads(name: &str, samples: &str, tried: Result<(), Error>, found: impl Into<String>) -> Check {
-    match tried {
-        Ok(()) => Check::ok(name, found),
-        Err(e) => Check::missing(name, explain(e, samples).to_string(), "the lines above say what is missing"),
+    match (tried, obstacle()) {
+        (Ok(()), _) => Check::ok(name, found),
+        (Err(Error::Kernel { .. } | Error::Unsupported { .. }), Some(obstacle)) => Check::untried(name, &obstacle),
+        (Err(e), _) => Check::missing(name, explain(e, samples).to_string(), SEE_ABOVE),
     }
 }
 
 /// Puts the usual reasons why the programs of samples don't load into words.
 pub fn explain(error: Error, samples: &str) -> Error {
     let Error::Kernel { what, why } = error else { return error };
-    let unsupported = |reason: &str, advice: &str| Error::Unsupported {
-        sample: samples.to_owned(),
-        reason: reason.to_owned(),
-        advice: advice.to_owned(),
-    };
-    if !std::path::Path::new(BTF).exists() {
-        return unsupported(&format!("the kernel has no BTF ({BTF} is missing)"), WITH_BTF);
-    }
-    if in_user_namespace() {
-        return unsupported(USER_NAMESPACE, OUTSIDE);
-    }
-    if missing_capabilities().is_some_and(|m| !m.is_empty()) {
-        return unsupported(
-            "loading eBPF programs is not permitted",
-            "run as root, or with the capabilities CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON and CAP_SYS_ADMIN",
-        );
+    if let Some(Obstacle { reason, advice }) = obstacle() {
+        return Error::Unsupported { sample: samples.to_owned(), reason, advice: advice.to_owned() };
     }
     Error::Kernel { what, why }
 }

@@ -6,6 +6,7 @@ use libbpf_sys::{
     BPF_ALU64, BPF_ATOMIC, BPF_CMPXCHG, BPF_DW, BPF_EXIT, BPF_JMP, BPF_K, BPF_MEM, BPF_MOV,
     BPF_PROG_TYPE_SOCKET_FILTER, BPF_ST, BPF_STX, bpf_insn, bpf_prog_load,
 };
+use rustix::io::Errno;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 
 const R0: u8 = 0;
@@ -19,8 +20,18 @@ fn instruction(code: u32, to: u8, from: u8, off: i16, imm: u32) -> bpf_insn {
     made
 }
 
+/// Whether they are there; `None` where this process can't find out, as it may not load programs or has no memory.
+pub fn known() -> Option<bool> {
+    match try_them() {
+        Ok(()) => Some(true),
+        // The kernel has read the program, and refuses it.
+        Err(Errno::INVAL) => Some(false),
+        Err(_) => None,
+    }
+}
+
 /// Tries a program that swaps a word of its stack, and is not run.
-pub fn there() -> bool {
+fn try_them() -> Result<(), Errno> {
     let program = [
         instruction(BPF_ALU64 | BPF_MOV | BPF_K, R0, 0, 0, 0),
         instruction(BPF_ALU64 | BPF_MOV | BPF_K, R1, 0, 0, 1),
@@ -41,19 +52,20 @@ pub fn there() -> bool {
         )
     };
     if fd < 0 {
-        return false;
+        return Err(Errno::from_raw_os_error(fd.saturating_neg()));
     }
     // SAFETY: it was made just now, and nobody else has it.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
-    true
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    /// Every kernel that these tests are run on has them; who may not load programs is told nothing.
+    /// Every kernel that these tests are run on has them; a process that may not load programs is told nothing.
     #[test]
     fn this_kernel_has_them() {
+        assert_ne!(super::known(), Some(false));
         let may = rustix::process::geteuid().is_root() && libbpf_rs::MapType::Array.is_supported().unwrap_or(false);
-        assert!(!may || super::there());
+        assert!(!may || super::known() == Some(true));
     }
 }

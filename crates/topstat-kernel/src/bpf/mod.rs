@@ -108,7 +108,7 @@ fn lacking(types: &[MapType]) -> Option<String> {
     }
     match types.iter().find(|map_type| !there(map_type)) {
         Some(lacks) => Some(format!("maps of the type {lacks:?}")),
-        None => (!atomics::there()).then(|| "eBPF atomics that return a value".to_owned()),
+        None => (atomics::known() == Some(false)).then(|| "eBPF atomics that return a value".to_owned()),
     }
 }
 

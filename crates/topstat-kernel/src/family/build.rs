@@ -14,6 +14,7 @@ use super::Refill;
 use crate::bpf::atomics;
 use crate::hooks::Hook;
 use crate::maps::Maps;
+use crate::report::{Obstacle, obstacle};
 use crate::{Error, Options, bpf};
 
 /// Something that came after the oldest kernel that a family is for, and what is the case without it.
@@ -219,7 +220,7 @@ impl Builds {
     fn are_missing(&self, needed: &[Feature]) -> Vec<Feature> {
         let lacks = |feature: &&Feature| match feature.probe {
             Probe::Program(program) => self.missing().iter().any(|name| name == program),
-            Probe::Atomics => is_plain() || !atomics::there(),
+            Probe::Atomics => is_plain() || atomics::known() != Some(true),
             Probe::Told(has) => is_plain() || !has(),
         };
         needed.iter().filter(lacks).cloned().collect()
@@ -233,6 +234,14 @@ impl Builds {
     /// The same of those that a better build needs beyond these.
     pub fn lacking_for_better(&self, which: usize) -> Vec<Feature> {
         self.better.get(which).map(|better| self.are_missing(&better.needed)).unwrap_or_default()
+    }
+
+    /// What keeps it from being known which build this kernel takes: programs that were refused were refused to this
+    /// process, and not by what the kernel lacks.
+    pub fn unknown(&self) -> Option<Obstacle> {
+        let better = |which| !self.lacking_for_better(which).is_empty();
+        let refused = !self.lacking().is_empty() || (0..self.better.len()).any(better);
+        obstacle().filter(|_| refused && !is_plain())
     }
 
     /// The one for this kernel.

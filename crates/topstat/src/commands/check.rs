@@ -38,6 +38,7 @@ fn mark(outcome: Outcome) -> &'static str {
         Outcome::Ok => "ok",
         Outcome::Degraded => "degraded",
         Outcome::Missing => "missing",
+        Outcome::Unknown => "unknown",
     }
 }
 
@@ -50,7 +51,7 @@ fn text(checks: &[Check], colors: bool) -> String {
     for check in checks {
         let style = match check.outcome {
             Outcome::Ok => GREEN,
-            Outcome::Degraded => YELLOW,
+            Outcome::Degraded | Outcome::Unknown => YELLOW,
             Outcome::Missing => RED,
         };
         let painted = paint(&format!("{:marks$}", mark(check.outcome)), style, colors);

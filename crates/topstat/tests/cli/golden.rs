@@ -55,6 +55,12 @@ fn checked() -> Fake {
                 "no permission to load programs",
                 "run as root or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN",
             ),
+            check(
+                "counting of TCP",
+                Outcome::Unknown,
+                "can't be tried: loading eBPF programs is not permitted",
+                "the lines above say what is missing",
+            ),
             check("weird \x1b[31mname", Outcome::Ok, "", ""),
         ],
         ..Fake::default()
