@@ -116,7 +116,6 @@ struct inet_object {
 	/* Its user, as in struct process_who; set in process context, see inet_set_owner(). */
 	u32 pid;
 	u64 cgroup;
-	u64 cgroup_v1;
 	char comm[PROCESS_COMM];
 };
 
@@ -127,7 +126,6 @@ TS_INLINE void inet_set_owner(struct inet_object *o, const struct process_who *w
 {
 	o->pid = who->pid;
 	o->cgroup = who->cgroup;
-	o->cgroup_v1 = who->cgroup_v1;
 	__builtin_memcpy(o->comm, who->comm, sizeof(o->comm));
 	o->sure = 1;
 }
