@@ -22,12 +22,11 @@ static __always_inline void process_describe(struct process_who *who, struct tas
 	else
 		BPF_CORE_READ_INTO(&who->comm, leader, comm);
 	who->cgroup = BPF_CORE_READ(css, dfl_cgrp, kn, id);
-	who->cgroup_v1 = 0;
-	if (v1_controller) {
+	if (process_counts_in_v1(who->cgroup, v1_controller)) {
 		u32 i = host_controller(v1_controller);
 
 		bpf_probe_read_kernel(&subsys, sizeof(subsys), &css->subsys[i]);
-		who->cgroup_v1 = BPF_CORE_READ(subsys, cgroup, kn, id);
+		who->cgroup = BPF_CORE_READ(subsys, cgroup, kn, id) | PROCESS_GROUP_V1;
 	}
 }
 

@@ -7,7 +7,19 @@
 
 #define PROCESS_COMM 16
 
-/* The v1 hierarchy that tells a process's cgroup where v2 is empty. */
+/*
+ * Which control group a process counts to. A process is in one group of v2, and in one of each v1 hierarchy. It counts to
+ * its group of v2; where that is the root, to its group in the one v1 hierarchy that is asked, if there is one. So a host
+ * has rows whichever kind of hierarchy tells its processes apart, also one where some are told apart by v2 and others by v1.
+ *
+ * Ids are those of one hierarchy: another one may use them, too. So a group is known by one number: its id, and
+ * PROCESS_GROUP_V1 where the group is of v1. Objects are keyed by this number, and readers find the path by this number.
+ */
+#define PROCESS_GROUP_V1 (1ULL << 63)
+/* The kernel's id of the root of each hierarchy. */
+#define PROCESS_GROUP_ROOT 1
+
+/* The v1 hierarchy that is asked. */
 enum process_v1 {
 	PROCESS_V1_NONE,
 	PROCESS_V1_MEMORY,
@@ -16,17 +28,16 @@ enum process_v1 {
 };
 
 struct process_who {
-	u64 cgroup; /* id in the cgroup v2 hierarchy */
-	u64 cgroup_v1; /* id in the v1 hierarchy of enum process_v1; 0: none */
+	u64 cgroup; /* the number of the control group that it counts to */
 	u32 pid; /* of the process; 0: not known (yet), or the kernel itself */
 	u32 tid; /* of the thread, where the objects are threads; else 0 */
 	char comm[PROCESS_COMM]; /* of the process, or where the objects are threads of the thread */
 };
 
-/* Tells the control group from all others of both versions: no id is as large as the bit that stands for v1. */
-TS_INLINE u64 process_group_id(const struct process_who *who)
+/* Whether a process that is in this group of v2 counts to its group of v1. */
+TS_INLINE int process_counts_in_v1(u64 v2, u32 v1_controller)
 {
-	return who->cgroup_v1 ? who->cgroup_v1 | 1ULL << 63 : who->cgroup;
+	return v2 == PROCESS_GROUP_ROOT && v1_controller != PROCESS_V1_NONE;
 }
 
 #endif /* TOPSTAT_PROCESS_H */

@@ -24,7 +24,7 @@ enum delays_table {
 #define DELAYS_BANKS 2
 
 /* Another one whenever a structure changes that is pinned. */
-#define DELAYS_ABI 2
+#define DELAYS_ABI 3
 
 /* Set before loading. */
 struct delays_constants {

@@ -113,16 +113,16 @@ static __always_inline u32 disks_kind_of(struct request *rq)
 }
 
 /* Whose data it is: that of the control group which made the page dirty, where the kernel knows (v2), and else of the
- * process. Written back by the kernel, it is a kernel thread's. */
+ * process. Written back by the kernel, it is a kernel thread's. Below a group without the controller io the kernel knows
+ * that group alone; where it is the root, that says nothing of the process. */
 static __always_inline u64 disks_group(struct process_who *who, struct bio *bio)
 {
 	struct cgroup *cgroup = BPF_CORE_READ(bio, bi_blkg, blkcg, css.cgroup);
+	u64 id = BPF_CORE_READ(cgroup, kn, id);
 
-	if (cgroup && !BPF_CORE_READ(cgroup, root, hierarchy_id)) {
-		who->cgroup = BPF_CORE_READ(cgroup, kn, id);
-		who->cgroup_v1 = 0;
-	}
-	return process_group_id(who);
+	if (id && id != PROCESS_GROUP_ROOT && !BPF_CORE_READ(cgroup, root, hierarchy_id))
+		who->cgroup = id;
+	return who->cgroup;
 }
 
 static __always_inline int disks_made(u64 key, u32 kind, struct gendisk *disk, struct bio *bio)

@@ -29,7 +29,6 @@ static __always_inline void inet_describe(struct inet_about *about, u64 *copy, u
 	about->owner.tid = 0;
 	about->owner.pid = *INET_TAIL_FIELD(copy, pid);
 	about->owner.cgroup = *INET_TAIL_FIELD(copy, cgroup);
-	about->owner.cgroup_v1 = *INET_TAIL_FIELD(copy, cgroup_v1);
 	__builtin_memcpy(about->owner.comm, INET_TAIL_FIELD(copy, comm), sizeof(about->owner.comm));
 	ts_peek(copy, INET_SOCK_WORDS * sizeof(*copy), sock);
 	about->family = *INET_SOCK_FIELD(copy, u16, skc_family);

@@ -62,9 +62,9 @@ fn adopt(process: std::os::fd::BorrowedFd<'_>, found: &inet_found, objects: &Map
     if rustix::fs::fstat(&socket).ok()?.st_ino != found.inode {
         return None;
     }
-    let process_who { pid, cgroup, cgroup_v1, comm, .. } = found.owner;
+    let process_who { pid, cgroup, comm, .. } = found.owner;
     let resent = resent_before(&socket);
-    let object = inet_object { pid, cgroup, cgroup_v1, comm, sure: 1, resent, ..Default::default() };
+    let object = inet_object { pid, cgroup, comm, sure: 1, resent, ..Default::default() };
     let key = socket.as_raw_fd().to_ne_bytes();
     objects.update(&key, bpf::as_bytes(&object), MapFlags::NO_EXIST).ok()
 }

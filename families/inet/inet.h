@@ -116,7 +116,6 @@ struct inet_object {
 	/* Its user, as in struct process_who; set in process context, see inet_set_owner(). */
 	u32 pid;
 	u64 cgroup;
-	u64 cgroup_v1;
 	char comm[PROCESS_COMM];
 };
 
@@ -127,7 +126,6 @@ TS_INLINE void inet_set_owner(struct inet_object *o, const struct process_who *w
 {
 	o->pid = who->pid;
 	o->cgroup = who->cgroup;
-	o->cgroup_v1 = who->cgroup_v1;
 	__builtin_memcpy(o->comm, who->comm, sizeof(o->comm));
 	o->sure = 1;
 }
@@ -153,7 +151,7 @@ struct inet_found {
 
 /* Another one whenever a structure changes that is pinned: the constants, the settings, a
  * bank, an object. */
-#define INET_ABI 3
+#define INET_ABI 4
 
 /* Which programs push to the objects: what they keep in them differs. */
 enum inet_build {

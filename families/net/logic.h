@@ -140,7 +140,7 @@ TS_INLINE void net_key_of(struct net_key *key, const struct net_flow *f, u32 sam
 	if (sample == NET_PROCS) {
 		key->id = f->process;
 	} else if (sample == NET_CGROUPS) {
-		key->id = process_group_id(&f->owner);
+		key->id = f->owner.cgroup;
 	} else if (sample == NET_HOSTS) {
 		__builtin_memcpy(key->host, f->to.host, sizeof(key->host));
 	} else {

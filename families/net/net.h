@@ -53,7 +53,7 @@ enum net_build {
 };
 
 /* Another one whenever a structure changes that is pinned. */
-#define NET_ABI 2
+#define NET_ABI 3
 
 /* Set before loading. */
 struct net_constants {

@@ -104,7 +104,6 @@ static __always_inline int keep(struct bpf_perf_event_data *ctx, struct scratch 
 	process_describe(&s->who, task, 0, constants.v1_controller);
 	s->key.stack = key_of(&s->stack, s->stack.frames);
 	s->key.cgroup = s->who.cgroup;
-	s->key.cgroup_v1 = s->who.cgroup_v1;
 	s->key.pid = s->who.pid;
 	s->key.cpu = bpf_get_smp_processor_id();
 	__builtin_memcpy(s->key.comm, s->who.comm, sizeof(s->key.comm));

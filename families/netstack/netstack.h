@@ -30,7 +30,6 @@ struct netstack_stack {
 struct netstack_key {
 	unsigned long long stack;	/* the key of the stack */
 	unsigned long long cgroup;	/* as of process_who */
-	unsigned long long cgroup_v1;
 	unsigned int pid;		/* of the process; 0: the idle task */
 	unsigned int cpu;
 	char comm[NETSTACK_COMM];	/* of the process */

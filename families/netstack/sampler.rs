@@ -14,7 +14,7 @@ use super::abi;
 use super::classify::{Classifier, Sampled};
 use super::events::{self, CpuEvent};
 use crate::bpf::{self, Shared};
-use crate::cgroup::Paths;
+use crate::cgroup::{self, Paths};
 use crate::{Error, process};
 
 const OBJECT: &[u8] = object!("netstack/netstack.bpf.o");
@@ -146,7 +146,7 @@ impl Sampler {
             counts: HashMap::new(),
             classifier,
             nowhere: HashSet::new(),
-            paths: Paths::new(),
+            paths: Paths::new(cgroup::v1_controller()),
             begun: Instant::now(),
             kept: None,
         })
@@ -271,7 +271,7 @@ impl Sampler {
                     cpu: key.cpu,
                     pid: key.pid,
                     comm: process::name(&key.comm).unwrap_or_default(),
-                    cgroup: self.paths.of(key.cgroup, key.cgroup_v1),
+                    cgroup: self.paths.of(key.cgroup),
                     side: *side,
                     found: *found,
                     leaf: *leaf,

@@ -144,7 +144,7 @@ static __always_inline void top_group_of(struct task_struct *task)
 static __always_inline struct tasks_group *top_group(struct task_struct *task, struct tasks_object *o, u32 *refused)
 {
 	u64 id;
-	struct cgroup *cgroup = top_cgroup(task, &id);
+	struct cgroup *cgroup = group_of(task, &id);
 	u32 index = o ? o->group : 0;
 	struct tasks_group *g = bpf_map_lookup_elem(&groups, &index);
 

@@ -43,7 +43,7 @@ TS_INLINE void top_group_begin(struct cgroup *cgroup, u64 id)
 TS_INLINE void top_group_of(struct task_struct *task)
 {
 	u64 id;
-	struct cgroup *cgroup = top_cgroup(task, &id);
+	struct cgroup *cgroup = group_of(task, &id);
 	struct tasks_group *g = host_of(groups, cgrp, cgroup);
 
 	if (!g)
@@ -54,7 +54,7 @@ TS_INLINE void top_group_of(struct task_struct *task)
 TS_INLINE struct tasks_group *top_group(struct task_struct *task, struct tasks_object *o, u32 *refused)
 {
 	u64 id;
-	struct cgroup *cgroup = top_cgroup(task, &id);
+	struct cgroup *cgroup = group_of(task, &id);
 	struct tasks_group *g = host_of(groups, cgrp, cgroup);
 
 	if (ts_likely(g && g->object.id == id))

@@ -6,11 +6,11 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use libbpf_rs::{CgroupIterOpts, CgroupIterOrder, IterOpts, Link, Object};
 
 use super::constants;
-use crate::cgroup::{self, V1Controller};
+use crate::cgroup;
 use crate::family::{Constant, Refill};
 use crate::maps::Maps;
-use crate::process::abi::{PROCESS_V1_CPU, PROCESS_V1_MEMORY, PROCESS_V1_NONE, PROCESS_V1_PIDS};
-use crate::{Error, bpf};
+use crate::process::abi::PROCESS_V1_NONE;
+use crate::{Error, bpf, process};
 
 /// Orders all groups again.
 const REFILL: &str = "top_refill_groups";
@@ -41,12 +41,7 @@ pub fn adopt(object: &Object, v1_controller: u32) -> Result<(), Error> {
 
 /// An iterator over the cgroups of each hierarchy in which tasks may count.
 fn over_hierarchies(object: &Object, program: &str, v1_controller: u32) -> Result<Refill, Error> {
-    let v1 = match v1_controller {
-        PROCESS_V1_MEMORY => Some(V1Controller::Memory),
-        PROCESS_V1_CPU => Some(V1Controller::Cpu),
-        PROCESS_V1_PIDS => Some(V1Controller::Pids),
-        _ => None,
-    };
+    let v1 = process::v1_hierarchy(v1_controller);
     let roots: Vec<Option<OwnedFd>> =
         [cgroup::root()].into_iter().chain(v1.map(cgroup::v1_root)).map(Result::ok).collect();
     let whole = roots.iter().all(|root| root.as_ref().is_some_and(cgroup::is_whole));

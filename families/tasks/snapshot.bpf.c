@@ -14,12 +14,9 @@ char LICENSE[] SEC("license") = "GPL";
 static __always_inline void ranked_describe(struct tasks_section *s, struct tasks_row *row, u32 sample,
 					    u64 obj)
 {
-	u64 id = row->row.id;
-
 	if (sample == TASKS_CGROUPS) {
 		__builtin_memset(&row->who, 0, sizeof(row->who));
-		row->who.cgroup = id & TASKS_GROUP_V1 ? 1 : id;
-		row->who.cgroup_v1 = id & TASKS_GROUP_V1 ? id & ~TASKS_GROUP_V1 : 0;
+		row->who.cgroup = row->row.id;
 		return;
 	}
 	process_describe_object(&row->who, obj + offsetof(struct tasks_object, task));

@@ -29,7 +29,7 @@ enum tasks_table {
 };
 
 /* Another one whenever a structure changes that is pinned. */
-#define TASKS_ABI 2
+#define TASKS_ABI 3
 
 /* Set before loading. */
 struct tasks_constants {
@@ -90,11 +90,10 @@ struct tasks_waited {
  *       there are below each.
  */
 struct tasks_group {
-	struct ts_object object; /* `id`: of the cgroup, with TASKS_GROUP_V1 if it is of a v1 hierarchy */
+	struct ts_object object; /* `id`: the number of the cgroup, as in struct process_who */
 	u64 pad[6];
 	struct ts_window window; /* of TASKS_CPU */
 };
-#define TASKS_GROUP_V1 (1ULL << 63)
 /* Places of the array, unless a test asks for fewer: 3 MiB. */
 #define TASKS_GROUPS 8192
 

@@ -99,7 +99,7 @@ static void on_free(void *data, struct task_struct *task)
 
 static void on_mkdir(void *data, struct cgroup *cgroup, const char *path)
 {
-	u64 id = top_group_id(cgroup);
+	u64 id = group_number(cgroup);
 
 	preempt_disable_notrace();
 	/* What a task that left a group, just when it was removed, may have made for one at this address: on_new(). */
@@ -113,7 +113,7 @@ static void on_mkdir(void *data, struct cgroup *cgroup, const char *path)
 static void on_rmdir(void *data, struct cgroup *cgroup, const char *path)
 {
 	preempt_disable_notrace();
-	top_group_end(cgroup, top_group_id(cgroup));
+	top_group_end(cgroup, group_number(cgroup));
 	host_storage_free(&groups.storage, cgroup);
 	preempt_enable_notrace();
 }
@@ -137,7 +137,7 @@ static void adopt_all(void)
 	css_for_each_descendant_pre(css, &cgrp_dfl_root.cgrp.self) {
 		preempt_disable();
 		if (css->flags & CSS_ONLINE)
-			top_group_begin(css->cgroup, top_group_id(css->cgroup));
+			top_group_begin(css->cgroup, group_number(css->cgroup));
 		preempt_enable();
 	}
 	for_each_process_thread(process, task)

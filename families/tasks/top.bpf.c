@@ -60,7 +60,7 @@ TS_GATE("tp_btf/cgroup_mkdir", top_mkdir)
 SEC("tp_btf/cgroup_mkdir")
 int BPF_PROG(top_mkdir, struct cgroup *cgroup)
 {
-	u64 id = top_group_id(cgroup);
+	u64 id = group_number(cgroup);
 
 	if (id)
 		top_group_begin(cgroup, id);
@@ -76,7 +76,7 @@ int top_adopt_groups(struct bpf_iter__cgroup *ctx)
 
 	if (!cgroup)
 		return 0;
-	id = top_group_id(cgroup);
+	id = group_number(cgroup);
 	if (id)
 		top_group_begin(cgroup, id);
 	return 0;
@@ -89,7 +89,7 @@ TS_GATE("tp_btf/cgroup_rmdir", top_rmdir)
 SEC("tp_btf/cgroup_rmdir")
 int BPF_PROG(top_rmdir, struct cgroup *cgroup)
 {
-	u64 id = top_group_id(cgroup);
+	u64 id = group_number(cgroup);
 
 	if (id)
 		top_group_end(cgroup, id);

@@ -14,12 +14,13 @@ use rustix::mount::MountAttrFlags;
 
 use crate::nowhere;
 use crate::path_cache::{self, PathCache, Remembered};
+use crate::process::abi::PROCESS_GROUP_V1;
 
 /// What to do where there is no v2 hierarchy.
 pub const MOUNT_ONE: &str = "mount one: mount -t cgroup2 none /sys/fs/cgroup/unified";
 
 /// A v1 controller whose hierarchy tells where a process belongs, on hosts where v2 does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum V1Controller {
     /// `memory`
     Memory,
@@ -127,7 +128,7 @@ pub fn describe() -> String {
     }
 }
 
-/// Paths of cgroups by their ids.
+/// Paths of cgroups by their numbers: see `observe/process.h`.
 pub struct Paths {
     v2: Option<Hierarchy>,
     v1: Option<Hierarchy>,
@@ -152,6 +153,9 @@ pub fn remembered() -> Remembered {
     known.forget_unused(Instant::now());
     known.remembered()
 }
+
+/// Of the number of a group of v1.
+const GROUP_V1: u64 = PROCESS_GROUP_V1.cast_unsigned();
 
 /// A file handle of the kernel's kernfs: `FILEID_KERNFS`, then the id (since 5.5).
 const FILEID_KERNFS: i32 = 0xfe;
@@ -205,21 +209,19 @@ impl Hierarchy {
 }
 
 impl Paths {
-    /// Paths in the hierarchies that are mounted now.
-    pub fn new() -> Self {
+    /// Paths in the hierarchies that are mounted now: of v2, and of the v1 controller that the programs ask.
+    pub fn new(v1: Option<V1Controller>) -> Self {
+        let v1 = v1.and_then(|controller| Some((path_cache::Hierarchy::V1(controller), v1_mount(controller)?)));
         Self {
             v2: v2_mount().and_then(|mount| Hierarchy::new(path_cache::Hierarchy::V2, mount)),
-            v1: v1_controller().and_then(v1_mount).and_then(|mount| Hierarchy::new(path_cache::Hierarchy::V1, mount)),
+            v1: v1.and_then(|(which, mount)| Hierarchy::new(which, mount)),
         }
     }
 
-    /// The path of a process's cgroup: in v2, or where that is the root and v1 knows more, in v1.
-    pub fn of(&mut self, v2_id: u64, v1_id: u64) -> Option<String> {
-        let v2 = self.v2.as_ref().filter(|_| v2_id != 0).and_then(|h| h.path(v2_id));
-        if v2.as_deref().is_some_and(|p| p != "/") {
-            return v2;
-        }
-        let v1 = self.v1.as_ref().filter(|_| v1_id != 0).and_then(|h| h.path(v1_id));
-        v1.or(v2)
+    /// The path of the cgroup of this number; 0: none is known.
+    pub fn of(&mut self, number: u64) -> Option<String> {
+        let id = number & !GROUP_V1;
+        let hierarchy = if number & GROUP_V1 == 0 { &self.v2 } else { &self.v1 };
+        hierarchy.as_ref().filter(|_| id != 0)?.path(id)
     }
 }

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 
+use crate::cgroup::V1Controller;
+
 /// The most that is remembered. A thousand usual paths, of 80 bytes, take a fifth of it; of the longest that the kernel
 /// gives, which have 4 KiB, it holds 250: more than a table has rows.
 pub const MOST_BYTES: usize = 1 << 20;
@@ -35,7 +37,7 @@ pub struct Remembered {
 /// Which of the mounted hierarchies an id is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hierarchy {
-    V1,
+    V1(V1Controller),
     V2,
 }
 
@@ -117,13 +119,14 @@ mod tests {
     use std::collections::HashMap;
 
     const KEY: Key = (Hierarchy::V2, 1);
+    const V1_KEY: Key = (Hierarchy::V1(V1Controller::Memory), 1);
 
     #[test]
     fn what_no_snapshot_shows_is_forgotten() {
         let (mut cache, begun) = (PathCache::new(), Instant::now());
         cache.insert(KEY, Some("/a"), begun);
-        cache.insert((Hierarchy::V1, 1), None, begun);
-        assert_eq!(cache.get((Hierarchy::V1, 1), begun), Some(None), "that it is gone is known");
+        cache.insert(V1_KEY, None, begun);
+        assert_eq!(cache.get(V1_KEY, begun), Some(None), "that it is gone is known");
         let soon = begun + UNUSED - Duration::from_millis(1);
         assert_eq!(cache.get(KEY, soon), Some(Some("/a".to_owned())));
         cache.forget_unused(begun + UNUSED);

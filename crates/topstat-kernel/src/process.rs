@@ -34,6 +34,16 @@ pub fn v1_controller() -> u32 {
     }
 }
 
+/// Which one that is.
+pub fn v1_hierarchy(number: u32) -> Option<V1Controller> {
+    match number {
+        abi::PROCESS_V1_MEMORY => Some(V1Controller::Memory),
+        abi::PROCESS_V1_CPU => Some(V1Controller::Cpu),
+        abi::PROCESS_V1_PIDS => Some(V1Controller::Pids),
+        _ => None,
+    }
+}
+
 /// Runs the iterator that makes objects of the tasks that are there already.
 ///
 /// # Errors

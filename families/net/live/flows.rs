@@ -75,7 +75,7 @@ pub fn host(address: IpAddr) -> [(&'static str, Field); 1] {
 }
 
 /// A process that answers, and where.
-fn server(comm: &str, at: &str) -> (Role, SocketAddr) {
+pub fn server(comm: &str, at: &str) -> (Role, SocketAddr) {
     let mut role = Role::start("net-server", &[comm, at]);
     let at = role.expect("at").parse().expect("an address");
     (role, at)

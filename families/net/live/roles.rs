@@ -10,6 +10,7 @@ use topstat_live::role::{name, say, told};
 /// Plays a role, if it is one of these.
 pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
     match role {
+        "net-client" => client(arguments.first().expect("a name")),
         "net-server" => server(arguments.first().expect("a name"), arguments.get(1).expect("an address")),
         _ => return None,
     }
@@ -34,6 +35,21 @@ fn answer(mut stream: TcpStream) -> std::io::Result<()> {
         stream.write_all(&answer)?;
     }
     Ok(())
+}
+
+/// Asks a server of `connect ADDRESS` for as many bytes as each other line says.
+fn client(comm: &str) {
+    name(comm);
+    say("ready");
+    let mut stream = None;
+    while let Some(line) = told() {
+        if let Some(at) = line.strip_prefix("connect ") {
+            stream = Some(TcpStream::connect(at).expect("connect"));
+        } else {
+            ask(stream.as_mut().expect("a connection"), line.parse().expect("how many bytes")).expect("an answer");
+        }
+        say("done");
+    }
 }
 
 /// Answers what it is asked, on as many connections as there are, until it is told to end.

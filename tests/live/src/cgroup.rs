@@ -24,7 +24,12 @@ pub fn expected(pid: u32) -> Option<String> {
     if v2.as_deref().is_some_and(|path| path != "/") {
         return v2;
     }
-    V1.iter().find(|c| v1_mounted(c)).and_then(|c| path_of(pid, c)).or(v2)
+    v1_asked().and_then(|c| path_of(pid, c)).or(v2)
+}
+
+/// The v1 controller that topstat asks on this host.
+fn v1_asked() -> Option<&'static str> {
+    V1.into_iter().find(|controller| v1_mount(controller).is_some())
 }
 
 fn mounts() -> Vec<(String, String, String)> {
@@ -37,8 +42,12 @@ fn mounts() -> Vec<(String, String, String)> {
         .collect()
 }
 
-fn v1_mounted(controller: &str) -> bool {
-    mounts().iter().any(|(_, kind, options)| kind == "cgroup" && options.split(',').any(|o| o == controller))
+/// Where the hierarchy of a v1 controller is mounted.
+fn v1_mount(controller: &str) -> Option<PathBuf> {
+    let is_asked = |(_, kind, options): &(String, String, String)| {
+        kind == "cgroup" && options.split(',').any(|option| option == controller)
+    };
+    mounts().into_iter().find(is_asked).map(|(path, _, _)| path.into())
 }
 
 /// Where the v2 hierarchy is mounted.
@@ -62,13 +71,21 @@ pub(crate) fn io_stat_missing() -> Option<String> {
 pub(crate) fn v1_missing() -> Option<String> {
     let own = std::process::id();
     let in_v2 = path_of(own, "").is_some_and(|path| path != "/");
-    let v1 = V1.iter().find(|c| v1_mounted(c)).and_then(|c| path_of(own, c));
+    let v1 = v1_asked().and_then(|c| path_of(own, c));
     match v1 {
         _ if in_v2 => Some("this process is in a cgroup of v2, where v1 is not asked".to_owned()),
         None => Some("no v1 hierarchy of memory, cpu or pids is mounted".to_owned()),
         Some(path) if path == "/" => Some("this process is at the root of v1's hierarchy".to_owned()),
         Some(_) => None,
     }
+}
+
+pub(crate) fn hybrid_missing() -> Option<String> {
+    if path_of(std::process::id(), "").is_none_or(|path| path != "/") {
+        return Some("needs this process at the root of a cgroup v2 hierarchy".to_owned());
+    }
+    let made = Group::new("probe").and_then(|_| Group::of_v1("probe"));
+    made.err().map(|e| format!("needs cgroup hierarchies of both versions in which groups can be made: {e}"))
 }
 
 /// A cgroup that is kept from having as much as it wants, in whichever hierarchy has the controller; removed when
@@ -109,11 +126,8 @@ impl Limited {
     fn new(name: &str, limit: &Limit, v1: &str, v2: &str) -> io::Result<Self> {
         let name = format!("topstat-live-{}-{name}", std::process::id());
         let (controller, file) = limit.v1;
-        let mount = mounts()
-            .into_iter()
-            .find(|(_, kind, options)| kind == "cgroup" && options.split(',').any(|option| option == controller));
-        if let Some((mount, _, _)) = mount {
-            let group = Self { folder: PathBuf::from(mount).join(name), switched_on: None };
+        if let Some(mount) = v1_mount(controller) {
+            let group = Self { folder: mount.join(name), switched_on: None };
             fs::create_dir(&group.folder)?;
             fs::write(group.folder.join(file), v1)?;
             return Ok(group);
@@ -157,7 +171,7 @@ pub(crate) fn throttle_missing() -> Option<String> {
     group.err().map(|e| format!("needs a disk, and a controller that throttles its reads: {e}"))
 }
 
-/// A cgroup of v2 below this process's own, removed when dropped. Its processes must have ended by then.
+/// A cgroup, removed when dropped. Its processes must have ended by then.
 pub struct Group {
     folder: PathBuf,
     /// Its path in the hierarchy.
@@ -165,11 +179,27 @@ pub struct Group {
 }
 
 impl Group {
-    /// Makes it.
+    /// Makes one of v2 below this process's own.
+    ///
+    /// # Errors
+    /// When there is no hierarchy, or the group can't be made.
     pub fn new(name: &str) -> io::Result<Self> {
+        Self::below_own(v2_mount(), "", name)
+    }
+
+    /// Makes one below this process's own, in the v1 hierarchy that topstat asks.
+    ///
+    /// # Errors
+    /// When there is no hierarchy, or the group can't be made.
+    pub fn of_v1(name: &str) -> io::Result<Self> {
+        let controller = v1_asked().unwrap_or_default();
+        Self::below_own(v1_mount(controller), controller, name)
+    }
+
+    fn below_own(mount: Option<PathBuf>, controller: &str, name: &str) -> io::Result<Self> {
         let missing = || io::Error::new(io::ErrorKind::NotFound, "none is mounted");
-        let mount = v2_mount().ok_or_else(missing)?;
-        let own = path_of(std::process::id(), "").ok_or_else(missing)?;
+        let mount = mount.ok_or_else(missing)?;
+        let own = path_of(std::process::id(), controller).ok_or_else(missing)?;
         let path = format!("{}/topstat-live-{}-{name}", own.trim_end_matches('/'), std::process::id());
         let folder = mount.join(path.trim_start_matches('/'));
         fs::create_dir(&folder)?;

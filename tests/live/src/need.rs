@@ -33,6 +33,8 @@ pub enum Need {
     CgroupV2,
     /// A v1 hierarchy that topstat asks, in which this process is not at the root, while it is in v2.
     CgroupV1,
+    /// Hierarchies of both versions in which groups can be made, this process being at the root of v2's.
+    CgroupsOfBoth,
     /// A kernel that mounts FUSE.
     Fuse,
     /// `net.core.optmem_max` of a network namespace's own.
@@ -161,6 +163,7 @@ impl Need {
             Need::Ipv6 => std::net::UdpSocket::bind("[::1]:0").err().map(|e| format!("needs IPv6 on loopback: {e}")),
             Need::CgroupV2 => cgroup::v2_missing(),
             Need::CgroupV1 => cgroup::v1_missing(),
+            Need::CgroupsOfBoth => cgroup::hybrid_missing(),
             Need::Fuse => std::fs::File::open("/dev/fuse").err().map(|e| format!("needs FUSE: /dev/fuse: {e}")),
             Need::OptmemPerNetns => netns::optmem_missing(),
             Need::Delays => taskstats::missing(),

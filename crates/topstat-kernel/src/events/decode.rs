@@ -9,7 +9,7 @@ use topstat_consumer::abi::{STREAM_CUT, STREAM_FAULT, stream_record};
 use topstat_consumer::consumer::now_ns;
 use topstat_model::events::{Event, EventKind, Payload};
 
-use crate::cgroup::Paths;
+use crate::cgroup::{self, Paths};
 use crate::family::{RowColumn, Streaming, describe};
 
 /// What the monotonic clock, which records have, is on the host's clock. It is asked for anew for each batch, so a clock
@@ -79,7 +79,7 @@ impl Decoder {
             aliases: Vec::new(),
             payload: None,
         };
-        Self { kinds: kinds.collect(), unknown: Arc::new(unknown), paths: Paths::new() }
+        Self { kinds: kinds.collect(), unknown: Arc::new(unknown), paths: Paths::new(cgroup::v1_controller()) }
     }
 
     /// The event of a record. The ring buffer's reader has seen to it that it has a head.

@@ -140,9 +140,7 @@ fn field(from: FieldAt, row: &[u8], paths: &mut Paths, path: &mut Option<String>
         FieldAt::Word(at, words) => (*words.get(usize::from(*row.get(at)?))?).into(),
         FieldAt::Mark(at) => Some(Field::True).filter(|_| row.get(at).is_some_and(|mark| *mark != 0))?,
         FieldAt::Cgroup(at) => {
-            let id = |offset: usize| chunk(row, at + offset).map(u64::from_ne_bytes);
-            let ids = (id(offset_of!(process_who, cgroup))?, id(offset_of!(process_who, cgroup_v1))?);
-            *path = paths.of(ids.0, ids.1);
+            *path = paths.of(u64::from_ne_bytes(chunk(row, at + offset_of!(process_who, cgroup))?));
             path.clone().into()
         }
         FieldAt::Told => return None,
@@ -194,7 +192,7 @@ mod tests {
             column(FieldAt::Address { at: 32, family: 12 }),
             column(FieldAt::U64(60)), // not all of it is in the row
         ];
-        let fields = describe(&columns, &row, &mut Paths::new());
+        let fields = describe(&columns, &row, &mut Paths::new(None));
         let ip = Field::Ip(Ipv4Addr::new(10, 0, 0, 1).into());
         let found = [Field::U64(443), Field::U64(7), Field::None, "nginx".into(), Field::None, ip, Field::None];
         assert_eq!(fields, found);

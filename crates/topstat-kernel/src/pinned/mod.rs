@@ -4,7 +4,7 @@
 //! What is pinned, of each family of samples:
 //!
 //! ```text
-//! <pins>/abi-3/inet/maps/      all that the programs share with readers and with their successors, and the gates
+//! <pins>/abi-4/inet/maps/      all that the programs share with readers and with their successors, and the gates
 //!                   links/     what keeps the programs attached, by the program's name
 //!                   programs/  the programs that are attached
 //!                   build      a symbolic link that says which build the programs are

@@ -29,7 +29,7 @@ const TOP: u32 = 2;
 pub fn read(family: u8, banks: &[u8], settings: &[u8], sections: &[u8]) -> Vec<Result<Snapshot, Error>> {
     static PATHS: Mutex<Option<Paths>> = Mutex::new(None);
     let mut paths = PATHS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let paths = paths.get_or_insert_with(Paths::new);
+    let paths = paths.get_or_insert_with(|| Paths::new(None));
     let families: Vec<_> = catalogue::families().iter().filter_map(RankedFamily::of).collect();
     family_of(&families[usize::from(family) % families.len()], banks, settings, sections, paths)
 }

@@ -15,8 +15,8 @@ use super::settler::Settled;
 use super::{Ranking, ended};
 use crate::bpf::{self, Shared};
 use crate::cgroup::Paths;
-use crate::family::{Ranked, describe};
-use crate::{Error, Source, TableInfo};
+use crate::family::{Constant, Ranked, describe};
+use crate::{Error, Source, TableInfo, process};
 
 /// The program that takes a section.
 const SNAPSHOT: &str = "ranked_snapshot";
@@ -60,13 +60,15 @@ impl Reader {
         bpf::program(&object, SNAPSHOT)?;
         let section = Shared::new(&bpf::map(&object, "section")?)?;
         let refill = Shared::new(&bpf::map(&object, ".data.refill")?)?;
+        let v1 = state.of.ranked.constants.read(Constant::V1Controller, &state.maps.constants());
+        let paths = Paths::new(v1.and_then(process::v1_hierarchy));
         Ok(Self {
             state,
             object,
             section,
             refill,
             settled: None,
-            paths: Paths::new(),
+            paths,
             cpu_rows,
             disturbed: false,
             unordered: false,
