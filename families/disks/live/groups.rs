@@ -8,11 +8,11 @@ use std::process::Command;
 use topstat_live::cgroup::Group;
 use topstat_live::scratch::LoopDevice;
 use topstat_live::watch::{everything, load, snapshot};
-use topstat_live::{Case, case, note};
+use topstat_live::{Case, alone, note};
 use topstat_model::Field;
 
 pub fn cases() -> Vec<Case> {
-    vec![case!(groups_of_one_parent_are_told_apart, Root, LoopDevice, CgroupV2, Sample(BYTES); OuterKernels)]
+    vec![alone!(Disk: groups_of_one_parent_are_told_apart, Root, LoopDevice, CgroupV2, Sample(BYTES); OuterKernels)]
 }
 
 const BYTES: &str = "disk_cgroups/bytes";

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use topstat_kernel::Source;
 use topstat_live::cgroup::Group;
 use topstat_live::watch::{everything, load, snapshot};
-use topstat_live::{Case, Role, case, cgroup};
+use topstat_live::{Case, Role, alone, cgroup};
 use topstat_model::Field;
 
 use super::flows::{parts, pid, server};
@@ -14,10 +14,10 @@ use super::roles::REQUEST;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(groups_of_one_parent_are_told_apart, Root, CgroupV2, Sample(BYTES); OuterKernels),
-        case!(a_process_moves_between_groups, Root, CgroupV2, Sample(BYTES); OuterKernels),
-        case!(processes_in_different_places_of_both_versions, Root, CgroupsOfBoth, Sample(BYTES); OuterKernels),
-        case!(all_families_say_the_same_group, Root, CgroupV2, Sample(BYTES), Sample("tasks/cpu"); OuterKernels),
+        alone!(Totals: groups_of_one_parent_are_told_apart, Root, CgroupV2, Sample(BYTES); OuterKernels),
+        alone!(Totals: a_process_moves_between_groups, Root, CgroupV2, Sample(BYTES); OuterKernels),
+        alone!(Totals: processes_in_different_places_of_both_versions, Root, CgroupsOfBoth, Sample(BYTES); OuterKernels),
+        alone!(Totals: all_families_say_the_same_group, Root, CgroupV2, Sample(BYTES), Sample("tasks/cpu"); OuterKernels),
     ]
 }
 

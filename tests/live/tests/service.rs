@@ -33,8 +33,8 @@ pub fn cases() -> Vec<Case> {
         case!(the_log_has_priorities_for_the_journal, Root, Fuse),
         case!(a_full_file_system_keeps_no_daemon_from_running, Root, Fuse),
         case!(a_user_namespace_is_no_host, UserNamespace),
-        beside!(what_a_user_can_not_try_is_unknown, Root),
-        beside!(what_can_not_be_tried_without_types_is_unknown, Root),
+        case!(what_a_user_can_not_try_is_unknown, Root),
+        case!(what_can_not_be_tried_without_types_is_unknown, Root),
     ]
 }
 
