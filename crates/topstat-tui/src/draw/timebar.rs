@@ -41,6 +41,7 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
             Cell::Peak(peak) => {
                 bars::cell(pen, x, bar.y, bars::to_f64(peak.total) / largest, TINT);
             }
+            Cell::Unknown(_) => {}
             Cell::Empty(_) => pen.put_char(x, bar.y, if pen.look().utf8 { '·' } else { '-' }, DIM),
         }
     }
