@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use jiff::tz::TimeZone;
+
 /// The cells of a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
@@ -52,6 +54,11 @@ pub trait Console {
     /// Whether somebody sits there with keys: input and output are a terminal, which understands cursor movements.
     fn is_interactive(&self) -> bool {
         false
+    }
+
+    /// The time zone of its user.
+    fn zone(&self) -> TimeZone {
+        TimeZone::UTC
     }
 
     /// The terminal's size at this moment, where there is a terminal that knows it.
