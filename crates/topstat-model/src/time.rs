@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Instants as text: in the time zone of whoever looks, with its offset, so that each text stands for one instant.
+//! Instants as text: in the time zone of the reader, with its offset, so that each text stands for one instant.
 
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -59,7 +59,7 @@ fn last() -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(Timestamp::MAX.as_millisecond().unsigned_abs())
 }
 
-/// Whether a time zone is UTC by one of its names, or that of a host that has none.
+/// Whether a time zone is UTC by one of its names. A host without a time zone has UTC.
 fn is_utc(zone: &TimeZone) -> bool {
     const NAMES: [&str; 4] = ["UTC", "UCT", "Universal", "Zulu"];
     let name = zone.iana_name().unwrap_or_default();

@@ -405,7 +405,7 @@ impl Taken {
         for signal in [SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGWINCH] {
             low_level::pipe::register(signal, bell.try_clone()?)?;
         }
-        // Of its own: what the bell has rung for is taken by the loop that draws.
+        // Another bell: the loop that draws takes the rings of the first one.
         let (told, tells) = UnixStream::pair()?;
         tells.set_nonblocking(true)?;
         for signal in [SIGTERM, SIGINT, SIGHUP] {

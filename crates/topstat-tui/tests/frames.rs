@@ -619,7 +619,7 @@ fn all_that_is_kept_is_a_bar_and_a_click_goes_to_its_spike() {
     assert_eq!(frame(&mut app, (80, 24), PLAIN), without);
 }
 
-/// The bar of such records, drawn so many minutes after the last of them.
+/// The bar of a record in each of these minutes, drawn `later` minutes after the last one.
 fn bar_of(minutes: impl Iterator<Item = u64>, later: u64) -> String {
     let mut app = app();
     press(&mut app, "\n");

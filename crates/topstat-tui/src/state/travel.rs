@@ -33,7 +33,7 @@ pub enum Cell {
     Peak(Peak),
     /// It has no record; and where it begins.
     Empty(SystemTime),
-    /// It is later than what has been looked through; and where it begins.
+    /// Records of its time were not looked through yet; and where it begins.
     Unknown(SystemTime),
 }
 
@@ -118,7 +118,7 @@ impl App {
                 *cell = Cell::Peak(*peak);
             }
         }
-        // A peak stands for all records of its time, which may be that of many cells.
+        // A peak stands for all records of its minute, which may have many cells.
         let span = span_of(peaks);
         for peak in peaks {
             let begin = begin_of(peak.time, PEAK_OF);

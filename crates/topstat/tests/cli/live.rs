@@ -174,7 +174,6 @@ fn a_signal_ends_a_view_that_is_stuck() {
     terminal.wait_for("LIVE");
     terminal.fill();
     terminal.send(Signal::TERM);
-    // Nothing is read meanwhile.
     terminal.end_unread();
     assert!(terminal.is_cooked(), "lines are not edited any more");
 }

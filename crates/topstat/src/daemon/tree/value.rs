@@ -58,7 +58,7 @@ impl Setting {
         }
     }
 
-    /// The value of what was written: decimal digits, or a time with its unit, with white space around them.
+    /// The value of a text: decimal digits, or a time with its unit, with white space around them.
     ///
     /// # Errors
     ///
