@@ -3,6 +3,7 @@
 //! the same run, in interleaved rounds; medians are quoted, with their spread.
 
 mod accuracy;
+mod alone;
 mod containers;
 mod events;
 mod holders;
@@ -89,8 +90,25 @@ enum What {
     Topstat(tree::Topstat),
 }
 
+impl What {
+    /// Whether it measures on this host: not in a guest, and not for another measurement, whose programs may be attached.
+    fn measures_here(&self) -> bool {
+        match self {
+            What::Push(_) | What::Overhead(_) | What::Read(_) | What::Settle(_) | What::Memory(_) => true,
+            What::Exact(_) | What::Refresh(_) | What::Events(_) | What::Snmp(_) | What::Netstack(_) => true,
+            What::Containers(_) | What::Originals(_) | What::Switch(_) | What::Tree(_) | What::View(_) => true,
+            What::Icount(_) | What::Accuracy(_) | What::AccuracyGuest(_) | What::IcountGuest(_) => false,
+            What::Promised(_) | What::Verified | What::Hold(_) | What::Sleep(_) | What::Topstat(_) => false,
+        }
+    }
+}
+
 fn main() -> anyhow::Result<()> {
-    match Args::parse().what {
+    let what = Args::parse().what;
+    if what.measures_here() {
+        alone::check()?;
+    }
+    match what {
         What::Push(options) => push::run(&options),
         What::Overhead(options) => overhead::run(&options),
         What::Read(options) => scale::read(&options),

@@ -40,7 +40,7 @@ fn try_load(family: &Arc<Family>) -> Result<(), Error> {
 /// Whether programs are compiled. In network namespaces other than the host's it is not there.
 const JIT: &str = "/proc/sys/net/core/bpf_jit_enable";
 
-/// Whether programs are compiled, by what is read of [`JIT`].
+/// Whether programs are compiled, by the text of [`JIT`].
 fn compiler(read: std::io::Result<String>) -> Check {
     const NAME: &str = "BPF compiler";
     match read.as_deref().map(str::trim) {

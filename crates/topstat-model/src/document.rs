@@ -170,9 +170,9 @@ pub fn read_titled(text: &[u8], titles: &Titles, known: &[Column]) -> Result<Sna
     Ok(snapshot)
 }
 
-/// The instant of a text such as `2026-11-21T08:00:00.000Z`.
+/// The instant of a text such as `2026-11-21T08:00:00.000Z` or `2026-11-21T09:00:00.000+01:00`.
 pub fn time(text: &str) -> Option<SystemTime> {
-    humantime::parse_rfc3339(text).ok()
+    crate::time::parse_rfc3339(text)
 }
 
 /// The columns that are known and those that further rows have, and the parts.

@@ -56,5 +56,5 @@ pub use dump::{Dump, DumpCpu, DumpSlot};
 pub use field::{Align, Column, ColumnKind, Field};
 pub use sink::{Format, Reading, Records, Sink, Space};
 pub use snapshot::{CpuRow, CpuSection, Filter, Lost, Row, Settings, Snapshot, TableType};
-pub use time::rfc3339;
+pub use time::{parse_rfc3339, rfc3339, to_the_minute, use_zone, zone};
 pub use unit::{Unit, human_ms, per_second};

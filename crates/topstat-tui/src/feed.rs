@@ -73,7 +73,7 @@ pub enum Recorded {
     Nothing(String),
 }
 
-/// A record whose total is the largest of a short time.
+/// A record whose total is the largest of its minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peak {
     /// When it was recorded.
@@ -101,8 +101,8 @@ pub struct Origin {
 /// What the daemon costs this host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// The share of one CPU that its process takes: since it was asked before, or since it began.
-    pub daemon: f64,
+    /// The share of one CPU that its process has taken since it was asked before; `None` at the first time.
+    pub daemon: Option<f64>,
     /// The share of each CPU that its programs in the kernel take, where they have been measured.
     pub programs: Option<f64>,
 }
@@ -128,8 +128,8 @@ pub trait Feed {
         None
     }
 
-    /// What the daemon costs, where there is one and it tells. To be asked no more often than once a minute: it measures its
-    /// programs when it is asked.
+    /// What the daemon costs, where there is one and it tells. To be asked once at the beginning, from when it is measured, and
+    /// then no more often than once a minute: it measures its programs when it is asked.
     fn cost(&mut self) -> Option<Cost> {
         None
     }

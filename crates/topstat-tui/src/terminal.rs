@@ -34,10 +34,13 @@ use crate::state::{App, Effect};
 /// What a key does is drawn at once.
 const DRAWN_WITHIN: Duration = Duration::from_millis(100);
 
-/// What the daemon costs is asked for when it has had the time to measure that, and then this often: it measures its programs
-/// when it is asked, at some cost.
+/// What the daemon costs is asked for at the beginning, when it has had the time to measure that, and then this often: it
+/// measures its programs when it is asked, at some cost.
 const FIRST_COST_AFTER: Duration = Duration::from_secs(3);
 const COST_EVERY: Duration = Duration::from_secs(60);
+
+/// How long the view may take to end by itself when a signal asks it to: a reading of many tables.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// The bytes of a frame that reach the terminal at once: all of a usual one, so that none is shown by halves.
 const FRAME: usize = 32 << 10;
@@ -89,14 +92,16 @@ pub fn run(feed: &mut dyn Feed, options: Options) -> io::Result<()> {
     }
     let (ask, asked) = channel();
     let (answer, answers) = channel();
+    let ended = Arc::new(AtomicBool::new(false));
     let (bell, rung) = UnixStream::pair()?;
     for end in [&bell, &rung] {
         end.set_nonblocking(true)?;
     }
     let of_signals = bell.try_clone()?;
+    let has_ended = Arc::clone(&ended);
     let screen = std::thread::Builder::new().name("screen".to_owned());
     let screen = screen.spawn(move || {
-        let taken = Taken::take(&of_signals)?;
+        let taken = Taken::take(&of_signals, has_ended)?;
         let shown = show(app, &options, &ask, &answers, &taken.signals, &rung);
         let given = give_back();
         drop(taken);
@@ -114,7 +119,9 @@ pub fn run(feed: &mut dyn Feed, options: Options) -> io::Result<()> {
     // Who draws sees by this that nobody answers any more, also where it waits for a key.
     drop((asked, answer));
     ring();
-    match (served, screen.join()) {
+    let shown = screen.join();
+    ended.store(true, Ordering::SeqCst);
+    match (served, shown) {
         (Ok(()), Ok(shown)) => shown,
         // The panic has already been printed, on a terminal that was given back before.
         (Err(panic), _) | (_, Err(panic)) => std::panic::resume_unwind(panic),
@@ -178,7 +185,7 @@ fn show(
     let (mut next, mut waiting, mut read) = (Instant::now(), 0, Vec::new());
     // Somebody waits for the next frame; and when the last readings were asked for.
     let (mut at_once, mut asked_at) = (true, Instant::now());
-    let mut cost_due = Instant::now() + FIRST_COST_AFTER;
+    let (mut cost_due, mut cost_after) = (Instant::now(), FIRST_COST_AFTER);
     loop {
         let due = Instant::now() >= next;
         let wanted = app.wanted();
@@ -191,7 +198,7 @@ fn show(
                     app.host(host);
                 }
                 if app.is_live() && Instant::now() >= cost_due {
-                    cost_due = Instant::now() + COST_EVERY;
+                    cost_due = Instant::now() + std::mem::replace(&mut cost_after, COST_EVERY);
                     if ask.send(Ask::Cost).is_err() {
                         return Ok(());
                     }
@@ -299,11 +306,14 @@ fn clear(terminal: &mut Terminal<CrosstermBackend<BufWriter<Stdout>>>) -> io::Re
 /// Ends the program once nobody holds the other end of the terminal, which may be no session's and send no SIGHUP. That is
 /// no matter of the loop that takes keys: crossterm reads a terminal that has hung up for ever. Nothing is left to be given
 /// back then, and what the program has loaded ends with it.
-fn end_with_terminal() -> io::Result<()> {
-    let watch = || {
+///
+/// A signal ends it, too, where the view does not by itself: `told` has something to read when one has come. A read of a
+/// terminal from which others read as well, or of a file of a daemon that is stuck, is ended by no signal.
+fn end_with_terminal(told: UnixStream, stop: Arc<AtomicBool>, ended: Arc<AtomicBool>) -> io::Result<()> {
+    let watch = move || {
         let stdout = rustix::stdio::stdout();
-        let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
-        loop {
+        let mut fds = [PollFd::new(&stdout, PollFlags::empty()), PollFd::new(&told, PollFlags::IN)];
+        while !stop.load(Ordering::SeqCst) {
             match poll(&mut fds, None) {
                 Ok(_) if !fds[0].revents().is_empty() => {
                     let _ = low_level::emulate_default_handler(SIGHUP);
@@ -313,8 +323,29 @@ fn end_with_terminal() -> io::Result<()> {
                 Err(_) => return,
             }
         }
+        std::thread::sleep(ENDS_WITHIN);
+        if !ended.load(Ordering::SeqCst) {
+            give_back_stuck();
+            let _ = low_level::emulate_default_handler(SIGTERM);
+        }
     };
     std::thread::Builder::new().name("hangup".to_owned()).spawn(watch).map(drop)
+}
+
+/// Gives the terminal back beside a thread that may hold the lock of the output and not go on.
+fn give_back_stuck() {
+    if !IS_OURS.swap(false, Ordering::SeqCst) {
+        return;
+    }
+    let _ = disable_raw_mode();
+    let mut left = Vec::new();
+    let _ = execute!(left, DisableMouseCapture, LeaveAlternateScreen, Show);
+    let stdout = rustix::stdio::stdout();
+    let mut fds = [PollFd::new(&stdout, PollFlags::OUT)];
+    // What takes nothing now would keep this from ending.
+    if poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+        let _ = rustix::io::write(stdout, &left);
+    }
 }
 
 /// Asks for what was recorded and for settings, and says whether there is still somebody who answers.
@@ -362,7 +393,7 @@ struct Taken {
 }
 
 impl Taken {
-    fn take(bell: &UnixStream) -> io::Result<Self> {
+    fn take(bell: &UnixStream, ended: Arc<AtomicBool>) -> io::Result<Self> {
         let (stop, suspend) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         for signal in [SIGTERM, SIGINT, SIGHUP] {
             flag::register(signal, Arc::clone(&stop))?;
@@ -374,7 +405,13 @@ impl Taken {
         for signal in [SIGTERM, SIGINT, SIGHUP, SIGTSTP, SIGWINCH] {
             low_level::pipe::register(signal, bell.try_clone()?)?;
         }
-        end_with_terminal()?;
+        // Another bell: the loop that draws takes the rings of the first one.
+        let (told, tells) = UnixStream::pair()?;
+        tells.set_nonblocking(true)?;
+        for signal in [SIGTERM, SIGINT, SIGHUP] {
+            low_level::pipe::register(signal, tells.try_clone()?)?;
+        }
+        end_with_terminal(told, Arc::clone(&stop), ended)?;
         restore_on_panic();
         let taken = Self { signals: Signals { stop, suspend } };
         enter()?;

@@ -218,15 +218,15 @@ fn busy_app() -> App {
 fn what_the_daemon_costs_is_shown_beside_what_the_view_costs() {
     let mut app = busy_app();
     app.dirty = false;
-    app.cost(Some(Cost { daemon: 0.013, programs: None }));
+    app.cost(Some(Cost { daemon: Some(0.013), programs: None }));
     assert!(app.dirty);
     let shown = frame(&mut app, (160, 24), PLAIN);
     assert!(shown.contains("own 0.4%  daemon 1.3%") && !shown.contains("programs"), "{shown}");
-    app.cost(Some(Cost { daemon: 0.0, programs: Some(0.0021) }));
+    app.cost(Some(Cost { daemon: Some(0.0), programs: Some(0.0021) }));
     let shown = frame(&mut app, (160, 24), PLAIN);
     assert!(shown.contains("own 0.4%  daemon 0.0%  programs 0.2%"), "{shown}");
     app.dirty = false;
-    app.cost(Some(Cost { daemon: 0.0, programs: Some(0.0021) }));
+    app.cost(Some(Cost { daemon: Some(0.0), programs: Some(0.0021) }));
     assert!(!app.dirty, "nothing has changed");
 }
 
@@ -617,6 +617,47 @@ fn all_that_is_kept_is_a_bar_and_a_click_goes_to_its_spike() {
     assert!(frame(&mut app, (80, 24), PLAIN).contains("Permission denied"));
     app.outlined(0, Ok(vec![]));
     assert_eq!(frame(&mut app, (80, 24), PLAIN), without);
+}
+
+/// The bar of a record in each of these minutes, drawn `later` minutes after the last one.
+fn bar_of(minutes: impl Iterator<Item = u64>, later: u64) -> String {
+    let mut app = app();
+    press(&mut app, "\n");
+    let peak = |minute| Peak { time: at(0) + Duration::from_secs(minute * 60 + 7), total: 1_000_000 };
+    let peaks: Vec<_> = minutes.map(peak).collect();
+    let end = peaks.last().unwrap().time + Duration::from_secs(later * 60);
+    app.outlined(0, Ok(peaks));
+    app.read(0, Ok(Snapshot { time: end, ..connections(0, &[50_000]) }));
+    let drawn = frame(&mut app, (120, 40), PLAIN);
+    let line = drawn.lines().find(|line| line.starts_with("kept since ")).expect("a bar");
+    line.chars().skip(line.rfind(|c: char| c == 'Z' || c.is_ascii_digit()).unwrap() + 1).collect()
+}
+
+#[test]
+fn a_bar_has_no_gaps_where_records_are() {
+    // Ten minutes are far fewer peaks than cells.
+    let bar = bar_of(0..10, 0);
+    assert!(!bar.contains('·'), "{bar:?}");
+    // Records are looked through each minute: what came since is unknown, and no gap.
+    let bar = bar_of(0..10, 1);
+    assert!(!bar.contains('·'), "{bar:?}");
+    // A recorder that records each five minutes.
+    let bar = bar_of((0..60).step_by(5), 4);
+    assert!(!bar.contains('·'), "{bar:?}");
+    // One that did not run for a third of the time, and one that has ended.
+    let bar = bar_of((0..30).filter(|minute| !(10..20).contains(minute)), 0);
+    assert!((25..40).contains(&bar.matches('·').count()), "{bar:?}");
+    let bar = bar_of(0..10, 10);
+    assert!((30..60).contains(&bar.matches('·').count()), "{bar:?}");
+}
+
+#[test]
+fn what_a_daemon_took_to_begin_is_not_shown_as_what_it_takes() {
+    let mut app = app();
+    app.host(Host { cpus: vec![0.5], ..Host::default() });
+    app.cost(Some(Cost { daemon: None, programs: Some(0.0021) }));
+    let drawn = frame(&mut app, (120, 40), PLAIN);
+    assert!(!drawn.contains("  daemon ") && drawn.contains("programs 0.2%"), "{drawn}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use jiff::tz::TimeZone;
 use topstat_model::typeset::escape_lines;
 
 /// The cells of a terminal.
@@ -54,6 +55,11 @@ pub trait Console {
     /// Whether somebody sits there with keys: input and output are a terminal, which understands cursor movements.
     fn is_interactive(&self) -> bool {
         false
+    }
+
+    /// The time zone of its user.
+    fn zone(&self) -> TimeZone {
+        TimeZone::UTC
     }
 
     /// The terminal's size at this moment, where there is a terminal that knows it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Instants as users write them: in their time zone, which is TZ's or the host's.
+//! Instants as users write them: in the time zone in which they are shown, which is TZ's, the host's, or with `--utc` UTC.
 
 use std::time::SystemTime;
 
@@ -16,7 +16,7 @@ const WANTED: &str = "a clock time (03:12), a date with one (2026-11-21 03:12), 
 ///
 /// Where it is none, with what would be one.
 pub fn parse(text: &str, now: SystemTime) -> Result<SystemTime, String> {
-    parse_in(text, now, TimeZone::system())
+    parse_in(text, now, topstat_model::zone())
 }
 
 fn parse_in(text: &str, now: SystemTime, zone: TimeZone) -> Result<SystemTime, String> {
@@ -95,9 +95,27 @@ mod tests {
             ("-5m", "UTC0", 300),
             ("-1h 30m", "UTC0", 5400),
             ("now", "UTC0", 0),
+            // As it is shown.
+            ("2026-11-21T08:59:59.500+01:00", "UTC0", 1),
         ] {
             assert_eq!(at(text, zone), Ok(NOW - ago), "{text} {zone}");
         }
+    }
+
+    /// Central European time, on the days on which its clock is put on and back.
+    #[test]
+    fn a_clock_time_that_there_is_twice_or_never_is_the_first_of_two_or_what_the_clock_showed_then() {
+        let at = |text: &str, now: u64| {
+            let zone = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+            let time = parse_in(text, UNIX_EPOCH + Duration::from_secs(now), zone).unwrap();
+            time.duration_since(UNIX_EPOCH).unwrap().as_secs()
+        };
+        const AUTUMN: u64 = 1_792_890_000; // 2026-10-25T01:00:00Z, 03:00 becomes 02:00
+        assert_eq!(at("02:30", AUTUMN + 7200), AUTUMN - 1800);
+        assert_eq!(at("2026-10-25T02:30:00+01:00", AUTUMN + 7200), AUTUMN + 1800);
+        assert_eq!(at("-1h", AUTUMN + 1800), AUTUMN - 1800, "an hour is an hour");
+        const SPRING: u64 = 1_774_746_000; // 2026-03-29T01:00:00Z, 02:00 becomes 03:00
+        assert_eq!(at("02:30", SPRING + 7200), SPRING + 1800, "03:30 of summer time");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use jiff::tz::TimeZone;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use signal_hook::consts::{SIGCONT, SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
@@ -132,6 +133,10 @@ impl Console for SystemConsole {
         let standard = matches!(self.out, Out::Stdout) && io::stdin().is_terminal();
         let facts = self.facts();
         standard && facts.terminal && !facts.dumb
+    }
+
+    fn zone(&self) -> TimeZone {
+        TimeZone::system()
     }
 
     fn size(&self) -> Option<Size> {

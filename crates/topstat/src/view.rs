@@ -90,6 +90,7 @@ impl View {
     ) -> Result<(), Error> {
         let mut schedule = Schedule::new(console.now() + first_after, self.output.interval);
         let mut left = self.output.count;
+        let mut first = true;
         while left != Some(0) {
             let next = schedule.next();
             let until = watched.poll_every().map_or(next, |every| next.min(console.now() + every));
@@ -108,6 +109,11 @@ impl View {
                 Wake::Deadline if until < next => watched.poll(),
                 Wake::Deadline => {
                     watched.read()?;
+                    // The first reading takes longer than others, often as long as an interval: all that has happened before
+                    // is settled. The next is as far from its end as was asked for.
+                    if std::mem::take(&mut first) {
+                        schedule = Schedule::new(console.now(), self.output.interval);
+                    }
                     watched.draw(self, console)?;
                     left = left.map(|left| left - 1);
                     schedule.advance(console.now());
@@ -156,5 +162,87 @@ impl View {
         }
         let Size { rows, columns } = console.size().unwrap_or(USUAL);
         Space { lines: self.fits.then_some(rows.into()), cells: Some(columns.into()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::os::fd::BorrowedFd;
+    use std::rc::Rc;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::args::{ColorWhen, TopFormat};
+    use crate::console::Facts;
+
+    /// A clock that goes on by waits and readings alone.
+    struct Clock {
+        begin: Instant,
+        elapsed: Rc<Cell<Duration>>,
+    }
+
+    impl Console for Clock {
+        fn facts(&self) -> Facts {
+            Facts::default()
+        }
+
+        fn size(&self) -> Option<Size> {
+            None
+        }
+
+        fn write(&mut self, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn note(&mut self, _: &str) {}
+
+        fn catch_signals(&mut self, _: bool) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn now(&self) -> Instant {
+            self.begin + self.elapsed.get()
+        }
+
+        fn wait_for(&mut self, _: Option<BorrowedFd<'_>>, deadline: Instant) -> io::Result<Wake> {
+            self.elapsed.set(self.elapsed.get().max(deadline.saturating_duration_since(self.begin)));
+            Ok(Wake::Deadline)
+        }
+
+        fn suspend(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Readings that take so long, and when each of them was over.
+    struct Readings {
+        elapsed: Rc<Cell<Duration>>,
+        take: Vec<u64>,
+        over: Vec<u64>,
+    }
+
+    impl Watched for Readings {
+        fn read(&mut self) -> Result<(), Error> {
+            self.elapsed.set(self.elapsed.get() + Duration::from_millis(self.take[self.over.len()]));
+            self.over.push(u64::try_from(self.elapsed.get().as_millis()).unwrap());
+            Ok(())
+        }
+
+        fn draw(&mut self, _: &mut View, _: &mut dyn Console) -> Result<(), Error> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_second_reading_is_an_interval_after_a_slow_first_one() {
+        let elapsed = Rc::new(Cell::new(Duration::ZERO));
+        let mut console = Clock { begin: Instant::now(), elapsed: Rc::clone(&elapsed) };
+        let mut readings = Readings { elapsed, take: vec![1200, 10, 400, 10], over: vec![] };
+        let interval = (Some(Duration::from_secs(2)), Some(4));
+        let output = Output::new(interval, TopFormat::Text, ColorWhen::Never, console.facts());
+        let first = ("wait", Duration::from_secs(1));
+        View::new(output, false).watch(&mut readings, first, &mut console).unwrap();
+        assert_eq!(readings.over, [2200, 4210, 6600, 8210]);
     }
 }

@@ -373,7 +373,7 @@ fn bad_values_change_nothing(backend: &Backend) {
     let random: Vec<u8> = (0..200_u32).map(|i| i.wrapping_mul(2_654_435_761).to_le_bytes()[3] | 0x80).collect();
     for (path, values) in [
         (PERIOD, &[&b"0\n"[..], b"0", b"3600001\n", b"99999999", b"99999999999999999999\n", b"-1\n", b"abc\n"][..]),
-        (PERIOD, &[b"\n", b" ", b"\0", b"5\0", b"1 2\n", b"1\n2\n", b"+5\n", b"0x10\n", b"1e3\n", b"5s\n"]),
+        (PERIOD, &[b"\n", b" ", b"\0", b"5\0", b"1 2\n", b"1\n2\n", b"+5\n", b"0x10\n", b"1e3\n", b"5t\n"]),
         (PERIOD, &[&random, &[b'5'; 33], &[b'0'; 4096], &[b'7'; 4097], &[0; 1 << 20]]),
         ("tcp_v4/conns_pps/delay", &[b"3600001\n", b"-1\n", b"x"]),
         ("tcp_v4/conns_pps/sync", &[b"2\n", b"-1\n", b"true\n"]),

@@ -472,7 +472,7 @@ fn a_user_namespace_is_no_host() {
     note(line.trim_end().to_owned());
 }
 
-/// What `check` says, by what is checked: the outcome and what was found. It is run by this command.
+/// The outcome and the findings of each check, by its name. This command runs `check`.
 fn checked(mut command: Command) -> BTreeMap<String, (String, String)> {
     let topstat = topstat_live::role::command("topstat");
     // Another user may not enter the directory that the program is in.

@@ -61,7 +61,7 @@ fn try_them() -> Result<(), Errno> {
 
 #[cfg(test)]
 mod tests {
-    /// Every kernel that these tests are run on has them; a process that may not load programs is told nothing.
+    /// Every kernel that these tests are run on has them; a process that may not load programs can't know.
     #[test]
     fn this_kernel_has_them() {
         assert_ne!(super::known(), Some(false));

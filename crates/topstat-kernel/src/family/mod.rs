@@ -95,7 +95,8 @@ impl Family {
                 hooks.into_iter().flat_map(|hook| [hook.enter(), hook.program]).collect()
             }
             Kind::Account(account) => (account.programs)(),
-            Kind::Counters(_) | Kind::Events(_) | Kind::Stacks(_) => Vec::new(),
+            Kind::Events(streaming) => streaming.programs(),
+            Kind::Counters(_) | Kind::Stacks(_) => Vec::new(),
         }
     }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a family of events is: programs that put records into a stream, and what these records are.
 
+use libbpf_rs::OpenObject;
 use topstat_model::events;
 
 use super::RowColumn;
 use crate::events::Options;
-use crate::{Error, process};
+use crate::{Error, bpf, process};
 
 /// A source of events.
 pub struct Streaming {
@@ -76,6 +77,14 @@ impl Streaming {
     /// None.
     pub fn v1_controller(_: &Options) -> Result<Vec<u8>, Error> {
         Ok(process::v1_controller().to_ne_bytes().to_vec())
+    }
+
+    /// The names of its programs.
+    pub fn programs(&self) -> Vec<String> {
+        let open = bpf::open(&self.source, self.object);
+        let names =
+            |object: OpenObject| object.progs().map(|program| program.name().to_string_lossy().into_owned()).collect();
+        open.map(names).unwrap_or_default()
     }
 
     /// Loads and attaches it, and drops it.

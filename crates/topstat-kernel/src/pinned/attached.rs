@@ -123,3 +123,17 @@ fn pinned_link(file: BorrowedFd<'_>) -> Option<u32> {
     let object = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })?;
     link_id(Path::new(&format!("/proc/self/fdinfo/{}", object.as_raw_fd())))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::family::Kind;
+
+    /// Programs of samples and events are found by their names while they are attached.
+    #[test]
+    fn every_family_that_attaches_programs_names_them() {
+        for family in crate::families() {
+            let attaches = matches!(family.kind, Kind::Ranked(_) | Kind::Account(_) | Kind::Events(_));
+            assert_eq!(!family.programs().is_empty(), attaches, "{}", family.name);
+        }
+    }
+}

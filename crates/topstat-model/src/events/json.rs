@@ -19,7 +19,7 @@ use serde::ser::{SerializeMap as _, Serializer};
 
 use super::{Account, Event, Payload, PayloadKind};
 use crate::json::{FieldView, line};
-use crate::time::rfc3339_nanos;
+use crate::time::rfc3339_local_nanos;
 
 /// Appends an event as one line.
 ///
@@ -45,7 +45,7 @@ impl Serialize for EventView<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let event = self.0;
         let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("time", &rfc3339_nanos(event.time))?;
+        map.serialize_entry("time", &rfc3339_local_nanos(event.time))?;
         map.serialize_entry("cpu", &event.cpu)?;
         map.serialize_entry("seq", &event.seq)?;
         map.serialize_entry("source", &event.kind.source)?;
@@ -121,7 +121,7 @@ struct AccountView<'a> {
 impl<'a> From<&'a Account> for AccountView<'a> {
     fn from(account: &'a Account) -> Self {
         Self {
-            time: rfc3339_nanos(account.time),
+            time: rfc3339_local_nanos(account.time),
             event: "account",
             source: &account.source,
             produced: account.produced,

@@ -6,6 +6,7 @@
 //! term    = [ "!" ] ( key op values | text )
 //! op      = ":" "=" "!=" "~" "<" "<=" ">" ">="
 //! values  = value { "," value }        one of them must match; with < <= > >= there is one
+//! text    = a value without ( ) & |, which mean something elsewhere and nothing here
 //! value   = anything up to a space or a comma, or "quoted", where \" and \\ stand for " and \
 //! ```
 //!
@@ -90,6 +91,7 @@ struct Term {
 struct Word {
     text: String,
     at: usize,
+    quoted: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,9 +23,32 @@ pub fn filter(text: &str) -> Result<Filter, Fault> {
     loop {
         rest.skip(|c| c.is_whitespace());
         if rest.text.is_empty() {
+            connectives(&terms)?;
             return Ok(Filter { text: text.trim().to_owned(), terms });
         }
         terms.push(rest.term()?);
+    }
+}
+
+/// Characters of other languages' operators, which this grammar does not have.
+const FOREIGN: [char; 4] = ['(', ')', '&', '|'];
+const NO_OPERATORS: &str = "there are no parentheses, && or ||: terms side by side must all match, values are separated by \
+    commas (port:80,443), and a text with such characters stands in quotes";
+
+/// Whether a word between other terms is one that other languages connect them by. Alone it is a text to look for.
+fn connectives(terms: &[Term]) -> Result<(), Fault> {
+    let connects = |word: &&Word| ["and", "or", "not"].contains(&&*word.text.to_ascii_lowercase()) && !word.quoted;
+    let bare = terms.iter().filter(|term| terms.len() > 1 && term.key.is_none()).flat_map(|term| &term.values);
+    match bare.into_iter().find(connects) {
+        None => Ok(()),
+        Some(word) => {
+            let why = format!(
+                "{:?} connects nothing: terms side by side must all match, ! before a term negates it, and values are \
+                 separated by commas (port:80,443); a text stands in quotes",
+                word.text
+            );
+            Err(Fault { at: word.at, why })
+        }
     }
 }
 
@@ -62,11 +85,11 @@ impl<'a> Rest<'a> {
         let end = self.text.find(|c| !name(c)).unwrap_or(self.text.len());
         let op = OPS.iter().find(|(sign, ..)| self.text[end..].starts_with(sign));
         let Some((sign, op, not)) = op.filter(|_| end > 0) else {
-            let value = self.value()?;
+            let value = self.bare()?;
             return Ok(Term { negated, key: None, op: Op::Contains, values: vec![value] });
         };
         let at = self.at;
-        let key = Word { text: self.advance(end).to_owned(), at };
+        let key = Word { text: self.advance(end).to_owned(), at, quoted: false };
         self.advance(sign.len());
         let mut values = vec![self.value()?];
         while self.text.starts_with(',') {
@@ -79,10 +102,19 @@ impl<'a> Rest<'a> {
         Ok(Term { negated: negated != *not, key: Some(key), op: *op, values })
     }
 
+    /// A text without a key. What other languages write between and around terms is taken for no text.
+    fn bare(&mut self) -> Result<Word, Fault> {
+        let value = self.value()?;
+        match value.text.chars().position(|c| FOREIGN.contains(&c)).filter(|_| !value.quoted) {
+            None => Ok(value),
+            Some(place) => Err(Fault { at: value.at + place, why: NO_OPERATORS.to_owned() }),
+        }
+    }
+
     fn value(&mut self) -> Result<Word, Fault> {
         let at = self.at;
         if self.text.starts_with('"') {
-            return Ok(Word { text: self.quoted()?, at });
+            return Ok(Word { text: self.quoted()?, at, quoted: true });
         }
         let end = self.text.find(|c: char| c.is_whitespace() || c == ',').unwrap_or(self.text.len());
         if end == 0 {
@@ -94,7 +126,7 @@ impl<'a> Rest<'a> {
                 let why = "a quote stands at the beginning of a value, or in quotes as \\\"".to_owned();
                 Err(Fault { at: at + text[..quote].chars().count(), why })
             }
-            None => Ok(Word { text: text.to_owned(), at }),
+            None => Ok(Word { text: text.to_owned(), at, quoted: false }),
         }
     }
 

@@ -185,3 +185,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_other_languages_write_between_terms_is_no_text() {
+    for (text, at) in [
+        ("((", 1),
+        ("port:443 &&", 10),
+        ("port:443 && comm:nginx", 10),
+        ("port:443 || port:80", 10),
+        ("(port:443)", 1),
+        ("!(nginx)", 2),
+        ("port:443 and comm:nginx", 10),
+        ("port:443 OR port:80", 10),
+        ("not nginx", 1),
+    ] {
+        let fault = text.parse::<Filter>().expect_err(text);
+        assert_eq!(fault.at, at, "{text}: {fault}");
+        assert!(fault.why.contains("terms side by side must all match") && fault.why.contains("quotes"), "{fault}");
+    }
+    for text in ["\"((\"", "or", "\"and\" nginx", "oracle", "comm:(sd-pam)", "cgroup~a&b"] {
+        assert!(text.parse::<Filter>().is_ok(), "{text}");
+    }
+}

@@ -101,7 +101,9 @@ impl<'a> Host<'a> {
             after += &format!("  own {:.1}%", own * 100.0);
         }
         if let Some(Cost { daemon, programs }) = app.cost {
-            after += &format!("  daemon {:.1}%", daemon * 100.0);
+            if let Some(daemon) = daemon {
+                after += &format!("  daemon {:.1}%", daemon * 100.0);
+            }
             if let Some(programs) = programs {
                 after += &format!("  programs {:.1}%", programs * 100.0);
             }

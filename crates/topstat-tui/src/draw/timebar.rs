@@ -2,7 +2,7 @@
 //! All that is kept, in one line: where it begins, the largest total of each cell, and where in it the view is.
 
 use ratatui::layout::Rect;
-use topstat_model::rfc3339;
+use topstat_model::to_the_minute;
 
 use super::bars;
 use super::pen::{DIM, Pen, SELECTED, TINT, WRONG};
@@ -28,8 +28,7 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
     let Some((from, _)) = app.bar_span() else { return };
     let mut x = area.x;
     if area.width >= LABELLED {
-        // To the minute.
-        let label = format!("kept since {}Z ", &rfc3339(from)[..16]);
+        let label = format!("kept since {} ", to_the_minute(from));
         x = pen.put(x, area.y, area.width, &label, DIM);
     }
     let bar = Rect { x, width: area.right() - x, ..area };
@@ -41,6 +40,7 @@ pub fn draw(app: &mut App, pen: &mut Pen<'_>, area: Rect) {
             Cell::Peak(peak) => {
                 bars::cell(pen, x, bar.y, bars::to_f64(peak.total) / largest, TINT);
             }
+            Cell::Unknown(_) => {}
             Cell::Empty(_) => pen.put_char(x, bar.y, if pen.look().utf8 { '·' } else { '-' }, DIM),
         }
     }

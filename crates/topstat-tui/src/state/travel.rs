@@ -33,6 +33,8 @@ pub enum Cell {
     Peak(Peak),
     /// It has no record; and where it begins.
     Empty(SystemTime),
+    /// Records of its time were not looked through yet; and where it begins.
+    Unknown(SystemTime),
 }
 
 impl Cell {
@@ -40,7 +42,7 @@ impl Cell {
     pub fn time(self) -> SystemTime {
         match self {
             Self::Peak(peak) => peak.time,
-            Self::Empty(time) => time,
+            Self::Empty(time) | Self::Unknown(time) => time,
         }
     }
 }
@@ -109,11 +111,28 @@ impl App {
         let Some((from, to)) = self.bar_span() else { return vec![] };
         let width = cell_width(from, to, cells);
         let mut bar: Vec<_> = (0..).map(|cell| Cell::Empty(from + width * cell)).take(cells).collect();
-        let peaks = self.current().and_then(|data| data.outline.peaks.as_ref().ok());
-        for peak in peaks.into_iter().flatten() {
+        let peaks = self.current().and_then(|data| data.outline.peaks.as_ref().ok()).map_or(&[][..], |peaks| peaks);
+        for peak in peaks {
             let Some(cell) = bar.get_mut(place(peak.time, from, width, cells)) else { continue };
             if !matches!(cell, Cell::Peak(other) if other.total >= peak.total) {
                 *cell = Cell::Peak(*peak);
+            }
+        }
+        // A peak stands for all records of its minute, which may have many cells.
+        let span = span_of(peaks);
+        for peak in peaks {
+            let begin = begin_of(peak.time, PEAK_OF);
+            let end = (begin + span - Duration::from_nanos(1)).min(to);
+            let own = place(begin, from, width, cells)..=place(end, from, width, cells);
+            for cell in bar.get_mut(own).into_iter().flatten().filter(|cell| matches!(cell, Cell::Empty(_))) {
+                *cell = Cell::Peak(*peak);
+            }
+        }
+        // What was recorded since records were looked through is not known yet.
+        let known = peaks.last().map_or(from, |last| begin_of(last.time, PEAK_OF) + span);
+        for cell in &mut bar {
+            if matches!(cell, Cell::Empty(time) if *time >= known && *time < known + OUTLINE_EVERY + span) {
+                *cell = Cell::Unknown(cell.time());
             }
         }
         bar
@@ -167,6 +186,24 @@ impl App {
         let last = self.current().and_then(|data| data.past.last()).map_or(self.now, |last| last.time);
         if time >= last { self.live() } else { self.when = When::Past(time) }
     }
+}
+
+/// Feeds give one peak for each such time, from whole ones on since 1970.
+const PEAK_OF: Duration = Duration::from_secs(60);
+
+/// For how long a peak stands: until the next one, where the recorder records less often than there are peaks.
+fn span_of(peaks: &[Peak]) -> Duration {
+    let begins = peaks.iter().map(|peak| begin_of(peak.time, PEAK_OF));
+    let mut distances: Vec<_> =
+        begins.clone().zip(begins.skip(1)).filter_map(|(one, next)| next.duration_since(one).ok()).collect();
+    distances.sort_unstable();
+    distances.get(distances.len() / 2).map_or(PEAK_OF, |median| PEAK_OF.max(*median))
+}
+
+/// Where the time begins that an instant is in, of times of this length.
+fn begin_of(time: SystemTime, length: Duration) -> SystemTime {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs() / length.as_secs() * length.as_secs())
 }
 
 /// The time of a cell, of so many.

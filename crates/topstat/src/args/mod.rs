@@ -52,6 +52,11 @@ pub struct Args {
     /// When to use colours; auto: on a terminal, unless NO_COLOR is set or TERM is dumb
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t)]
     pub(crate) color: ColorWhen,
+
+    /// Times in UTC; else they are in the time zone of TZ or the host. They are shown with their offset, and read with one
+    /// or without
+    #[arg(long, global = true)]
+    pub(crate) utc: bool,
 }
 
 const EXAMPLES: &str = "\

@@ -20,6 +20,8 @@ pub mod tasks;
 pub mod top;
 mod unload;
 
+use jiff::tz::TimeZone;
+
 use crate::args::view::ViewArgs;
 use crate::args::{Args, Command, TopArgs};
 use crate::backend::Backend;
@@ -28,6 +30,9 @@ use crate::error::{Error, Exit};
 
 /// Carries out what the command line asks for.
 pub fn dispatch(args: &Args, backend: &mut dyn Backend, console: &mut dyn Console) -> Result<Exit, Error> {
+    // What a daemon's tree and records say is read elsewhere and later: in UTC, which is what earlier versions read.
+    let utc = args.utc || matches!(args.command, Some(Command::Daemon(_) | Command::Record(_)));
+    topstat_model::use_zone(if utc { TimeZone::UTC } else { console.zone() });
     match &args.command {
         None if console.is_interactive() => live::run(&ViewArgs::default_view(), args.color, backend, console),
         Some(Command::View(view)) => live::run(view, args.color, backend, console),

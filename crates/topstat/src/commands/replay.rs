@@ -14,6 +14,7 @@ use super::events::{Choice, Shown, parse_filters, wrong_filter};
 use crate::args::replay::ReplayArgs;
 use crate::console::{Console, Wake};
 use crate::error::{Error, Exit};
+use crate::instant;
 use crate::recording::{self, Reading};
 
 /// What is shown is written at the latest when there are so many lines.
@@ -55,9 +56,9 @@ fn texts(filters: &[Filter]) -> String {
 fn from(text: &str, begun: SystemTime) -> Result<SystemTime, Error> {
     let time = match text.strip_prefix('+') {
         Some(after) => humantime::parse_duration(after).ok().and_then(|after| begun.checked_add(after)),
-        None => humantime::parse_rfc3339_weak(text).ok(),
+        None => topstat_model::parse_rfc3339(text).or_else(|| instant::parse(text, SystemTime::now()).ok()),
     };
-    let why = "not a time: 2026-11-21T08:00:00Z, or after the beginning +90s, +1h";
+    let why = "not a time: 2026-11-21 08:00, 2026-11-21T08:00:00Z, or after the beginning +90s, +1h";
     time.ok_or_else(|| Error::Usage(format!("--from '{}': {why}", escape(text))))
 }
 

@@ -14,8 +14,8 @@ use topstat_kernel::{Error, State, TableInfo, TableSettings, update};
 use super::budget::{Controller, Level};
 use super::cost::{Change, Cost};
 use super::measure::{Gauge, Measurement, Window};
-use super::own::rfc3339;
 use crate::config::Share;
+use topstat_model::rfc3339;
 
 /// How long runs are counted: long enough for a share of a hundredth of a percent, short enough not to be felt.
 const WINDOW: Duration = Duration::from_secs(1);

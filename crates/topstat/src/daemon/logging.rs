@@ -68,7 +68,7 @@ fn line(level: log::Level, text: &str, journal: bool, time: SystemTime) -> Strin
         log::Level::Info => (6, "info"),
         log::Level::Debug | log::Level::Trace => (7, "debug"),
     };
-    let time = if journal { String::new() } else { humantime::format_rfc3339_millis(time).to_string() };
+    let time = if journal { String::new() } else { topstat_model::rfc3339(time) };
     let written = |line: &str| match journal {
         true => format!("<{priority}>{}\n", escape(line)),
         false => format!("{time} {name:5} {}\n", escape(line)),

@@ -10,7 +10,7 @@ use topstat_kernel::{Error, State};
 
 use super::budget::Measured;
 use super::caps;
-use super::own::rfc3339;
+use topstat_model::rfc3339;
 
 /// What was measured in one window, as `self` shows it. What the kernel's reading of the clock adds to each run is taken
 /// off.

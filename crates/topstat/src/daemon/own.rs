@@ -9,6 +9,7 @@ use std::time::SystemTime;
 
 use serde::Serialize;
 use topstat_kernel::{MOST_PATH_BYTES, Remembered, State, TableInfo};
+use topstat_model::rfc3339;
 use topstat_model::typeset::escape;
 
 use super::budget::Level;
@@ -312,11 +313,6 @@ fn tenths(value: Option<f64>) -> String {
 
 fn percent(share: f64) -> String {
     format!("{:.4}", share * 100.0)
-}
-
-/// A time as the documents have it.
-pub fn rfc3339(time: SystemTime) -> String {
-    humantime::format_rfc3339_millis(time).to_string()
 }
 
 #[cfg(test)]

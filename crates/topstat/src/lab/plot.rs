@@ -18,6 +18,16 @@ use crate::error::Error;
 const BAR: u32 = 90;
 const BESIDE: u32 = 260;
 const HEIGHT: u32 = 480;
+/// The letters of titles, and cells around a chart and beside one with a legend.
+const TITLE: u32 = 18;
+const PANEL_TITLE: u32 = 13;
+const MARGIN: u32 = 10;
+const LEGEND: u32 = 150;
+
+/// Cells of a title in letters of this height: in the widest of usual typefaces a letter is on average 0.6 times as wide as high.
+fn title_width(title: &str, height: u32) -> u32 {
+    (u32::try_from(title.chars().count()).unwrap_or(u32::MAX).saturating_mul(height) * 6).div_ceil(10)
+}
 
 /// Of the categories, and of what has none: colours that can be told apart also by those who see few (Okabe and Ito).
 const COLORS: [RGBColor; 9] = [
@@ -51,12 +61,13 @@ pub fn draw(results: &Results, directory: &Path) -> Result<Vec<PathBuf>, Error> 
         Ok::<(), Error>(())
     };
     let title = format!("{}: Gbit/s per core", results.mark.experiment);
-    write("throughput.svg", picture(measured.len(), |area| throughput(area, &title, &measured))?)?;
+    let drawing = picture(measured.len(), &title, MARGIN, |area| throughput(area, &title, &measured))?;
+    write("throughput.svg", drawing)?;
     for (name, end) in [("sender", SENDER), ("receiver", RECEIVER)] {
         let sampled: Vec<&Group> = measured.iter().copied().filter(|group| group.samples(&end).1 > 0).collect();
         if !sampled.is_empty() {
             let title = format!("{}: where the {name} spends its CPU time, in percent", results.mark.experiment);
-            let drawing = picture(sampled.len(), |area| stacked(area, &title, &sampled, &end))?;
+            let drawing = picture(sampled.len(), &title, LEGEND, |area| stacked(area, &title, &sampled, &end))?;
             write(&format!("{name}.svg"), drawing)?;
         }
     }
@@ -84,13 +95,16 @@ const MOST_PANELS: usize = 64;
 fn panels(counted: &[(&Group, BTreeMap<&str, Histogram>)], names: &[&str], all: &[&Group]) -> Result<String, Error> {
     let rows = counted.len().min(MOST_PANELS);
     let cells = |number: usize, each: u32| each * u32::try_from(number).unwrap_or(1);
-    drawing((cells(names.len(), PANEL.0), cells(rows, PANEL.1)), |area| {
+    let title = |group, name: &str| format!("{}: {name}", label(group, all));
+    let titles = counted.iter().flat_map(|(group, _)| names.iter().map(|name| title(group, name)));
+    let width = titles.map(|title| title_width(&title, PANEL_TITLE) + 2 * MARGIN).max().unwrap_or(0).max(PANEL.0);
+    drawing((cells(names.len(), width), cells(rows, PANEL.1)), |area| {
         let panels = area.split_evenly((rows, names.len()));
         let wanted = counted.iter().flat_map(|(group, histograms)| names.iter().map(move |n| (group, histograms, *n)));
         for (panel, (group, histograms, name)) in panels.iter().zip(wanted) {
             let empty = Histogram::default();
             let histogram = histograms.get(name).unwrap_or(&empty);
-            bars(panel, &format!("{}: {name}", label(group, all)), histogram, unit_of(name))?;
+            bars(panel, &title(group, name), histogram, unit_of(name))?;
         }
         Ok(())
     })
@@ -102,7 +116,7 @@ fn bars(area: &Area, title: &str, histogram: &Histogram, unit: Unit) -> Drawn {
     let end = histogram.buckets.len().max(first + 1);
     let most = histogram.buckets.iter().copied().max().unwrap_or(0).max(1) as f64;
     let mut chart = ChartBuilder::on(area)
-        .caption(title, ("sans-serif", 13))
+        .caption(title, ("sans-serif", PANEL_TITLE))
         .margin(6)
         .x_label_area_size(22)
         .y_label_area_size(46)
@@ -120,8 +134,10 @@ fn bars(area: &Area, title: &str, histogram: &Histogram, unit: Unit) -> Drawn {
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
-fn picture(bars: usize, draw: impl FnOnce(&Area) -> Drawn) -> Result<String, Error> {
-    drawing((BESIDE + BAR * u32::try_from(bars).unwrap_or(100).min(100), HEIGHT), draw)
+/// One wide enough for its bars, and for its title, which is centred between the margins.
+fn picture(bars: usize, title: &str, right: u32, draw: impl FnOnce(&Area) -> Drawn) -> Result<String, Error> {
+    let width = BESIDE + BAR * u32::try_from(bars).unwrap_or(100).min(100);
+    drawing((width.max(MARGIN + title_width(title, TITLE) + right), HEIGHT), draw)
 }
 
 fn drawing(size: (u32, u32), draw: impl FnOnce(&Area) -> Drawn) -> Result<String, Error> {
@@ -151,8 +167,8 @@ fn throughput(area: &Area, title: &str, groups: &[&Group]) -> Drawn {
     let spreads: Vec<_> = groups.iter().map(|group| group.spread(Run::gbps_per_core)).collect();
     let most = spreads.iter().map(|spread| spread.highest).fold(0.1, f64::max) * 1.1;
     let mut chart = ChartBuilder::on(area)
-        .caption(title, ("sans-serif", 18))
-        .margin(10)
+        .caption(title, ("sans-serif", TITLE))
+        .margin(MARGIN)
         .x_label_area_size(40)
         .y_label_area_size(50)
         .build_cartesian_2d(0.0..groups.len() as f64, 0.0..most)?;
@@ -170,9 +186,9 @@ fn throughput(area: &Area, title: &str, groups: &[&Group]) -> Drawn {
 #[expect(clippy::cast_precision_loss, reason = "few bars")]
 fn stacked(area: &Area, title: &str, groups: &[&Group], end: &End) -> Drawn {
     let mut chart = ChartBuilder::on(area)
-        .caption(title, ("sans-serif", 18))
-        .margin(10)
-        .margin_right(150)
+        .caption(title, ("sans-serif", TITLE))
+        .margin(MARGIN)
+        .margin_right(LEGEND)
         .x_label_area_size(40)
         .y_label_area_size(50)
         .build_cartesian_2d(0.0..groups.len() as f64, 0.0..100.0)?;
@@ -203,6 +219,32 @@ mod tests {
     use super::super::results::mark;
     use super::*;
 
+    /// No text of a picture begins or ends outside of it.
+    fn all_is_inside(svg: &str) {
+        let number = |tag: &str, name: &str| {
+            let value = tag.split(&format!(" {name}=\"")).nth(1).expect(name).split('"').next().expect("a value");
+            value.parse::<f64>().expect("a number")
+        };
+        let picture = number(svg.split('>').next().expect("a tag"), "width");
+        let mut texts = 0;
+        for part in svg.split("<text ").skip(1) {
+            let (tag, rest) = part.split_once('>').expect("a tag");
+            let tag = format!(" {tag}");
+            let text = rest.split('<').next().expect("a text").trim();
+            let (at, height) = (number(&tag, "x"), number(&tag, "font-size"));
+            // As narrow as the narrowest of usual typefaces has them: what is outside is so in all.
+            let width = text.chars().count() as f64 * height / 1.241 * 0.5;
+            let left = match tag.split(" text-anchor=\"").nth(1).and_then(|anchor| anchor.split('"').next()) {
+                Some("middle") => at - width / 2.0,
+                Some("end") => at - width,
+                _ => at,
+            };
+            assert!(left >= 0.0 && left + width <= picture, "{text:?} is from {left} to {} of {picture}", left + width);
+            texts += 1;
+        }
+        assert!(texts > 0, "{svg}");
+    }
+
     #[test]
     fn pictures_are_drawn_of_what_was_measured() {
         let folder = std::env::temp_dir().join(format!("topstat-plot-{}", std::process::id()));
@@ -225,6 +267,7 @@ mod tests {
         for path in drawn {
             let text = std::fs::read_to_string(path).unwrap();
             assert!(text.contains("jumbo") && text.contains("</svg>"), "{text}");
+            all_is_inside(&text);
         }
         let nothing = Results { runs: vec![], ..results };
         assert_eq!(draw(&nothing, &folder).unwrap().len(), 0);

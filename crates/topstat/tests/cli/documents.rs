@@ -49,3 +49,53 @@ fn every_family_has_a_page_of_its_samples() {
         }
     }
 }
+
+/// All documents of the project, by their paths in it.
+fn documents() -> Vec<PathBuf> {
+    /// What is built or kept, and is no part of the project.
+    const OTHERS: [&str; 3] = ["target", ".git", ".cache"];
+    let root = document("").canonicalize().expect("the project");
+    let mut folders = vec![root];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry")) {
+            let (path, kind) = (entry.path(), entry.file_type().expect("its type"));
+            if kind.is_dir() && !OTHERS.iter().any(|other| entry.file_name() == *other) {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "md") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// Headings as GitHub makes anchors of them.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let kept = |c: &char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    headings.map(|heading| heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")).collect()
+}
+
+#[test]
+fn what_documents_link_to_is_there() {
+    let (mut dead, mut links) = (Vec::new(), 0);
+    for path in documents() {
+        let text = fs::read_to_string(&path).expect("a document");
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") || link.starts_with("mailto:") {
+                continue;
+            }
+            links += 1;
+            let (file, anchor) = link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
+            let to = if file.is_empty() { path.clone() } else { path.with_file_name(file) };
+            let has =
+                |anchor: &str| fs::read_to_string(&to).is_ok_and(|text| anchors(&text).iter().any(|a| a == anchor));
+            if !to.exists() || anchor.is_some_and(|anchor| !has(anchor)) {
+                dead.push(format!("{}: {link}", path.display()));
+            }
+        }
+    }
+    assert!(links > 50, "only {links} links are found: the test is wrong");
+    assert!(dead.is_empty(), "dead links:\n{}", dead.join("\n"));
+}

@@ -101,6 +101,36 @@ impl Terminal {
         tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ECHO)
     }
 
+    /// Whether lines are edited and echoed by the terminal.
+    pub fn is_cooked(&self) -> bool {
+        tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ECHO | LocalModes::ICANON)
+    }
+
+    /// Has the program draw until the terminal takes nothing more, and nothing of it is read.
+    pub fn fill(&mut self) {
+        let begin = Instant::now();
+        let mut full = 0;
+        // A frame or two may be on the way while there is room again.
+        while full < 10 {
+            assert!(begin.elapsed() < PATIENCE, "the terminal takes all");
+            for rows in [50, 51] {
+                self.resize(rows, 200);
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let room = poll(&mut [PollFd::new(&self.slave, PollFlags::OUT)], Some(&Timespec::default())).unwrap();
+            full = if room == 0 { full + 1 } else { 0 };
+        }
+    }
+
+    /// Waits for the end without reading anything.
+    pub fn end_unread(&mut self) {
+        let begin = Instant::now();
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(begin.elapsed() < PATIENCE, "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Takes it away.
     pub fn hang_up(&mut self) {
         self.master = None;

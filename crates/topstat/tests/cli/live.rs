@@ -167,6 +167,17 @@ fn it_stops_for_a_while_and_goes_on() {
     assert_eq!(terminal.end(), Some(0));
 }
 
+/// A write that does not return, as a read that does not, is ended by no flag.
+#[test]
+fn a_signal_ends_a_view_that_is_stuck() {
+    let mut terminal = start(24, 80);
+    terminal.wait_for("LIVE");
+    terminal.fill();
+    terminal.send(Signal::TERM);
+    terminal.end_unread();
+    assert!(terminal.is_cooked(), "lines are not edited any more");
+}
+
 #[test]
 fn a_terminal_that_is_gone_ends_it() {
     let mut terminal = start(24, 80);

@@ -108,3 +108,23 @@ fn a_closed_pipe_is_no_error() {
         assert!(output.stderr.is_empty(), "{line}");
     }
 }
+
+#[test]
+fn times_are_in_the_time_zone_of_their_reader_with_its_offset() {
+    const SUMMER_AND_WINTER: &str = "CET-1CEST,M3.5.0,M10.5.0/3";
+    for (zone, options, begin, offset) in [
+        (SUMMER_AND_WINTER, "", "2026-11-21T09:00:", "+01:00"),
+        (SUMMER_AND_WINTER, " -o json", "2026-11-21T09:00:", "+01:00"),
+        (SUMMER_AND_WINTER, " -o csv", "2026-11-21T09:00:", "+01:00"),
+        (SUMMER_AND_WINTER, " --utc", "2026-11-21T08:00:", "Z"),
+        ("NST3:30", "", "2026-11-21T04:30:", "-03:30"),
+        ("UTC", "", "2026-11-21T08:00:", "Z"),
+    ] {
+        let line = format!("top tcp_v4/conns_pps --period 10 -n 1{options}");
+        let output = Command::new(demo()).args(line.split_whitespace()).env("TZ", zone).output().unwrap();
+        let said = text(&output.stdout);
+        let is_time = |word: &&str| word.starts_with("2026-");
+        let time = said.split([' ', ',', '"', '\n']).find(is_time).unwrap_or_else(|| panic!("{zone}{options}: {said}"));
+        assert!(time.starts_with(begin) && time.ends_with(offset), "{zone}{options}: {time}");
+    }
+}

@@ -267,6 +267,7 @@ fn a_history_alone_is_viewed() {
     let view = |history: &Path| {
         let mut view = Command::new(TOPSTAT);
         view.args(["view", "0.1", "--mount", "/nonexistent", "--pins", "/nonexistent", "--history"]).arg(history);
+        view.env("TZ", "UTC");
         Terminal::start(view, (24, 200))
     };
     let mut terminal = view(&scratch.history());

@@ -41,20 +41,30 @@ impl Open {
     }
 }
 
-/// The value that was written, if it is one: at most 32 bytes, decimal digits with white space around them, in range.
+/// The value that was written, if it is one: at most 32 bytes, decimal digits or a time with white space around them, in range.
 pub fn parse(setting: Setting, written: &[u8]) -> Option<u32> {
     let space = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0c);
     let begin = written.iter().position(|byte| !space(byte))?;
     let end = written.iter().rposition(|byte| !space(byte))?;
-    let mut value: u64 = 0;
-    for byte in &written[begin..=end] {
-        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
-        value = value.saturating_mul(10).saturating_add(digit.into());
-    }
+    let value = match digits(&written[begin..=end]) {
+        Some(value) => value,
+        None if matches!(setting, Setting::Period | Setting::Delay) => {
+            let time = humantime::parse_duration(std::str::from_utf8(&written[begin..=end]).ok()?).ok()?;
+            (time.subsec_nanos() % 1_000_000 == 0).then(|| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))?
+        }
+        None => return None,
+    };
     let most = match setting {
         Setting::Enabled | Setting::Sync => 1,
         Setting::Period | Setting::Delay => 3_600_000,
     };
     let least = u64::from(setting == Setting::Period);
     (written.len() <= 32 && (least..=most).contains(&value)).then_some(value as u32)
+}
+
+fn digits(text: &[u8]) -> Option<u64> {
+    text.iter().try_fold(0_u64, |value, byte| {
+        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
+        Some(value.saturating_mul(10).saturating_add(digit.into()))
+    })
 }

@@ -112,6 +112,13 @@ struct LiveFeed<'a> {
     daemon_used: Option<(f64, f64)>,
 }
 
+/// The share of a CPU that a daemon has taken between two looks: its seconds of CPU, and for how long it had run. None of one that
+/// was started anew, which begins at 0: to begin takes it more than to serve.
+fn share(before: (f64, f64), now: (f64, f64)) -> Option<f64> {
+    let (used, ran) = (now.0 - before.0, now.1 - before.1);
+    (used >= 0.0 && ran > 0.0).then(|| used / ran)
+}
+
 /// Why nothing is set where no daemon runs.
 const NOT_SET: &str = "what is loaded for this view alone is not set: start topstat daemon";
 
@@ -154,10 +161,7 @@ impl<'a> LiveFeed<'a> {
         let own: serde_json::Value = serde_json::from_slice(&text).ok()?;
         let number = |value: &serde_json::Value| value.as_f64();
         let used = (number(&own["cpu_ns"])? / 1e9, number(&own["uptime_s"])?);
-        // A daemon that was started anew begins at 0.
-        let before = self.daemon_used.replace(used).filter(|before| before.0 <= used.0 && before.1 < used.1);
-        let before = before.unwrap_or_default();
-        let daemon = (used.0 - before.0) / (used.1 - before.1).max(f64::MIN_POSITIVE);
+        let daemon = self.daemon_used.replace(used).and_then(|before| share(before, used));
         Some(Cost { daemon, programs: number(&own["measured"]["share"]) })
     }
 
@@ -321,4 +325,16 @@ fn save(snapshot: &Snapshot) -> Result<String, String> {
     let file = fs::File::options().write(true).create_new(true).open(&path);
     let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, &document));
     written.map(|()| path.clone()).map_err(|error| format!("cannot save {path}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn the_share_of_a_daemon_is_of_the_time_between_two_looks() {
+        assert_eq!(share((1.5, 4.0), (1.75, 6.0)), Some(0.125));
+        assert_eq!(share((1.5, 4.0), (0.5, 2.0)), None, "it was started anew");
+        assert_eq!(share((0.5, 2.0), (0.5, 2.0)), None, "no time has passed");
+    }
 }

@@ -6,6 +6,8 @@ use std::ops::RangeInclusive;
 
 use topstat_model::typeset::escape;
 
+use crate::time;
+
 /// The longest period and delay: an hour.
 const MOST_MS: u32 = 3_600_000;
 
@@ -51,12 +53,12 @@ impl Setting {
             Self::Enabled | Self::Sync => "0 or 1".to_owned(),
             Self::Period | Self::Delay => {
                 let range = self.range();
-                format!("{} to {} (milliseconds)", range.start(), range.end())
+                format!("{} to {} (milliseconds), or a time such as 5s", range.start(), range.end())
             }
         }
     }
 
-    /// The value of what was written: decimal digits, with white space around them.
+    /// The value of a text: decimal digits, or a time with its unit, with white space around them.
     ///
     /// # Errors
     ///
@@ -70,8 +72,13 @@ impl Setting {
         if digits.is_empty() {
             return bad(What::Empty);
         }
+        let is_number = digits.iter().all(u8::is_ascii_digit);
         let text = match std::str::from_utf8(digits) {
-            Ok(text) if text.bytes().all(|c| c.is_ascii_digit()) => text,
+            Ok(text) if is_number => text,
+            Ok(text) if matches!(self, Self::Period | Self::Delay) => {
+                let parsed = if self == Self::Period { time::period(text) } else { time::delay(text) };
+                return parsed.or_else(|why| bad(What::NoTime(text.to_owned(), why)));
+            }
             _ => return bad(What::NoNumber(String::from_utf8_lossy(digits).into_owned())),
         };
         match text.parse() {
@@ -93,6 +100,8 @@ enum What {
     Empty,
     Long(usize),
     NoNumber(String),
+    /// And why not.
+    NoTime(String, String),
     OutOfRange(String),
 }
 
@@ -102,6 +111,7 @@ impl fmt::Display for Bad {
             What::Empty => f.write_str("an empty value")?,
             What::Long(bytes) => write!(f, "{bytes} bytes are no value")?,
             What::NoNumber(text) => write!(f, "'{}' is not a whole number", escape(text))?,
+            What::NoTime(text, why) => write!(f, "'{}': {}", escape(text), escape(why))?,
             What::OutOfRange(text) => write!(f, "{text} is out of range")?,
         }
         write!(f, "; {} takes {}", self.setting.name(), self.setting.allowed())
@@ -121,6 +131,10 @@ mod tests {
             (Setting::Period, "\t0005\r\n", 5),
             (Setting::Period, "3600000\n", 3_600_000),
             (Setting::Delay, "0\n", 0),
+            (Setting::Period, "5s\n", 5000),
+            (Setting::Period, " 1h ", 3_600_000),
+            (Setting::Delay, "10ms", 10),
+            (Setting::Delay, "0s\n", 0),
             (Setting::Enabled, "1\n", 1),
             (Setting::Sync, "0", 0),
         ] {
@@ -131,22 +145,52 @@ mod tests {
     #[test]
     fn what_is_not_allowed_is_told_with_what_is() {
         for (setting, written, error) in [
-            (Setting::Period, "0\n", "0 is out of range; period takes 1 to 3600000 (milliseconds)"),
-            (Setting::Period, "3600001\n", "3600001 is out of range; period takes 1 to 3600000 (milliseconds)"),
+            (
+                Setting::Period,
+                "0\n",
+                "0 is out of range; period takes 1 to 3600000 (milliseconds), or a time such as 5s",
+            ),
+            (
+                Setting::Period,
+                "3600001\n",
+                "3600001 is out of range; period takes 1 to 3600000 (milliseconds), or a time such as 5s",
+            ),
             (
                 Setting::Delay,
                 "99999999999999999999\n",
-                "99999999999999999999 is out of range; delay takes 0 to 3600000 (milliseconds)",
+                "99999999999999999999 is out of range; delay takes 0 to 3600000 (milliseconds), or a time such as 5s",
             ),
             (Setting::Enabled, "2\n", "2 is out of range; enabled takes 0 or 1"),
             (Setting::Enabled, "\n", "an empty value; enabled takes 0 or 1"),
             (Setting::Enabled, "yes\n", "'yes' is not a whole number; enabled takes 0 or 1"),
             (Setting::Sync, "-1\n", "'-1' is not a whole number; sync takes 0 or 1"),
             (Setting::Sync, "+1\n", "'+1' is not a whole number; sync takes 0 or 1"),
-            (Setting::Delay, "1\n2\n", "'1\\x0a2' is not a whole number; delay takes 0 to 3600000 (milliseconds)"),
-            (Setting::Delay, "1 2", "'1 2' is not a whole number; delay takes 0 to 3600000 (milliseconds)"),
-            (Setting::Delay, "0x10", "'0x10' is not a whole number; delay takes 0 to 3600000 (milliseconds)"),
-            (Setting::Delay, "1e3", "'1e3' is not a whole number; delay takes 0 to 3600000 (milliseconds)"),
+            (
+                Setting::Delay,
+                "1\n2\n",
+                "'1\\x0a2': not a time: give milliseconds (500) or a unit (500ms, 1s, 1m); delay takes 0 to 3600000 (milliseconds), or a time such as 5s",
+            ),
+            (
+                Setting::Delay,
+                "1 2",
+                "'1 2': not a time: give milliseconds (500) or a unit (500ms, 1s, 1m); delay takes 0 to 3600000 (milliseconds), or a time such as 5s",
+            ),
+            (
+                Setting::Delay,
+                "0x10",
+                "'0x10': not a time: give milliseconds (500) or a unit (500ms, 1s, 1m); delay takes 0 to 3600000 (milliseconds), or a time such as 5s",
+            ),
+            (
+                Setting::Delay,
+                "1e3",
+                "'1e3': not a time: give milliseconds (500) or a unit (500ms, 1s, 1m); delay takes 0 to 3600000 (milliseconds), or a time such as 5s",
+            ),
+            (
+                Setting::Period,
+                "2h",
+                "'2h': not in 1ms to 3600s; period takes 1 to 3600000 (milliseconds), or a time such as 5s",
+            ),
+            (Setting::Enabled, "5s", "'5s' is not a whole number; enabled takes 0 or 1"),
             (Setting::Sync, "1\0", "'1\\x00' is not a whole number; sync takes 0 or 1"),
         ] {
             assert_eq!(setting.parse(written.as_bytes()).unwrap_err().to_string(), error, "{written:?}");
