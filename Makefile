@@ -17,7 +17,7 @@ FUZZ ?=
 FAULTS ?= all
 # Which Debians `make fresh` tries: 12, 13.
 FRESH ?= 12
-# Of the environment, what it is to know also where sudo runs it.
+# Variables that scripts/fresh gets also where sudo runs it.
 FRESH_KEEPS := TOPSTAT_FRESH_CACHE TOPSTAT_FRESH_SECONDS TOPSTAT_LIVE_TAGS XDG_CACHE_HOME CARGO_INCREMENTAL
 # How long `make test-all` takes at most, and how long `make faults` takes for each command (empty: as long as it takes), in
 # seconds.

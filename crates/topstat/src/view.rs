@@ -195,7 +195,7 @@ mod tests {
             Ok(())
         }
 
-        fn note(&mut self, _: &str) {}
+        fn write_note(&mut self, _: &str) {}
 
         fn catch_signals(&mut self, _: bool) -> io::Result<()> {
             Ok(())

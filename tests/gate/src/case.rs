@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Outcomes of single tests, and how they are read from what test programs print.
+//! Outcomes of single tests, read from the output of test programs.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-/// What became of one test.
+/// The outcome of one test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     Passed,
@@ -64,7 +64,7 @@ pub fn last_lines(text: &str, most: usize) -> String {
 
 /// Reads the lines of libtest and libtest-mimic: `test NAME ... ok`. Other lines may stand between, and a test's own output
 /// may stand between its name and its outcome, as the program flushes the name first. `prefix` comes before each name.
-/// The boolean tells whether the program said a result at its end: a program that broke off did not.
+/// The boolean is true where the program printed a result at its end: a program that broke off did not.
 pub fn of_libtest(text: &str, prefix: &str) -> (Cases, bool) {
     let mut cases = Cases::default();
     let mut begun: Option<String> = None;

@@ -29,8 +29,8 @@ enum Run {
     Gate(Part),
     /// A command that prints sections of guests.
     Guests(&'static [&'static str]),
-    /// A command whose exit code is its outcome, or that prints libtest's lines. `$S` stands for its seconds, and `$C` for those of
-    /// each of [`COMMANDS`].
+    /// A command whose exit code is its outcome, or that prints libtest's lines. `$S` stands for the seconds of the
+    /// part, and `$C` for the seconds of each of [`COMMANDS`].
     Plain(&'static [&'static str]),
     /// The live tests, again and again.
     Repeat,
@@ -50,7 +50,7 @@ const fn piece(name: &'static str, share: u64, run: Run) -> Piece {
     Piece { name, share, run, env: &[] }
 }
 
-/// All, in the order of running: what decides most comes first, what fills the rest of the time last.
+/// All, in the order of running. The last part fills the rest of the time.
 const PIECES: [Piece; 13] = [
     piece("lint", 0, Run::Gate(Part::Lint)),
     piece("build", 0, Run::Gate(Part::Build)),
@@ -102,7 +102,7 @@ pub fn run(gate: &mut Gate, seconds: u64, named: &[String]) -> Result<bool> {
     let end = begun + Duration::from_secs(seconds);
     let known = Known::read(&gate.root.join("tests/known.toml"))?;
     let (mut rows, mut missing, mut failed) = (Vec::new(), Vec::new(), Vec::new());
-    // What all parts are run with; a part that is skipped for its pass needs no programs.
+    // All parts run these programs.
     build(gate)?;
     let hash = gate.hash(&[], &[".", ":!*.md", ":!tests/known.toml"], "");
     for piece in PIECES.iter().filter(|piece| named.is_empty() || named.iter().any(|name| name == piece.name)) {
@@ -150,7 +150,7 @@ pub fn run(gate: &mut Gate, seconds: u64, named: &[String]) -> Result<bool> {
             Pass::keep(&gate.state, &name, hash, &gate.commit, &report.cases)?;
         }
         rows.push(row);
-        // Whatever ends this run, the table has what there is.
+        // If this run is ended, the table has the parts so far.
         write_down(gate, &rows, &missing, &failed)?;
     }
     println!("\n{}", write_down(gate, &rows, &missing, &failed)?);

@@ -2,6 +2,7 @@
 //! Looks into failures: runs each failed test alone, several times, on the commit and on its parent, and decides by that.
 
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::Result;
 use jiff::Zoned;
@@ -15,12 +16,12 @@ use crate::verdict::{MOST_REPEATED, RUNS, RUNS_WHERE_TOUCHED, Repeated, Verdict,
 /// One run of a guest has this long, in seconds: several runs of one test, on an emulated CPU.
 const GUEST_SECONDS: &str = "900";
 
-/// What of a report passes by evidence, and what does not.
+/// The failed tests of a report, as the evidence sorts them.
 #[derive(Debug, Default)]
 pub struct Judged {
     /// Tests that make the gate red, each with the reason.
     pub rejected: Vec<(String, String)>,
-    /// Tests that are let pass, each with what was seen.
+    /// Tests that pass all the same, each with the reason and the log.
     pub passes: Vec<(String, Kind, String)>,
 }
 
@@ -52,7 +53,7 @@ fn single<'a>(case: &'a str, programs: &[Program]) -> Option<Single<'a>> {
         let test = case.strip_prefix(&program.name)?.strip_prefix("::")?;
         Some((program.name.len(), Single { kernel: None, program: program.clone(), test }))
     });
-    // The longest name: `topstat::cli::golden` is of the program `topstat::cli`, and not of `topstat`.
+    // The longest name: the program `topstat::cli` has the test `topstat::cli::golden`, and `topstat` does not.
     let unit = of.max_by_key(|(length, _)| *length).map(|(_, single)| single);
     unit.or_else(|| Some(Single { kernel: None, program: live()?, test: case }))
 }
@@ -142,6 +143,10 @@ pub fn look_into(gate: &Gate, report: &mut Report, known: &Known) -> Result<Judg
     let changed = parent.as_ref().map(|parent| gate.changed_since(&parent.commit));
     let today = Zoned::now().date();
     for (case, log) in failed {
+        if Instant::now() >= gate.deadline {
+            judged.rejected.push((case, "no time was left to run it alone".to_owned()));
+            continue;
+        }
         let touched = changed.as_ref().is_none_or(|changed| touches(changed, &case, &gate.programs));
         let runs = if touched { RUNS_WHERE_TOUCHED } else { RUNS };
         let Some(commit) = repeat(gate, &case, On::Commit, runs)? else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What all parts share: the checkout, where state is kept, how long there is.
+//! The state that all parts share: the checkout, the folder of kept state, the deadline.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,11 +20,11 @@ pub const PROFILE: &str = "ci";
 pub struct Gate {
     /// The checkout.
     pub root: PathBuf,
-    /// Where cargo builds: `target`, unless the user says otherwise.
+    /// Where cargo builds: `target`, or CARGO_TARGET_DIR.
     pub target: PathBuf,
-    /// What is kept from one run to the next: logs, passes, the parent's programs.
+    /// The folder of the state that is kept from one run to the next: logs, passes, the parent's programs.
     pub state: PathBuf,
-    /// The commit that is checked out; empty where git can't tell.
+    /// The commit that is checked out; empty where git does not know.
     pub commit: String,
     /// Whether all of the checkout is in that commit.
     pub clean: bool,
@@ -119,7 +119,7 @@ impl Gate {
         inputs::hash(&self.root, &all, more)
     }
 
-    /// Files that differ between a commit and the checkout; empty where git can't tell.
+    /// Files that differ between a commit and the checkout; empty where git does not know.
     pub fn changed_since(&self, commit: &str) -> Vec<String> {
         Self::git(&self.root, &["diff", "--name-only", commit]).lines().map(str::to_owned).collect()
     }
@@ -138,13 +138,13 @@ impl Gate {
     }
 }
 
-/// What a part comes to.
+/// The result of a part.
 #[derive(Debug, Default)]
 pub struct Report {
     pub cases: Cases,
     /// Why the part itself failed, beside its cases.
     pub broke: Option<String>,
-    /// What is to be said of it, a line each.
+    /// Lines for the reader.
     pub notes: Vec<String>,
 }
 

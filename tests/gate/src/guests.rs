@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The part `guests`: other kernels, in virtual machines. scripts/vm-tests runs them; this reads what it prints.
+//! The part `guests`: other kernels, in virtual machines. scripts/vm-tests runs them; this module reads its output.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::case::{Cases, Outcome, last_lines, of_libtest};
 use crate::gate::{Gate, Report};
 
-/// Kernels of the gate: the oldest that all of topstat is for, and the newest there is.
+/// Kernels of the gate: the oldest one that has all that topstat needs, and the newest one.
 const KERNELS: &str = "6.1,newest";
 /// The exit code of a command that could not do its work here.
 const SKIPPED: i32 = 77;

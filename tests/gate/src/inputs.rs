@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a part depends on, as a hash: contents of files, the toolchain, the kernel, and what the environment asks for.
+//! A hash of the inputs of a part: contents of files, the toolchain, the kernel, and variables of the environment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

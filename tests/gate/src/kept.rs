@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What has passed, with which inputs. A part whose inputs have passed is not run again.
+//! Passes with the hash of their inputs. A part that has passed with these inputs is not run again.
 
 use std::fs;
 use std::path::Path;

@@ -15,12 +15,12 @@ fn grace() -> Span {
     7.days()
 }
 
-/// Entries of one test within so many days count together …
+/// The number of days within which entries of one test count together …
 fn window() -> Span {
     30.days()
 }
 
-/// … and so many of them make the gate red.
+/// … and the number of them that makes the gate red.
 const TOO_MANY: usize = 3;
 
 /// The first lines of a log that an entry keeps.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `topstat-gate land`: what decides whether a change may land.
+//! `topstat-gate land`: decides whether a change may land.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -107,7 +107,7 @@ pub fn run(gate: &mut Gate, parts: &[Part]) -> Result<bool> {
     Ok(green)
 }
 
-/// Adds what was let pass to both lists.
+/// Adds the entries of this run to both lists.
 fn write_down(gate: &Gate, known: &Known, seen: &Known) -> Result<()> {
     if seen.entries.is_empty() {
         return Ok(());

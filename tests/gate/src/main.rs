@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Decides whether a change may land: see CONTRIBUTING.md.
 //!
-//! `topstat-gate land` runs the parts of `make test`, keeps what has passed, looks into what has failed, and ends with one line,
+//! `topstat-gate land` runs the parts of `make test`, keeps passes, looks into failures, and ends with one line,
 //! `N passed, N failed, N skipped`. `topstat-gate all` runs everything there is.
 
 #![warn(missing_docs)]

@@ -36,7 +36,7 @@ impl Parent {
         gate.is_ancestor(&parent.commit).then_some(parent)
     }
 
-    /// Keeps what was built of the commit that is checked out. Does nothing where the checkout is not that commit, or where
+    /// Keeps the programs that were built of the commit that is checked out. Does nothing where the checkout is not that commit, or where
     /// programs are built outside of it.
     ///
     /// # Errors

@@ -46,7 +46,7 @@ impl Part {
     }
 
     /// # Errors
-    /// What keeps a part from being run at all; a part that fails is a report.
+    /// A part that can't be run at all. A part that fails is a report.
     pub fn run(self, gate: &mut Gate) -> Result<Report> {
         match self {
             Part::Build => build::run(gate),
@@ -66,7 +66,7 @@ impl Part {
         }
     }
 
-    /// Of all that it depends on. The part `unit` is kept by packages.
+    /// The hash of its inputs. The part `unit` is kept by packages.
     fn hash(self, gate: &Gate) -> Option<String> {
         match self {
             Part::Build | Part::Unit => None,
@@ -77,7 +77,7 @@ impl Part {
                 &["kmod", "scripts/kmod", "scripts/kmod-tests", "scripts/vm-suite", "scripts/vm-tests", "tests/kmod"],
                 "",
             ),
-            // What decides whether installing and building work: packages, crates, and how they are built.
+            // Packages, crates and build scripts decide whether installing and building work.
             Part::Fresh => gate.hash(&[], &["scripts", "Makefile", "**/Cargo.toml", "**/build.rs", "**/clang.rs"], ""),
         }
     }
@@ -213,7 +213,7 @@ fn live(gate: &Gate) -> Result<Report> {
 fn fresh(gate: &Gate) -> Result<Report> {
     let mut command = Command::new("make");
     command.args(["--no-print-directory", "fresh", "FRESH=12"]);
-    // It is this kernel: of live tests it is asked what compilers and tools of another host may have made different.
+    // The kernel is this one. Live tests run only where another Debian's compilers and tools can make a difference.
     command.env("TOPSTAT_LIVE_TAGS", "distribution");
     let ran = gate.run("fresh", command)?;
     let mut report = Report::default();

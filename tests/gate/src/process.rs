@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs a command to its end, or to a deadline, and keeps what it prints.
+//! Runs a command to its end, or to a deadline, and keeps its output.
 
 use std::fs::{self, File};
 use std::io::{IsTerminal as _, Read as _, Seek as _, SeekFrom, Write as _};
@@ -29,7 +29,7 @@ pub struct Ran {
     pub code: Option<i32>,
     /// Whether it was ended at the deadline.
     pub timed_out: bool,
-    /// What it printed, standard error included.
+    /// Its output, standard error included.
     pub text: String,
 }
 
@@ -64,7 +64,8 @@ impl Interrupt {
     }
 }
 
-/// Runs a command in a process group of its own, which ends with it. What it prints goes to `log`, in the order of printing.
+/// Runs a command in a new process group, and ends the group with the command. `log` receives the output of both streams, in
+/// the order of printing.
 ///
 /// # Errors
 /// A command that can't be started, a log that can't be written, or an interruption.

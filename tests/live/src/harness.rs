@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs each test in a process of its own, several beside each other. A test's process has its own network namespace and
-//! its own folder for temporary files. Tests that need the whole host say why ([`Alone`]), and run one after the other when
-//! the others are done. A test whose needs are not met is reported as ignored, with the reason, and never as passed.
+//! Runs each test in a separate process, several beside each other. The process has a new network namespace and a new folder
+//! for temporary files. Tests that need the whole host give the reason ([`Alone`]), and run one after the other when the others
+//! are done. A test that needs what this host lacks is reported as ignored, with the reason, and never as passed.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -120,7 +120,7 @@ macro_rules! alone {
     };
 }
 
-/// So many run side by side on two CPUs: tests wait more than they compute.
+/// The number of tests that run side by side on two CPUs: tests wait more than they compute.
 const BESIDE: usize = 5;
 
 /// How often a test is tried that others have disturbed.
@@ -192,13 +192,13 @@ const REPORT: &str = "TOPSTAT_LIVE_REPORT";
 /// What libtest's programs end with when a test failed.
 const FAILED: u8 = 101;
 
-/// What the process of a test ends with that could not be done here; the reason is the last line of its report.
+/// The exit code of a test's process that could not be done here; the reason is the last line of its report.
 const SKIPPED: u8 = 77;
 
 /// A test that takes longer than this hangs; on a slow host, longer.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Set where tests run that take as long as they are told to (`make soak`, `make faults`): then there is no limit.
+/// Where one of these is set, a test takes as long as its user wants (`make soak`, `make faults`), without a limit.
 const UNLIMITED: [&str; 2] = [need::SOAK_SECONDS, "TOPSTAT_FAULTS"];
 
 /// What is to be run.
@@ -311,8 +311,8 @@ fn single(case: &Case) -> ExitCode {
     code
 }
 
-/// Gives this process a network namespace of its own, with its loopback up. Without the privilege it stays in the host's:
-/// then nothing that needs the kernel is tested.
+/// Moves this process to a new network namespace, with its loopback up. Without the privilege the process stays where it is:
+/// then all tests that need the kernel are skipped.
 fn own_network() {
     // SAFETY: no memory is touched.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 {
@@ -342,7 +342,7 @@ fn process(name: &str, report: &Path, folder: &Path) -> Result<(Option<i32>, Str
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    // What a test that failed has left running.
+    // A test that failed may have left processes.
     let _ = kill_process_group(group, Signal::KILL);
     let mut said = fs::read(&file).map(|said| String::from_utf8_lossy(&said).into_owned()).unwrap_or_default();
     if hangs {

@@ -265,7 +265,7 @@ mod tests {
             lost_now: Lost::default(),
             cpu_rows: false,
         };
-        assemble(read, &mut Paths::new()).map(|(snapshot, _)| snapshot)
+        assemble(read, &mut Paths::new(None)).map(|(snapshot, _)| snapshot)
     }
 
     /// missed[] of a static table is never forgotten; what has no row is not larger than all that no row has.
