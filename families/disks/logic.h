@@ -198,7 +198,7 @@ TS_INLINE u32 disks_why_unknown(u32 whole)
 	if (!left)
 		return TS_UNMATCHED;
 	if (whole)
-		ts_cas(&unkept, left, left - 1);
+		(void)ts_cas(&unkept, left, left - 1);
 	return TS_FULL;
 }
 

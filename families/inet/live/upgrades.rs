@@ -12,13 +12,13 @@ use topstat_kernel::{Options, update};
 use topstat_live::nest::{counts_by_functions, reads_counters};
 use topstat_live::tally::{TABLES, Tally};
 use topstat_live::watch::{everything, table};
-use topstat_live::{Case, Counts, Key, Nest, Role, Watch, case, harness, note, pace, truth};
+use topstat_live::{Case, Counts, Key, Nest, Role, Watch, alone, harness, note, pace, truth};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(connections_under_load, Root),
-        case!(from_one_way_to_the_other, Root),
-        case!(datagrams_from_one_way_to_the_other, Root; EveryKernel),
+        alone!(Fills: connections_under_load, Root),
+        alone!(Fills: from_one_way_to_the_other, Root),
+        alone!(Fills: datagrams_from_one_way_to_the_other, Root; EveryKernel),
     ]
 }
 

@@ -7,12 +7,12 @@ use topstat_kernel::Options;
 use topstat_live::cgroup::Group;
 use topstat_live::role::{Role, say, told};
 use topstat_live::watch::{ENDLESS_MS, table};
-use topstat_live::{Case, case, note};
+use topstat_live::{Case, alone, note};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(many_groups, Root, CgroupV2, TaskStorage; Daemon),
-        case!(many_groups_in_an_array, Root, CgroupV2, TaskStorage; Computed, Daemon),
+        alone!(Fills: many_groups, Root, CgroupV2, TaskStorage; Daemon),
+        alone!(Fills: many_groups_in_an_array, Root, CgroupV2, TaskStorage; Computed, Daemon),
     ]
 }
 

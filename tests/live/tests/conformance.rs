@@ -14,11 +14,11 @@ use topstat_live::modules::{self, Modules};
 use topstat_live::nest::reads_counters;
 use topstat_live::tree::{Document, Stat, errno};
 use topstat_live::watch::ENDLESS_MS;
-use topstat_live::{Busy, Case, Counts, Daemon, Key, Tree, case, limits, note, pace, truth};
+use topstat_live::{Busy, Case, Counts, Daemon, Key, Tree, alone, case, limits, note, pace, truth};
 use topstat_load::{Config, Dist, Load, Plan};
 
 pub fn cases() -> Vec<Case> {
-    vec![case!(daemon, Root, Fuse; Daemon), case!(kernel_module, Root, KernelModule)]
+    vec![alone!(Fills: daemon, Root, Fuse; Daemon), case!(kernel_module, Root, KernelModule)]
 }
 
 /// What holds, and what finds out whether it does.

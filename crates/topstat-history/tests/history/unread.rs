@@ -82,7 +82,7 @@ fn a_log_of_another_version_is_kept_when_its_hour_is_sealed() {
     let second = seal(&scratch, &log).unwrap();
     assert!(second.ends_with("08.jsonl.zst.unread.2") && fs::read(&kept).unwrap() == bytes);
     let keep = |age| Keep { age: Duration::from_secs(age), fine_age: Duration::ZERO, bytes: 1 << 30 };
-    assert_eq!(keep(3600).apply(&scratch.root(), at(2 * HOUR_MS - 1)).unwrap().removed, [PathBuf::new(); 0]);
+    assert_eq!(keep(3600).apply(&scratch.root(), at(2 * HOUR_MS - 1)).unwrap().removed.len(), 0);
     assert_eq!(keep(3600).apply(&scratch.root(), at(2 * HOUR_MS)).unwrap().removed.len(), 3);
 }
 
@@ -135,7 +135,8 @@ fn a_line_that_is_too_long_is_kept_and_does_not_hide_the_others() {
 
 #[test]
 fn a_parquet_file_that_can_not_be_read_is_named_and_hides_no_other() {
-    let spoil: [(&str, fn(&[u8]) -> Vec<u8>); 4] = [
+    type Spoil = fn(&[u8]) -> Vec<u8>;
+    let spoil: [(&str, Spoil); 4] = [
         ("foreign", |_| b"PAR1 is no Parquet file PAR1".to_vec()),
         ("cut", |bytes| bytes[..bytes.len() / 2].to_vec()),
         ("empty", |_| vec![]),
