@@ -285,7 +285,7 @@ fn attempts(run: impl Fn(), pause: Duration, report: impl Fn(String)) -> Result<
 
 /// Runs the test that this process is for.
 fn single(case: &Case) -> ExitCode {
-    own_network();
+    netns::leave_host();
     let report = |said: String| {
         eprintln!("{said}");
         note(said);
@@ -309,15 +309,6 @@ fn single(case: &Case) -> ExitCode {
         fs::write(path, lines.join("\n")).expect("write the report of a test");
     }
     code
-}
-
-/// Moves this process to a new network namespace, with its loopback up. Without the privilege the process stays where it is:
-/// then all tests that need the kernel are skipped.
-fn own_network() {
-    // SAFETY: no memory is touched.
-    if unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 {
-        netns::ip("link set lo up");
-    }
 }
 
 /// Runs the process of a test to its end, and gives what it has printed; or ends it after the limit.

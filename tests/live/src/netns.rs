@@ -4,10 +4,10 @@
 use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::os::linux::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -89,20 +89,34 @@ impl Netns {
 
     /// Does something in it, on a thread of its own: a thread enters a namespace for good.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        within(&self.path(), work)
+        within(&File::open(self.path()).expect("open the namespace"), work)
     }
+}
+
+/// The namespace that this process was started in: the host's.
+static HOST: OnceLock<File> = OnceLock::new();
+
+/// Moves this process to a new namespace, with its loopback up. Without the privilege the process stays where it is: then all
+/// tests that need the kernel are skipped.
+pub(crate) fn leave_host() {
+    let host = File::open("/proc/self/ns/net").expect("open the own namespace");
+    // SAFETY: no memory is touched.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } == 0 {
+        ip("link set lo up");
+    }
+    HOST.set(host).expect("a process leaves the host once");
 }
 
 /// Does something in the host's namespace, whose counters a daemon shows: a test runs in another one.
 pub fn in_host<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    within(Path::new("/proc/1/ns/net"), work)
+    within(HOST.get().expect("a test's process has left the host"), work)
 }
 
-fn within<T: Send>(namespace: &Path, work: impl FnOnce() -> T + Send) -> T {
-    let file = File::open(namespace).expect("open the namespace");
+fn within<T: Send>(namespace: &File, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("enter the namespace");
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
+                .expect("enter the namespace");
             work()
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
