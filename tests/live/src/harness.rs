@@ -154,6 +154,9 @@ fn notes() -> std::sync::MutexGuard<'static, Vec<String>> {
     NOTES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The notes of all tests that have run, below their names.
+static SUMMARY: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 /// Notes down something measured, to be printed at the end.
 pub fn note(text: impl Into<String>) {
     notes().push(text.into());
@@ -238,7 +241,7 @@ pub fn run(cases: Vec<(&'static str, Vec<Case>)>) -> ExitCode {
     let (mut beside, mut one_by_one) = (Vec::new(), Vec::new());
     for (name, case) in cases.filter(|(name, case)| choice.has(name, case.tags)) {
         let part = if case.alone.is_some() { &mut one_by_one } else { &mut beside };
-        part.push(trial(name, &case, slow));
+        part.push(trial(name, case, slow));
     }
     // Guests have as many CPUs as one of the host's.
     let usual = if pace::slowdown() > 1 { 1 } else { BESIDE };
@@ -248,9 +251,9 @@ pub fn run(cases: Vec<(&'static str, Vec<Case>)>) -> ExitCode {
         libtest_mimic::run(&Arguments { test_threads: Some(threads), ..arguments.clone() }, trials)
     };
     let failed = [(beside, threads), (one_by_one, 1)].map(|(trials, threads)| conclude(trials, threads).has_failed());
-    let notes = notes();
-    println!("{}", notes.join("\n"));
-    let again = notes.iter().flat_map(|note| note.lines()).filter(|line| line.trim().starts_with(AGAIN)).count();
+    let summary = SUMMARY.lock().unwrap_or_else(PoisonError::into_inner);
+    println!("{}", summary.join("\n"));
+    let again = summary.iter().flat_map(|note| note.lines()).filter(|line| line.trim().starts_with(AGAIN)).count();
     println!("attempts that others have disturbed, tried again: {again}");
     println!("snapshots taken and checked: {}", watch::CHECKED.load(Ordering::Relaxed));
     if failed.contains(&true) { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
@@ -342,36 +345,61 @@ fn process(name: &str, report: &Path, folder: &Path) -> Result<(Option<i32>, Str
     Ok((status.code(), said))
 }
 
-/// The test as libtest-mimic runs it: in another process.
-fn trial(name: String, case: &Case, slow: bool) -> Trial {
+/// The test as libtest-mimic runs it: in another process; in a guest, where nothing runs beside it and starting a process takes
+/// an emulated CPU seconds, in this one.
+fn trial(name: String, case: Case, slow: bool) -> Trial {
     let left_out = !slow && case.tags.contains(&Tag::Slow);
     Trial::ignorable_test(name.clone(), move || {
         if left_out {
             return Ok(Completion::ignored_with(format!("slow by nature: part of make test-all, by {SLOW}")));
         }
         let begun = Instant::now();
-        let folder = Folder::new(&name).map_err(|e| format!("cannot make a folder for a test: {e}"))?;
-        let report = folder.0.join("report");
-        let (code, said) = process(&name, &report, &folder.0)?;
-        let text = fs::read_to_string(&report).unwrap_or_default();
-        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
-        // An empty last line is no line to `lines()`.
-        let last = if text.ends_with('\n') { String::new() } else { lines.pop().unwrap_or_default() };
-        let checked = lines.pop().and_then(|line| line.strip_prefix("checked ")?.parse().ok());
-        watch::CHECKED.fetch_add(checked.unwrap_or(0), Ordering::Relaxed);
+        let (done, lines) = if pace::slowdown() > 1 { here(&case) } else { elsewhere(&name)? };
         for line in lines.iter().filter(|line| line.starts_with(AGAIN)) {
             eprintln!("{name}: {line}");
         }
         let title = [name.clone()].into_iter().chain(lines.into_iter().map(|line| format!("    {line}")));
         let time = [format!("    {:.1} s", begun.elapsed().as_secs_f64())];
-        note(title.chain(time).collect::<Vec<_>>().join("\n"));
-        match code {
-            Some(0) => Ok(Completion::Completed),
-            Some(code) if code == i32::from(SKIPPED) => Ok(Completion::ignored_with(last)),
-            Some(_) => Err(said.into()),
-            None => Err(format!("{said}\na signal ended it").into()),
-        }
+        let text = title.chain(time).collect::<Vec<_>>().join("\n");
+        SUMMARY.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+        done
     })
+}
+
+type Ended = Result<Completion, Failed>;
+
+/// Runs a test in this process, and gives what it has noted down. Panics with what it panics with.
+fn here(case: &Case) -> (Ended, Vec<String>) {
+    let done = match case.needs.iter().find_map(|need| need.missing()) {
+        Some(reason) => Ok(Done::Skipped(reason)),
+        None => attempts(case.run, PATIENCE, note),
+    };
+    let done = match done {
+        Ok(Done::Passed) => Ok(Completion::Completed),
+        Ok(Done::Skipped(reason)) => Ok(Completion::ignored_with(reason)),
+        Err(disturbed) => Err(disturbed.into()),
+    };
+    (done, std::mem::take(&mut *notes()))
+}
+
+/// Runs a test in another process.
+fn elsewhere(name: &str) -> Result<(Ended, Vec<String>), Failed> {
+    let folder = Folder::new(name).map_err(|e| format!("cannot make a folder for a test: {e}"))?;
+    let report = folder.0.join("report");
+    let (code, said) = process(name, &report, &folder.0)?;
+    let text = fs::read_to_string(&report).unwrap_or_default();
+    let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+    // An empty last line is no line to `lines()`.
+    let last = if text.ends_with('\n') { String::new() } else { lines.pop().unwrap_or_default() };
+    let checked = lines.pop().and_then(|line| line.strip_prefix("checked ")?.parse().ok());
+    watch::CHECKED.fetch_add(checked.unwrap_or(0), Ordering::Relaxed);
+    let done = match code {
+        Some(0) => Ok(Completion::Completed),
+        Some(code) if code == i32::from(SKIPPED) => Ok(Completion::ignored_with(last)),
+        Some(_) => Err(said.into()),
+        None => Err(format!("{said}\na signal ended it").into()),
+    };
+    Ok((done, lines))
 }
 
 /// The folder of a test's temporary files.
