@@ -20,7 +20,6 @@ fn main() -> Result<()> {
     let includes = Includes::below(&root);
     let clang = clang::find()?;
     let flags = clang::flags(&includes.folders())?;
-    println!("cargo:rerun-if-changed={}", root.join("families").display());
     println!("cargo:rerun-if-changed={}", root.join("observe").display());
     println!("cargo:rerun-if-changed=clang.rs");
     println!("cargo:rerun-if-changed={}", includes.engine.display());
@@ -33,6 +32,10 @@ fn main() -> Result<()> {
         let programs = files(&family, ".bpf.c")?;
         if programs.is_empty() {
             continue;
+        }
+        // Not the folder: a change of its live tests would compile every crate again. A test finds a new family.
+        for file in files(&family, "")?.iter().filter(|file| file.is_file()) {
+            println!("cargo:rerun-if-changed={}", file.display());
         }
         let name = family.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let family_out = out.join(&name);

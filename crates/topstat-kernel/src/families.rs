@@ -37,6 +37,27 @@ mod tests {
 
     use super::{LAYOUTS, all};
 
+    /// The build script is run again for a changed file of a family that it knows, not for a new folder.
+    #[test]
+    fn every_family_is_compiled() {
+        let families = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../families");
+        let has_programs = |folder: &Path| {
+            fs::read_dir(folder).is_ok_and(|mut all| {
+                all.any(|file| file.is_ok_and(|file| file.file_name().to_string_lossy().ends_with(".bpf.c")))
+            })
+        };
+        let folders = fs::read_dir(&families).expect("the families").map(|entry| entry.expect("a family").path());
+        let mut folders: Vec<_> = folders
+            .filter(|folder| has_programs(folder))
+            .map(|folder| folder.file_name().expect("a name").to_string_lossy().into_owned())
+            .collect();
+        folders.sort();
+        let mut compiled: Vec<_> = all().into_iter().map(|family| family.name).collect();
+        compiled.sort();
+        let do_this = "a new family is compiled after `touch crates/topstat-kernel/build.rs`";
+        assert_eq!(folders, compiled, "{do_this}");
+    }
+
     /// What is pinned is read by builds to come. Each family's layout is kept in `families/<family>/abi-<number>.txt`; with
     /// `UPDATE_GOLDEN=1` the file of a number that has none yet is written.
     #[test]

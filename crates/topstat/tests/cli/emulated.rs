@@ -68,9 +68,15 @@ impl Terminal {
         self.screen.screen().contents()
     }
 
-    /// Reads until the screen has a text.
+    /// Reads until the screen has a text. A text that fills its row may go on in the next one: how long a message is
+    /// depends on the paths in it.
     pub fn wait_for(&mut self, text: &str) {
-        self.wait_until(text, |screen| screen.contents().contains(text));
+        self.wait_until(text, |screen| {
+            let columns = screen.size().1.get();
+            let width = usize::from(columns);
+            let all: String = screen.rows(0, columns).map(|row| format!("{row:<width$}")).collect();
+            screen.contents().contains(text) || all.contains(text)
+        });
     }
 
     /// Reads until the screen is like that.
