@@ -19,7 +19,7 @@ use super::intervals::{SUM, Several, account, check, exec_runtime, interval, of,
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Fills: no_exit_is_missed, Root, TaskStorage; EveryKernel, ComeAndGo),
+        alone!(Fills: no_exit_is_missed, Root, TaskStorage; EveryKernel, ComeAndGo, Gate),
         case!(all_adds_up_under_make, Root, Compiler, TaskStorage; Slow),
         alone!(Fills: all_adds_up_in_a_fork_storm, Root, TaskStorage; EveryKernel, ComeAndGo, Distribution),
         case!(all_adds_up_under_tcp, Root, TaskStorage),

@@ -14,7 +14,7 @@ use topstat_model::interval::{Each, Interval};
 use super::intervals::{account, interval};
 
 pub fn cases() -> Vec<Case> {
-    vec![alone!(Shared: a_crowd_is_accounted_for, Root, TaskStorage)]
+    vec![alone!(Shared: a_crowd_is_accounted_for, Root, TaskStorage; Slow)]
 }
 
 /// How many, unless `TOPSTAT_CROWD` says; at most what the host allows.

@@ -13,12 +13,13 @@ pub fn cases() -> Vec<Case> {
     vec![
         case!(a_spinner_has_what_its_own_clock_says, Root, TaskStorage; EveryKernel),
         case!(intervals_cut_what_runs_at_their_ends, Root, TaskStorage),
-        case!(a_tree_has_what_getrusage_says, Root, TaskStorage; EveryKernel),
+        case!(a_tree_has_what_getrusage_says, Root, TaskStorage; EveryKernel, Gate),
         case!(a_parent_that_ignores_its_child_gets_its_time, Root, TaskStorage),
         case!(an_orphan_counts_to_whom_it_was_handed, Root, TaskStorage),
         case!(threads_that_end_are_their_process_s, Root, TaskStorage),
         case!(what_lived_for_two_milliseconds_is_there, Root, TaskStorage),
-        case!(a_pid_used_again_is_another_task, Root, NextPid, TaskStorage),
+        // It chooses the next pid of the host.
+        alone!(Shared: a_pid_used_again_is_another_task, Root, NextPid, TaskStorage),
         case!(kernel_threads_are_in_the_kernel, Root, TaskStorage),
         case!(user_and_system_of_the_chosen_are_exact, Root, TaskStorage; OuterKernels),
         alone!(Cpu: a_thousand_sleepers_cost_nothing, Root, TaskStorage),

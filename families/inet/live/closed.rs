@@ -16,7 +16,7 @@ use topstat_live::{Case, Key, View, Watch, alone, harness, note, pace};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Fills: short_connections_have_their_rows, Root; EveryKernel),
+        alone!(Fills: short_connections_have_their_rows, Root; EveryKernel, Gate),
         alone!(Fills: what_does_not_fit_is_counted, Root; EveryKernel),
         alone!(Fills: closed_rows_age_out, Root; EveryKernel),
         alone!(Fills: a_socket_used_again_has_a_row_for_each_connection, Root; EveryKernel),

@@ -21,8 +21,8 @@ pub fn cases() -> Vec<Case> {
     vec![
         case!(one_way_is_attached, Root; EveryKernel),
         case!(a_way_that_is_asked_for, Root; OuterKernels),
-        case!(made_up_of_several_calls, Root, Ipv6; EveryKernel),
-        case!(segments_of_every_family, Root, Ipv6; EveryKernel),
+        case!(made_up_of_several_calls, Root, Ipv6; EveryKernel, Gate),
+        case!(segments_of_every_family, Root, Ipv6; EveryKernel, Gate),
         case!(behind_options, Root, Ipv6; OuterKernels),
         case!(cut_into_fragments, Root, Netns; OuterKernels),
         case!(refused_by_a_full_buffer, Root; OuterKernels),

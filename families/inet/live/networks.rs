@@ -18,7 +18,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case!(across_a_bridge, Root, Netns; Computed),
         case!(udp_across_a_bridge, Root, Netns),
-        case!(retransmits_are_those_of_tcp_info, Root, Netns; EveryKernel),
+        case!(retransmits_are_those_of_tcp_info, Root, Netns; EveryKernel, Gate),
         case!(a_thousand_retransmits, Root, Netns),
     ]
 }

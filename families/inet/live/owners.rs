@@ -13,13 +13,13 @@ pub fn cases() -> Vec<Case> {
     vec![
         case!(who_connects, Root; EveryKernel),
         case!(who_accepts_on_an_inherited_listener, Root),
-        case!(the_process_not_the_thread, Root; EveryKernel),
+        case!(the_process_not_the_thread, Root; EveryKernel, Gate),
         case!(sockets_that_were_there_before, Root; EveryKernel),
         case!(accepted_sockets_that_were_there_before, Root),
-        case!(in_another_cgroup, Root, CgroupV2; EveryKernel),
-        case!(in_a_cgroup_of_v1, Root, CgroupV1; EveryKernel),
+        case!(in_another_cgroup, Root, CgroupV2; EveryKernel, Gate),
+        case!(in_a_cgroup_of_v1, Root, CgroupV1; EveryKernel, Gate),
         case!(in_another_network_namespace, Root, Netns; EveryKernel),
-        case!(who_sends_datagrams, Root; EveryKernel),
+        case!(who_sends_datagrams, Root; EveryKernel, Gate),
         case!(who_has_exited_is_still_named, Root),
     ]
 }

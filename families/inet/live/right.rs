@@ -15,14 +15,14 @@ use topstat_load::{Config, Family, Load, Mode, Plan, Proto, UdpServer};
 pub fn cases() -> Vec<Case> {
     vec![
         case!(tcp_v4_1, Root; EveryKernel),
-        case!(tcp_v4_100, Root; EveryKernel, Distribution),
+        case!(tcp_v4_100, Root; EveryKernel, Distribution, Gate),
         alone!(Fills: tcp_v4_1000, Root),
         alone!(Fills: tcp_v4_5000, Root, FullSpeed; Slow),
         case!(tcp_v6_100, Root, Ipv6),
         case!(bulk, Root),
-        case!(from_the_handshake_to_the_half_close, Root; EveryKernel),
-        case!(a_socket_that_connects_again, Root; EveryKernel),
-        case!(udp, Root; EveryKernel, Distribution),
+        case!(from_the_handshake_to_the_half_close, Root; EveryKernel, Gate),
+        case!(a_socket_that_connects_again, Root; EveryKernel, Gate),
+        case!(udp, Root; EveryKernel, Distribution, Gate),
         case!(udp_v6, Root, Ipv6; OuterKernels),
         case!(udp_shared_server, Root; OuterKernels),
         case!(udp_segments, Root; EveryKernel),

@@ -18,8 +18,8 @@ use crate::additive::under;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Totals: connections_that_live_for_one_message, Root; EveryKernel, ComeAndGo),
-        alone!(Totals: ends_that_no_program_sees, Root; EveryKernel, Checked),
+        alone!(Totals: connections_that_live_for_one_message, Root; EveryKernel, ComeAndGo, Gate),
+        alone!(Totals: ends_that_no_program_sees, Root; EveryKernel, Checked, Gate),
         alone!(Totals: ends_while_programs_are_preempted, Root, RealTime; EveryKernel, Checked),
         alone!(Totals: attached_and_detached_under_load, Root, CgroupV2; EveryKernel, Checked),
         alone!(Totals: loaded_and_dropped_under_load, Root; Checked),
@@ -246,7 +246,7 @@ fn attached_and_detached_under_load() {
 
 /// Observers come, with all they have, and go again; what they had put into sockets goes, too.
 fn loaded_and_dropped_under_load() {
-    let rounds = pace::work(8, 2);
+    let rounds = pace::work(4, 2);
     let before = Ids::own();
     busy(200.0, || {
         for _ in 0..rounds {

@@ -86,7 +86,7 @@ fn assert_counted(watch: &mut Watch, pairs: &Pairs, begin: &[(Key, Counts)], tit
 fn connections_under_load() {
     /// Between two looks at the rows.
     const UPGRADES: usize = 5;
-    let looks = pace::work(4, 1);
+    let looks = pace::work(2, 1);
     let nest = Nest::new("connections");
     let pairs = Pairs::open(30);
     let begin = pairs.settled();

@@ -18,7 +18,7 @@ use super::roles::{REQUEST, ask};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Totals: connections_are_told_by_process_host_and_port, Root, Sample(PORTS); OuterKernels),
+        alone!(Totals: connections_are_told_by_process_host_and_port, Root, Sample(PORTS); OuterKernels, Gate),
         alone!(Totals: connections_that_were_there_before, Root, Sample(PORTS); OuterKernels),
         alone!(Totals: connections_of_ipv6, Root, Ipv6, Sample(PORTS)),
         alone!(Totals: connections_that_live_for_one_message, Root, Sample(PORTS); OuterKernels),

@@ -15,8 +15,8 @@ use topstat_model::stacks::{By, Category, Choice, Event, Profile, Side, Table, V
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Cpu: functions_have_the_category_of_their_file, Root; EveryKernel),
-        alone!(Cpu: samples_of_tcp_are_classified, Root, Netns; EveryKernel),
+        alone!(Cpu: functions_have_the_category_of_their_file, Root; EveryKernel, Gate),
+        alone!(Cpu: samples_of_tcp_are_classified, Root, Netns; EveryKernel, Gate),
         alone!(Cpu: copying_comes_out_as_data_copy, Root; EveryKernel),
         alone!(Cpu: system_calls_come_out_as_etc, Root; EveryKernel),
         alone!(Cpu: pages_come_out_as_mm, Root; EveryKernel),

@@ -17,7 +17,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         alone!(Cpu: one_flow_is_carried_and_sampled, Root, Netns; EveryKernel, Slow),
         alone!(Cpu: what_the_device_cannot_is_unavailable, Root, Netns),
-        alone!(Cpu: as_many_packets_are_lost_as_asked_for, Root, Netns),
+        alone!(Cpu: as_many_packets_are_lost_as_asked_for, Root, Netns; Slow),
         alone!(Cpu: histograms_and_the_congestion_control_are_in_the_documents, Root, Netns),
         alone!(Cpu: nothing_stays_however_it_ends, Root, Netns; Slow),
     ]

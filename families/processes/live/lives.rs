@@ -14,7 +14,7 @@ use topstat_model::events::Event;
 
 pub fn cases() -> Vec<Case> {
     vec![
-        alone!(Fills: each_of_a_storm_is_told_with_its_end, Root, CgroupV2, Atomics; OuterKernels, ComeAndGo),
+        alone!(Fills: each_of_a_storm_is_told_with_its_end, Root, CgroupV2, Atomics; OuterKernels, ComeAndGo, Gate),
         case!(all_threads_are_in_the_end_of_a_process, Root, CgroupV2, Atomics; OuterKernels),
         case!(what_is_executed_is_told, Root, Atomics; OuterKernels),
     ]

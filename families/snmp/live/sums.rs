@@ -16,9 +16,9 @@ use topstat_model::counters::{CounterKind, Counters, Scope, Source};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(sums_are_those_of_proc_under_load, Root, Netns; EveryKernel),
+        case!(sums_are_those_of_proc_under_load, Root, Netns; EveryKernel, Gate),
         case!(what_is_sent_is_counted, Root, Netns, Ipv6; EveryKernel),
-        case!(devices_have_what_proc_has_of_them, Root, Netns, Ipv6; EveryKernel),
+        case!(devices_have_what_proc_has_of_them, Root, Netns, Ipv6; EveryKernel, Gate),
         case!(the_cpu_that_sends_has_it, Root, Netns, TwoCpus; EveryKernel),
         case!(the_files_say_the_same, Root, Netns, Ipv6; EveryKernel),
         case!(nstat_says_the_same, Root, Netns),

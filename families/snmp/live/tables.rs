@@ -18,7 +18,7 @@ pub fn cases() -> Vec<Case> {
         case!(totals_are_those_of_proc, Root, Netns; EveryKernel),
         case!(rates_are_of_what_was_sent, Root, Netns; EveryKernel),
         alone!(Totals: namespaces_are_ranked, Root, Netns; EveryKernel),
-        case!(devices_are_what_netlink_has, Root, Netns; EveryKernel),
+        case!(devices_are_what_netlink_has, Root, Netns; EveryKernel, Gate),
         case!(thousands_of_devices_are_bounded, Root, Netns; ComeAndGo),
         case!(devices_may_come_and_go, Root, Netns; EveryKernel, ComeAndGo),
         alone!(Totals: the_daemon_has_them, Root, Fuse; EveryKernel),

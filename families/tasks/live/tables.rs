@@ -20,7 +20,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_group_has_what_its_tasks_use, Root, CgroupV2, TaskStorage; Computed, ComeAndGo, Distribution),
         case!(groups_come_and_go, Root, CgroupV2, TaskStorage; Computed),
         case!(names_are_escaped, Root, TaskStorage),
-        case!(ends_while_programs_are_preempted, Root, RealTime, TaskStorage; EveryKernel),
+        case!(ends_while_programs_are_preempted, Root, RealTime, TaskStorage; EveryKernel, Gate),
     ]
 }
 

@@ -14,8 +14,8 @@ use crate::gate::{Gate, Report};
 use crate::guests;
 use crate::kept::Pass;
 use crate::known::Known;
-use crate::parts::Part;
-use crate::table::{Row, table};
+use crate::parts::{Part, SOURCES};
+use crate::table::{Row, say, table};
 
 /// How long all of it takes on two cores, about.
 pub const SECONDS: u64 = 2 * 3600;
@@ -42,21 +42,18 @@ struct Piece {
     /// Its part of the time in per cent, where it can be cut short; 0: it takes what it takes.
     share: u64,
     run: Run,
-    /// More variables.
-    env: &'static [(&'static str, &'static str)],
 }
 
 const fn piece(name: &'static str, share: u64, run: Run) -> Piece {
-    Piece { name, share, run, env: &[] }
+    Piece { name, share, run }
 }
 
 /// All, in the order of running. The last part fills the rest of the time.
-const PIECES: [Piece; 13] = [
+const PIECES: [Piece; 12] = [
     piece("lint", 0, Run::Gate(Part::Lint)),
-    piece("build", 0, Run::Gate(Part::Build)),
     piece("unit", 0, Run::Gate(Part::Unit)),
     // All live cases, also those that are slow by nature: the lab, faults, watchdogs, budgets.
-    Piece { env: &[("TOPSTAT_LIVE_SLOW", "yes")], ..piece("live", 0, Run::Gate(Part::Live)) },
+    piece("live", 0, Run::Gate(Part::Live)),
     piece(
         "vm",
         0,
@@ -102,9 +99,9 @@ pub fn run(gate: &mut Gate, seconds: u64, named: &[String]) -> Result<bool> {
     let end = begun + Duration::from_secs(seconds);
     let known = Known::read(&gate.root.join("tests/known.toml"))?;
     let (mut rows, mut missing, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    let hash = gate.hash(SOURCES);
     // All parts run these programs.
     build(gate)?;
-    let hash = gate.hash(&[], &[".", ":!*.md", ":!tests/known.toml"], "");
     for piece in PIECES.iter().filter(|piece| named.is_empty() || named.iter().any(|name| name == piece.name)) {
         let left = end.saturating_duration_since(Instant::now()).as_secs();
         let name = format!("all-{}", piece.name);
@@ -113,7 +110,8 @@ pub fn run(gate: &mut Gate, seconds: u64, named: &[String]) -> Result<bool> {
         let (mut report, mut judged) = (Report::default(), Judged::default());
         if let Some(pass) = pass {
             report.cases = pass.cases;
-            report.notes.push(format!("kept: {} passed on {}", piece.name, pass.when.strftime("%F %R UTC")));
+            report.kept.push(format!("{} passed on {}", piece.name, pass.when.strftime("%F %R UTC")));
+            report.is_kept = true;
         } else if left < LEAST {
             missing.push(piece.name);
             continue;
@@ -124,30 +122,14 @@ pub fn run(gate: &mut Gate, seconds: u64, named: &[String]) -> Result<bool> {
             }
         }
         let row = Row::new(piece.name, &report, &judged, begun.elapsed());
-        println!(
-            "{}: {} passed, {} failed, {} skipped in {} s",
-            row.part,
-            row.passed,
-            row.failed,
-            row.skipped,
-            row.took.as_secs()
-        );
-        for note in &report.notes {
-            println!("  {note}");
-        }
-        for (case, log) in report.cases.failed() {
-            println!("\n---- {case} ----\n{log}\n");
-            failed.push(format!("{}: {case}", piece.name));
-        }
-        for (case, why) in &judged.rejected {
-            println!("again: {case}: {why}");
-        }
-        if let Some(why) = &report.broke {
-            println!("{} broke off: {why}", piece.name);
-            failed.push(format!("{}: {why}", piece.name));
-        }
-        if let (Some(hash), false, 0) = (&hash, row.kept, row.failed) {
-            Pass::keep(&gate.state, &name, hash, &gate.commit, &report.cases)?;
+        say(&row, &report, &judged);
+        let failures = report.cases.failed().map(|(case, _)| case).chain(report.broke.as_deref());
+        failed.extend(failures.map(|what| format!("{}: {what}", piece.name)));
+        if !row.kept
+            && row.failed == 0
+            && let Some(hash) = gate.unchanged(SOURCES)
+        {
+            Pass::keep(&gate.state, &name, &hash, &gate.commit, &report.cases)?;
         }
         rows.push(row);
         // If this run is ended, the table has the parts so far.
@@ -166,8 +148,7 @@ fn build(gate: &mut Gate) -> Result<()> {
 
 fn one(gate: &mut Gate, piece: &Piece, left: u64) -> Result<Report> {
     let seconds = if piece.share == 0 { left } else { (left * piece.share / 100).max(LEAST) };
-    // SAFETY: no other thread runs that could read the environment.
-    unsafe { piece.env.iter().for_each(|(name, value)| std::env::set_var(name, value)) };
+    gate.slow = matches!(piece.run, Run::Gate(Part::Live));
     let usual = gate.deadline;
     gate.deadline = Instant::now() + Duration::from_secs(left);
     let report = match &piece.run {
@@ -182,8 +163,6 @@ fn one(gate: &mut Gate, piece: &Piece, left: u64) -> Result<Report> {
         Run::Repeat => repeat(gate, seconds),
     };
     gate.deadline = usual;
-    // SAFETY: as above.
-    unsafe { piece.env.iter().for_each(|(name, _)| std::env::remove_var(name)) };
     report.with_context(|| format!("cannot run {}", piece.name))
 }
 
@@ -218,13 +197,10 @@ fn plain(gate: &Gate, name: &str, line: &[&str], seconds: u64) -> Result<Report>
 /// in any round.
 fn repeat(gate: &Gate, seconds: u64) -> Result<Report> {
     let end = Instant::now() + Duration::from_secs(seconds);
-    let program = gate.program("live")?;
     let (mut all, mut rounds, mut longest) = (Cases::default(), 0, Duration::ZERO);
     while rounds < REPEATS && Instant::now() + longest < end {
         let begun = Instant::now();
-        let mut command = Command::new(gate.root.join(&program.executable));
-        command.current_dir(gate.root.join(&program.folder));
-        let ran = gate.run("repeat", command)?;
+        let ran = gate.run("repeat", gate.live_tests()?)?;
         if ran.timed_out {
             break;
         }
@@ -236,7 +212,7 @@ fn repeat(gate: &Gate, seconds: u64) -> Result<Report> {
         rounds += 1;
         longest = longest.max(begun.elapsed());
     }
-    Ok(Report { cases: all, broke: None, notes: vec![format!("{rounds} rounds of {REPEATS}")] })
+    Ok(Report { cases: all, notes: vec![format!("{rounds} rounds of {REPEATS}")], ..Report::default() })
 }
 
 /// Writes the table to `target/test-all.md`, and gives it.

@@ -47,7 +47,10 @@ fn single<'a>(case: &'a str, programs: &[Program]) -> Option<Single<'a>> {
         || programs.iter().find(|program| program.package == "topstat-live" && program.target == "live").cloned();
     if let Some((guest, test)) = case.split_once(' ') {
         let kernel = guest.strip_suffix("-stock")?;
-        return test.contains("::").then_some(()).and(Some(Single { kernel: Some(kernel), program: live()?, test }));
+        if !test.contains("::") {
+            return None;
+        }
+        return Some(Single { kernel: Some(kernel), program: live()?, test });
     }
     let of = programs.iter().filter(|program| program.test && program.target != "live").filter_map(|program| {
         let test = case.strip_prefix(&program.name)?.strip_prefix("::")?;
@@ -188,7 +191,7 @@ pub fn look_into(gate: &Gate, report: &mut Report, known: &Known) -> Result<Judg
     Ok(judged)
 }
 
-pub fn kind_name(kind: Kind) -> &'static str {
+fn kind_name(kind: Kind) -> &'static str {
     match kind {
         Kind::Unreproduced => "unreproduced:",
         Kind::Failing => "known failure:",

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The state that all parts share: the checkout, the folder of kept state, the deadline.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -35,6 +36,8 @@ pub struct Gate {
     pub flags: Vec<String>,
     /// Whether parts run that have passed with these inputs.
     pub again: bool,
+    /// Whether live tests run that are slow by nature.
+    pub slow: bool,
     /// When every command is ended.
     pub deadline: Instant,
     pub interrupt: Interrupt,
@@ -42,6 +45,19 @@ pub struct Gate {
     pub packages: Vec<Package>,
     /// The programs that the part `build` has built.
     pub programs: Vec<Program>,
+    /// What the compilers and the kernel say of themselves.
+    host: Vec<u8>,
+    /// Hashes of inputs as they were first seen, by the files and folders that are the inputs.
+    hashes: RefCell<BTreeMap<BTreeSet<String>, Option<String>>>,
+}
+
+/// What a part depends on: all inputs of packages, and files and folders.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// Names of packages.
+    pub packages: &'a [&'a str],
+    /// Relative to the checkout, as git's pathspecs.
+    pub paths: &'a [&'a str],
 }
 
 /// A program that cargo has built.
@@ -85,10 +101,13 @@ impl Gate {
             owner: Self::git(&root, &["log", "-1", "--format=%an"]),
             flags: said("CARGOFLAGS").unwrap_or_default().split_whitespace().map(str::to_owned).collect(),
             programs: Vec::new(),
+            host: inputs::host(&root),
+            hashes: RefCell::default(),
             target,
             root,
             cargo,
             again,
+            slow: false,
             deadline,
             interrupt,
             packages,
@@ -110,13 +129,44 @@ impl Gate {
         process::run(command, &self.log(log), self.deadline, &self.interrupt)
     }
 
-    /// A hash of what a part depends on: these files and folders, and all inputs of these packages.
-    pub fn hash(&self, packages: &[&str], paths: &[&str], more: &str) -> Option<String> {
-        let mut all: BTreeSet<String> = paths.iter().map(|path| (*path).to_owned()).collect();
-        for package in self.packages.iter().filter(|package| packages.contains(&package.name.as_str())) {
+    /// All files and folders of these inputs.
+    fn paths(&self, of: Inputs<'_>) -> BTreeSet<String> {
+        let mut all: BTreeSet<String> = of.paths.iter().map(|path| (*path).to_owned()).collect();
+        for package in self.packages.iter().filter(|package| of.packages.contains(&package.name.as_str())) {
             all.extend(package.inputs.iter().cloned());
         }
-        inputs::hash(&self.root, &all, more)
+        all
+    }
+
+    /// A hash of these inputs as they were when this was asked for the first time. `None`: git can't list files.
+    pub fn hash(&self, of: Inputs<'_>) -> Option<String> {
+        let paths = self.paths(of);
+        if let Some(first) = self.hashes.borrow().get(&paths) {
+            return first.clone();
+        }
+        let hash = inputs::hash(&self.root, &paths, &self.host);
+        self.hashes.borrow_mut().insert(paths, hash.clone());
+        hash
+    }
+
+    /// The hash under which a pass may be kept. `None`: the inputs have been edited since [`Gate::hash`] was asked for them, and
+    /// the pass may be of either state.
+    pub fn unchanged(&self, of: Inputs<'_>) -> Option<String> {
+        self.hash(of).filter(|first| inputs::hash(&self.root, &self.paths(of), &self.host).as_ref() == Some(first))
+    }
+
+    /// The command that runs all live tests.
+    ///
+    /// # Errors
+    /// See [`Gate::program`].
+    pub fn live_tests(&self) -> Result<Command> {
+        let program = self.program("live")?;
+        let mut command = Command::new(self.root.join(&program.executable));
+        command.current_dir(self.root.join(&program.folder));
+        if self.slow {
+            command.env("TOPSTAT_LIVE_SLOW", "yes");
+        }
+        Ok(command)
     }
 
     /// Files that differ between a commit and the checkout; empty where git does not know.
@@ -146,6 +196,10 @@ pub struct Report {
     pub broke: Option<String>,
     /// Lines for the reader.
     pub notes: Vec<String>,
+    /// Passes with the same inputs that stand for a run, a line each.
+    pub kept: Vec<String>,
+    /// Whether nothing was run: all of it is in `kept`.
+    pub is_kept: bool,
 }
 
 impl Report {

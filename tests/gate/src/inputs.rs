@@ -20,14 +20,19 @@ const HOST: [&[&str]; 4] = [&["rustc", "-vV"], &["clang", "--version"], &["cc", 
 /// Variables that change what a test does.
 const VARIABLES: [&str; 3] = ["TOPSTAT_", "CARGOFLAGS", "CLANG"];
 
+/// What the compilers and the kernel of this host say of themselves.
+pub fn host(root: &Path) -> Vec<u8> {
+    HOST.iter().flat_map(|command| output(root, command).unwrap_or_default()).collect()
+}
+
 fn output(root: &Path, command: &[&str]) -> Option<Vec<u8>> {
     let asked = Command::new(command[0]).args(&command[1..]).current_dir(root).output().ok()?;
     asked.status.success().then_some(asked.stdout)
 }
 
-/// A hash of the files below these paths, of the host and of the environment. Files that git ignores do not count; changes
+/// A hash of the files below these paths, of the [`host`] and of the environment. Files that git ignores do not count; changes
 /// that are not committed do. `None` where git can't list files: then nothing is known to be unchanged.
-pub fn hash(root: &Path, paths: &BTreeSet<String>, more: &str) -> Option<String> {
+pub fn hash(root: &Path, paths: &BTreeSet<String>, host: &[u8]) -> Option<String> {
     let mut list = vec!["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate", "--"];
     list.extend(OF_ALL);
     list.extend(paths.iter().map(String::as_str));
@@ -49,16 +54,13 @@ pub fn hash(root: &Path, paths: &BTreeSet<String>, more: &str) -> Option<String>
         sum.update((content.len() as u64).to_le_bytes());
         sum.update(content);
     }
-    for command in HOST {
-        sum.update(output(root, command).unwrap_or_default());
-    }
+    sum.update(host);
     for (name, value) in std::env::vars_os().collect::<BTreeMap<_, _>>() {
         let name = name.to_string_lossy();
         if VARIABLES.iter().any(|known| name.starts_with(known)) {
             sum.update(format!("{name}={}\0", value.to_string_lossy()));
         }
     }
-    sum.update(more);
     Some(sum.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -153,7 +155,7 @@ mod tests {
         assert!(Command::new("git").args(["init", "-q"]).current_dir(&root).status().unwrap().success());
         fs::write(root.join("a/file"), "one").unwrap();
         fs::write(root.join("b/file"), "one").unwrap();
-        let of_a = || hash(&root, &BTreeSet::from(["a".to_owned()]), "").unwrap();
+        let of_a = || hash(&root, &BTreeSet::from(["a".to_owned()]), b"").unwrap();
         let first = of_a();
         fs::write(root.join("b/file"), "two").unwrap();
         assert_eq!(of_a(), first);
@@ -166,6 +168,6 @@ mod tests {
         fs::rename(root.join("a/file"), root.join("a/other")).unwrap();
         assert_ne!(of_a(), third);
         fs::remove_dir_all(&root).unwrap();
-        assert_eq!(hash(&root, &BTreeSet::new(), ""), None);
+        assert_eq!(hash(&root, &BTreeSet::new(), b""), None);
     }
 }

@@ -7,11 +7,11 @@ use std::time::Instant;
 use anyhow::{Context as _, Result};
 
 use crate::evidence::{self, Judged};
-use crate::gate::{Gate, Report};
+use crate::gate::Gate;
 use crate::known::Known;
 use crate::parent::Parent;
 use crate::parts::Part;
-use crate::table::{Row, table};
+use crate::table::{Row, say, table};
 
 /// Failures that a gate let pass: in the checkout, for people, and beside what is kept, for the next run of a gate here.
 fn lists(gate: &Gate) -> [PathBuf; 2] {
@@ -40,24 +40,6 @@ fn is_ci() -> bool {
     std::env::var_os("CI").is_some_and(|value| !value.is_empty())
 }
 
-/// Prints one part's end.
-fn say(row: &Row, report: &Report, judged: &Judged) {
-    let counts = format!("{} passed, {} failed, {} skipped", row.passed, row.failed, row.skipped);
-    println!("{}: {counts} in {} s", row.part, row.took.as_secs());
-    for note in &report.notes {
-        println!("  {note}");
-    }
-    for (name, log) in report.cases.failed() {
-        println!("\n---- {name} ----\n{log}\n");
-    }
-    for (name, why) in &judged.rejected {
-        println!("rejected: {name}: {why}");
-    }
-    if let Some(why) = &report.broke {
-        println!("{} broke off: {why}", row.part);
-    }
-}
-
 /// Runs the parts, and says whether the change may land.
 ///
 /// # Errors
@@ -74,6 +56,7 @@ pub fn run(gate: &mut Gate, parts: &[Part]) -> Result<bool> {
     parts.push(Part::Build);
     parts.sort_unstable();
     parts.dedup();
+    parts.iter().for_each(|part| part.see_inputs(gate));
     let (mut rows, mut notes, mut skipped, mut failed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut seen = Known::default();
     for part in parts {
@@ -89,7 +72,7 @@ pub fn run(gate: &mut Gate, parts: &[Part]) -> Result<bool> {
         if row.failed == 0 && !row.kept {
             part.keep(gate, &report)?;
         }
-        notes.extend(report.notes.iter().filter(|note| !note.starts_with("kept: ")).cloned());
+        notes.extend(report.notes.iter().cloned());
         skipped.extend(report.cases.skipped().map(|(name, why)| format!("{name}: {why}")));
         failed.extend(report.cases.failed().map(|(name, _)| name.to_owned()));
         let built = part != Part::Build || report.broke.is_none();

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::case::{Cases, Outcome, last_lines, of_junit, of_libtest};
-use crate::gate::{Gate, PROFILE, Report};
+use crate::gate::{Gate, Inputs, PROFILE, Report};
 use crate::kept::Pass;
 use crate::{build, guests};
 
@@ -52,8 +52,7 @@ impl Part {
             Part::Build => build::run(gate),
             Part::Unit => unit(gate),
             part => {
-                let hash = part.hash(gate);
-                if let Some(report) = kept(gate, part.name(), hash.as_deref()) {
+                if let Some(report) = part.inputs().and_then(|inputs| kept(gate, part.name(), inputs)) {
                     return Ok(report);
                 }
                 match part {
@@ -66,19 +65,28 @@ impl Part {
         }
     }
 
-    /// The hash of its inputs. The part `unit` is kept by packages.
-    fn hash(self, gate: &Gate) -> Option<String> {
-        match self {
-            Part::Build | Part::Unit => None,
-            Part::Lint => gate.hash(&[], &[".", ":!*.md", ":!tests/known.toml"], ""),
-            Part::Live => gate.hash(&["topstat-live"], &[], ""),
-            Part::Guests => gate.hash(
+    /// What it depends on. The part `unit` is kept by packages.
+    fn inputs(self) -> Option<Inputs<'static>> {
+        let (packages, paths): (&[&str], &[&str]) = match self {
+            Part::Build | Part::Unit => return None,
+            Part::Lint => return Some(SOURCES),
+            Part::Live => (&["topstat-live"], &[]),
+            Part::Guests => (
                 &["topstat-live", "topstat-vm", "topstat-bench"],
                 &["kmod", "scripts/kmod", "scripts/kmod-tests", "scripts/vm-suite", "scripts/vm-tests", "tests/kmod"],
-                "",
             ),
             // Packages, crates and build scripts decide whether installing and building work.
-            Part::Fresh => gate.hash(&[], &["scripts", "Makefile", "**/Cargo.toml", "**/build.rs", "**/clang.rs"], ""),
+            Part::Fresh => (&[], &["scripts", "Makefile", "**/Cargo.toml", "**/build.rs", "**/clang.rs"]),
+        };
+        Some(Inputs { packages, paths })
+    }
+
+    /// Takes the hashes of its inputs. Called before the build, for a pass counts for the sources that were built.
+    pub fn see_inputs(self, gate: &Gate) {
+        match self.inputs() {
+            Some(inputs) => drop(gate.hash(inputs)),
+            None if self == Part::Unit => packages(gate).iter().for_each(|name| drop(gate.hash(package(&[name])))),
+            None => {}
         }
     }
 
@@ -87,22 +95,31 @@ impl Part {
     /// # Errors
     /// A file that can't be written.
     pub fn keep(self, gate: &Gate, report: &Report) -> Result<()> {
-        match self.hash(gate) {
+        match self.inputs().and_then(|inputs| gate.unchanged(inputs)) {
             Some(hash) => Pass::keep(&gate.state, self.name(), &hash, &gate.commit, &report.cases),
             None => Ok(()),
         }
     }
 }
 
+/// Everything that is compiled, run or checked; the texts are not.
+pub const SOURCES: Inputs<'_> = Inputs { packages: &[], paths: &[".", ":!*.md", ":!tests/known.toml"] };
+
+/// What the tests of one package depend on.
+fn package<'a>(name: &'a [&'a str; 1]) -> Inputs<'a> {
+    Inputs { packages: name, paths: &[] }
+}
+
 /// The report of a pass that is kept, where there is one.
-fn kept(gate: &Gate, name: &str, hash: Option<&str>) -> Option<Report> {
-    let pass = hash.filter(|_| !gate.again).and_then(|hash| Pass::find(&gate.state, name, hash))?;
-    let note = format!(
-        "kept: {name} passed with the same inputs on {} ({})",
+fn kept(gate: &Gate, name: &str, inputs: Inputs<'_>) -> Option<Report> {
+    let hash = gate.hash(inputs).filter(|_| !gate.again)?;
+    let pass = Pass::find(&gate.state, name, &hash)?;
+    let line = format!(
+        "{name} passed with the same inputs on {} ({})",
         pass.when.strftime("%F %R UTC"),
         pass.commit.get(..8).unwrap_or("no commit")
     );
-    Some(Report { cases: pass.cases, broke: None, notes: vec![note] })
+    Some(Report { cases: pass.cases, kept: vec![line], is_kept: true, ..Report::default() })
 }
 
 /// The lints of the Makefile; each is a case.
@@ -128,29 +145,32 @@ fn lint(gate: &Gate) -> Result<Report> {
 /// The package whose tests need the kernel and a harness of their own.
 const LIVE: &str = "topstat-live";
 
+/// The packages of the part `unit`.
+fn packages(gate: &Gate) -> Vec<&str> {
+    gate.packages.iter().map(|package| package.name.as_str()).filter(|name| *name != LIVE).collect()
+}
+
 fn unit(gate: &Gate) -> Result<Report> {
     let mut report = Report::default();
     let tested = |name: &str| gate.programs.iter().any(|program| program.test && program.package == name);
-    let packages: Vec<_> = gate.packages.iter().map(|package| package.name.as_str()).collect();
-    let packages: Vec<_> = packages.into_iter().filter(|name| *name != LIVE && tested(name)).collect();
     let mut left = Vec::new();
-    for name in packages {
-        let hash = gate.hash(&[name], &[], "");
-        match kept(gate, &pass_of(name), hash.as_deref()) {
+    for name in packages(gate).into_iter().filter(|name| tested(name)) {
+        match kept(gate, &pass_of(name), package(&[name])) {
             Some(kept) => {
                 report.cases.extend(kept.cases);
-                report.notes.extend(kept.notes);
+                report.kept.extend(kept.kept);
             }
-            None => left.push((name, hash)),
+            None => left.push(name),
         }
     }
     if left.is_empty() {
+        report.is_kept = true;
         return Ok(report);
     }
     let mut command = Command::new("cargo-nextest");
     command.args(["nextest", "run", "--locked", "--cargo-profile", PROFILE, "--profile", "gate", "--no-tests", "pass"]);
     // The features of the whole workspace, as the part `build` has built it; then the tests of these packages.
-    let filter: Vec<_> = left.iter().map(|(name, _)| format!("package(={name})")).collect();
+    let filter: Vec<_> = left.iter().map(|name| format!("package(={name})")).collect();
     command.args(["--workspace", "-E", &filter.join(" | ")]).args(&gate.flags);
     let junit = gate.target.join("nextest/gate/junit.xml");
     let _ = fs::remove_file(&junit);
@@ -167,11 +187,11 @@ fn unit(gate: &Gate) -> Result<Report> {
         println!("{}", last_lines(&ran.text, LINES));
         return Ok(Report::broken(format!("cargo nextest: {}", ran.how())));
     }
-    for (name, hash) in left {
+    for name in left {
         let own = |case: &str| case.strip_prefix(name).is_some_and(|rest| rest.starts_with("::"));
         let of =
             Cases(cases.0.iter().filter(|(case, _)| own(case)).map(|(case, o)| (case.clone(), o.clone())).collect());
-        if let (Some(hash), None) = (hash, of.failed().next()) {
+        if let (None, Some(hash)) = (of.failed().next(), gate.unchanged(package(&[name]))) {
             Pass::keep(&gate.state, &pass_of(name), &hash, &gate.commit, &of)?;
         }
     }
@@ -196,13 +216,10 @@ fn pass_of(package: &str) -> String {
 }
 
 fn live(gate: &Gate) -> Result<Report> {
-    let program = gate.program("live")?;
-    let mut command = Command::new(gate.root.join(&program.executable));
-    command.current_dir(gate.root.join(&program.folder));
-    let ran = gate.run("live", command)?;
+    let ran = gate.run("live", gate.live_tests()?)?;
     let (cases, ended) = of_libtest(&ran.text, "");
     let notes = ran.text.lines().filter(|line| line.contains("tried again: attempt")).map(str::to_owned).collect();
-    let mut report = Report { cases, broke: None, notes };
+    let mut report = Report { cases, notes, ..Report::default() };
     if !ran.succeeded() && (!ended || report.cases.failed().next().is_none()) {
         println!("{}", last_lines(&ran.text, LINES));
         report.broke = Some(format!("the live tests: {}", ran.how()));

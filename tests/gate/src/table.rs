@@ -33,8 +33,29 @@ impl Row {
             skipped: report.cases.skipped().count(),
             unreproduced: judged.passes.iter().filter(|(_, kind, _)| *kind == Kind::Unreproduced).count(),
             took,
-            kept: report.notes.iter().any(|note| note.starts_with("kept: ")),
+            kept: report.is_kept,
         }
+    }
+}
+
+/// Prints the end of a part.
+pub fn say(row: &Row, report: &Report, judged: &Judged) {
+    let counts = format!("{} passed, {} failed, {} skipped", row.passed, row.failed, row.skipped);
+    println!("{}: {counts} in {} s", row.part, row.took.as_secs());
+    for line in &report.kept {
+        println!("  kept: {line}");
+    }
+    for note in &report.notes {
+        println!("  {note}");
+    }
+    for (name, log) in report.cases.failed() {
+        println!("\n---- {name} ----\n{log}\n");
+    }
+    for (name, why) in &judged.rejected {
+        println!("rejected: {name}: {why}");
+    }
+    if let Some(why) = &report.broke {
+        println!("{} broke off: {why}", row.part);
     }
 }
 
@@ -79,7 +100,7 @@ mod tests {
         report.cases.add("c", Outcome::Skipped("why".into()));
         let first = Row::new("unit", &report, &Judged::default(), Duration::from_secs(61));
         let broken = Row::new("build", &Report::broken("x"), &Judged::default(), Duration::from_secs(5));
-        let kept = Report { notes: vec!["kept: live passed".into()], ..Report::default() };
+        let kept = Report { is_kept: true, ..Report::default() };
         let kept = Row::new("live", &kept, &Judged::default(), Duration::ZERO);
         let expected = "\
 | part | cases | passed | failed | skipped | unreproduced | time |

@@ -27,7 +27,10 @@ pub enum Tag {
     /// What depends on the kernel: each kind of socket and owner is counted, tasks are, and programs can be attached,
     /// detached and replaced. Not what asserts a cost in real time: an emulated CPU tells nothing of it.
     EveryKernel,
-    /// The same, where kernels between the oldest and the newest that count alike differed in nothing so far.
+    /// Of each way in which kernels differ one test: what runs on other kernels before a change may land. All else on other
+    /// kernels is part of `make test-all`.
+    Gate,
+    /// As [`EveryKernel`](Tag::EveryKernel), where kernels between the oldest and the newest that count alike differed in nothing so far.
     OuterKernels,
     /// What is computed from that, by code that is the same everywhere: of one kernel, the oldest that all of topstat is for.
     Computed,
@@ -63,7 +66,8 @@ pub enum Alone {
 }
 
 impl Tag {
-    const ALL: [(&'static str, Tag); 9] = [
+    const ALL: [(&'static str, Tag); 10] = [
+        ("gate", Tag::Gate),
         ("every-kernel", Tag::EveryKernel),
         ("outer-kernels", Tag::OuterKernels),
         ("computed", Tag::Computed),
@@ -183,9 +187,6 @@ const TAGS: &str = "TOPSTAT_LIVE_TAGS";
 /// Not empty: tests run that are slow by nature. Tests that are named run in any case.
 const SLOW: &str = "TOPSTAT_LIVE_SLOW";
 
-/// How many tests run beside each other, where the number for usual hosts is not wanted.
-const JOBS: &str = "TOPSTAT_LIVE_JOBS";
-
 /// Set for the process of a test: the test's name.
 const CASE: &str = "TOPSTAT_LIVE_CASE";
 
@@ -244,8 +245,7 @@ pub fn run(cases: Vec<(&'static str, Vec<Case>)>) -> ExitCode {
         part.push(trial(name, case, slow));
     }
     // Guests have as many CPUs as one of the host's.
-    let usual = if pace::slowdown() > 1 { 1 } else { BESIDE };
-    let threads = said(JOBS).parse().unwrap_or(usual);
+    let threads = if pace::slowdown() > 1 { 1 } else { BESIDE };
     let conclude = |trials: Vec<Trial>, threads: usize| {
         let threads = arguments.test_threads.unwrap_or(threads);
         libtest_mimic::run(&Arguments { test_threads: Some(threads), ..arguments.clone() }, trials)
@@ -286,6 +286,14 @@ fn attempts(run: impl Fn(), pause: Duration, report: impl Fn(String)) -> Result<
     Err(format!("others have disturbed all of {ATTEMPTS} attempts: see above"))
 }
 
+/// Runs a test in this process, if the host has what it needs: see [`attempts`].
+fn tried(case: &Case, report: impl Fn(String)) -> Result<Done, String> {
+    match case.needs.iter().find_map(|need| need.missing()) {
+        Some(reason) => Ok(Done::Skipped(reason)),
+        None => attempts(case.run, PATIENCE, report),
+    }
+}
+
 /// Runs the test that this process is for.
 fn single(case: &Case) -> ExitCode {
     netns::leave_host();
@@ -293,11 +301,7 @@ fn single(case: &Case) -> ExitCode {
         eprintln!("{said}");
         note(said);
     };
-    let missing = case.needs.iter().find_map(|need| need.missing());
-    let done = match missing {
-        Some(reason) => Ok(Done::Skipped(reason)),
-        None => attempts(case.run, PATIENCE, report),
-    };
+    let done = tried(case, report);
     let checked = format!("checked {}", watch::CHECKED.load(Ordering::Relaxed));
     let (last, code) = match done {
         Ok(Done::Passed) => (String::new(), ExitCode::SUCCESS),
@@ -370,11 +374,9 @@ type Ended = Result<Completion, Failed>;
 
 /// Runs a test in this process, and gives what it has noted down. Panics with what it panics with.
 fn here(case: &Case) -> (Ended, Vec<String>) {
-    let done = match case.needs.iter().find_map(|need| need.missing()) {
-        Some(reason) => Ok(Done::Skipped(reason)),
-        None => attempts(case.run, PATIENCE, note),
-    };
-    let done = match done {
+    // A test that has failed leaves its notes.
+    notes().clear();
+    let done = match tried(case, note) {
         Ok(Done::Passed) => Ok(Completion::Completed),
         Ok(Done::Skipped(reason)) => Ok(Completion::ignored_with(reason)),
         Err(disturbed) => Err(disturbed.into()),

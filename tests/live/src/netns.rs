@@ -140,10 +140,11 @@ pub fn own_number() -> u64 {
 /// The namespaces that this test has made.
 static OWN: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// Whether a namespace is this test's: the one that it runs in, or one that it made. Other tests have theirs, where sockets
-/// have the same addresses.
-pub fn is_own(number: u64) -> bool {
-    number == own_number() || OWN.lock().unwrap_or_else(PoisonError::into_inner).contains(&number)
+/// The namespaces of this test: the one that it runs in, and those that it made. Other tests have theirs, where sockets have
+/// these addresses, too.
+pub fn own() -> Vec<u64> {
+    let made = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    made.iter().copied().chain([own_number()]).collect()
 }
 
 /// Two namespaces, joined by a bridge in a third.

@@ -126,7 +126,8 @@ impl View {
             assert!(sockets.iter().all(|s| s.value % 8 == 0), "{name}: bits are no whole bytes");
         }
         CHECKED.fetch_add(1, Ordering::Relaxed);
-        let sockets = sockets.into_iter().filter(|s| netns::is_own(s.netns)).collect();
+        let own = netns::own();
+        let sockets = sockets.into_iter().filter(|s| own.contains(&s.netns)).collect();
         Self { snapshot, sockets }
     }
 

@@ -66,7 +66,7 @@ pub fn under<T>(config: Config, churn: f64, work: impl FnOnce() -> T) -> T {
 
 /// Two loads at full speed, one with churn, on tables so short and small that everything in them moves all the time.
 fn thousands_of_snapshots_under_load() {
-    let time = Duration::from_secs(pace::work(8, 3));
+    let time = Duration::from_secs(pace::work(4, 3));
     let options = Options { top: 16, period_ms: 500, ..Options::default() };
     let mut watch = Watch::load(&TABLES, &options);
     let (mut taken, mut grown, mut static_total) = (0, 0, 0);

@@ -13,7 +13,7 @@ use topstat_load::{Config, Dist, EndedBy, Limits, Load, Plan, Proto, RunReport, 
 pub fn cases() -> Vec<Case> {
     vec![
         alone!(Fills: tcp_1000_sockets, Root),
-        alone!(Fills: tcp_10000_sockets, Root, FullSpeed),
+        alone!(Fills: tcp_10000_sockets, Root, FullSpeed; Slow),
         alone!(Fills: udp_1000_sockets, Root),
         alone!(Fills: udp_10000_sockets, Root, FullSpeed),
         alone!(Fills: with_churn, Root; ComeAndGo),
@@ -163,7 +163,7 @@ fn with_churn() {
         let mut load = Load::open(apart(Config { connections: CONNECTIONS, ..Config::default() })).unwrap();
         let plan = Plan::from_dist(&dist, CONNECTIONS).unwrap().repeat(true);
         let limits = Limits {
-            time: Duration::from_secs(3),
+            time: Duration::from_secs(2),
             churn: pace::rate(300.0),
             rate: Some(pace::rate(20_000.0)),
             ..limits()

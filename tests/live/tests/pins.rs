@@ -19,7 +19,7 @@ use topstat_load::{Addresses, Config, Limits, Load, Mode, Plan};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(found_replaced_and_removed, Root; EveryKernel, Distribution),
+        case!(found_replaced_and_removed, Root; EveryKernel, Distribution, Gate),
         case!(killed_while_it_loads, Root),
         case!(killed_at_random_moments, Root; Slow),
         case!(replaced_under_load, Root),
@@ -103,7 +103,7 @@ impl ConcatIds for Vec<BTreeSet<u32>> {
 
 /// Whoever loads is killed amid it, again and again: what it leaves is not taken for a state, and is removed.
 fn killed_while_it_loads() {
-    const KILLS: u32 = 12;
+    const KILLS: u32 = 6;
     let nest = Nest::new("loading");
     let mut random = Random::new();
     let begun = Instant::now();
@@ -192,7 +192,7 @@ fn killed_at_random_moments() {
 
 /// 20 times the programs are replaced by another build's while datagrams are sent; nothing grows with it.
 fn replaced_under_load() {
-    const UPGRADES: u32 = 20;
+    const UPGRADES: u32 = 10;
     let nest = Nest::new("replaced");
     let (state, _) = nest.adopt(&TABLES, &everything());
     let mut seen = vec![ids(&state.programs())];

@@ -22,9 +22,9 @@ use topstat_live::{Case, Scratch, case, note, pace};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(with_each_strategy_what_is_lost_is_counted, Root; EveryKernel),
+        case!(with_each_strategy_what_is_lost_is_counted, Root; EveryKernel, Gate),
         case!(what_is_cut_is_counted, Root; EveryKernel),
-        case!(a_payload_that_is_not_in_memory_is_said_to_be, Root; EveryKernel),
+        case!(a_payload_that_is_not_in_memory_is_said_to_be, Root; EveryKernel, Gate),
         case!(the_first_event_wakes_a_consumer_that_rests, Root; EveryKernel),
         case!(a_killed_consumer_loses_none_uncounted, Root; EveryKernel, ComeAndGo),
         case!(a_second_reader_is_noticed, Root),
