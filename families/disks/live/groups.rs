@@ -12,7 +12,9 @@ use topstat_live::{Case, alone, note};
 use topstat_model::Field;
 
 pub fn cases() -> Vec<Case> {
-    vec![alone!(Disk: groups_of_one_parent_are_told_apart, Root, LoopDevice, CgroupV2, Sample(BYTES); OuterKernels, Gate)]
+    vec![
+        alone!(Disk: groups_of_one_parent_are_told_apart, Root, LoopDevice, CgroupV2, Sample(BYTES); OuterKernels, Gate),
+    ]
 }
 
 const BYTES: &str = "disk_cgroups/bytes";

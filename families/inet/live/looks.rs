@@ -15,10 +15,7 @@ use topstat_live::watch::{everything, table};
 use topstat_live::{Case, Counts, Key, Watch, case, note, truth};
 
 pub fn cases() -> Vec<Case> {
-    vec![
-        case!(equal_tcp_info_under_load, Root; EveryKernel, Gate),
-        case!(udp_that_is_switched_on_later, Root; EveryKernel),
-    ]
+    vec![case!(equal_tcp_info_under_load, Root; EveryKernel), case!(udp_that_is_switched_on_later, Root; EveryKernel)]
 }
 
 const PPS: &str = "tcp_v4/conns_pps";

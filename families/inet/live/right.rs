@@ -21,7 +21,7 @@ pub fn cases() -> Vec<Case> {
         case!(tcp_v6_100, Root, Ipv6),
         case!(bulk, Root),
         case!(from_the_handshake_to_the_half_close, Root; EveryKernel, Gate),
-        case!(a_socket_that_connects_again, Root; EveryKernel, Gate),
+        case!(a_socket_that_connects_again, Root; EveryKernel),
         case!(udp, Root; EveryKernel, Distribution, Gate),
         case!(udp_v6, Root, Ipv6; OuterKernels),
         case!(udp_shared_server, Root; OuterKernels),

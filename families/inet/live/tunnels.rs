@@ -26,7 +26,7 @@ pub fn cases() -> Vec<Case> {
         case!(ipvlan, Root, Netns, Ip("link add test type veth; link add link test type ipvlan mode l2"); Computed),
         case!(l2tp, Root, Netns, Ip(L2TP)),
         case!(wireguard, Root, Netns, WireGuard; Computed),
-        case!(ipsec_transport, Root, Netns, Ip(ESP); OuterKernels, Gate),
+        case!(ipsec_transport, Root, Netns, Ip(ESP); OuterKernels),
         case!(ipsec_authentication, Root, Netns, Ip(AH)),
         case!(ipsec_compression, Root, Netns, Ip(COMPRESSION); Computed),
         case!(ipsec_tunnel, Root, Netns, Ip(ESP)),

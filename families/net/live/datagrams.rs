@@ -23,7 +23,7 @@ pub fn cases() -> Vec<Case> {
         alone!(Totals: sockets_that_were_there_before, Root, Sample(PORTS); OuterKernels),
         alone!(Totals: one_socket_and_many_hosts, Root, Sample(PORTS); OuterKernels),
         alone!(Totals: sockets_that_send_once, Root, Netns, Sample(PORTS); OuterKernels),
-        alone!(Totals: segments_and_several_calls, Root, Sample(PORTS); OuterKernels, Gate),
+        alone!(Totals: segments_and_several_calls, Root, Sample(PORTS); OuterKernels),
         alone!(Totals: one_socket_of_many_threads, Root, Sample(PORTS); OuterKernels),
         alone!(Totals: beside_connections, Root, Sample(PORTS)),
         alone!(Totals: who_sends_by_a_socket_of_anothers, Root, Sample(PORTS); OuterKernels),

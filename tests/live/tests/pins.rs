@@ -198,7 +198,6 @@ fn replaced_under_load() {
     let mut seen = vec![ids(&state.programs())];
     drop(state);
     let (mut watch, mut tally) = (nest.watch(), Tally::new());
-    // What settles before a snapshot is loaded when it is needed first.
     tally.check(&mut watch, "before");
     let (files, descriptors) = (nest.files(), open_files());
     for round in 0..UPGRADES {

@@ -22,7 +22,7 @@ use topstat_model::{Dump, Field, Row, Snapshot};
 pub fn cases() -> Vec<Case> {
     vec![
         case!(it_is_what_a_plain_model_makes_of_the_snapshots, Root, Netns; OuterKernels),
-        case!(sockets_enter_when_they_send_and_leave_a_period_after, Root, Netns; OuterKernels, Gate),
+        case!(sockets_enter_when_they_send_and_leave_a_period_after, Root, Netns; OuterKernels),
         case!(the_program_tells_it, Root, Netns; Daemon),
     ]
 }

@@ -161,6 +161,11 @@ impl Ranking {
         hooks.map(|hook| (hook.is_needed(|sample| self.is_on(sample, table, to)), hook)).map(|(n, h)| (h, n)).collect()
     }
 
+    /// See [`Settler::prepare`].
+    pub fn prepare_to_settle(&self) -> Result<(), Error> {
+        self.settler.prepare(&self.maps)
+    }
+
     /// See [`Settler::run`].
     pub fn settle(&self) -> Result<Settled, Error> {
         self.settler.run(&self.maps)

@@ -60,6 +60,7 @@ impl Reader {
         bpf::program(&object, SNAPSHOT)?;
         let section = Shared::new(&bpf::map(&object, "section")?)?;
         let refill = Shared::new(&bpf::map(&object, ".data.refill")?)?;
+        state.prepare_to_settle()?;
         let v1 = state.of.ranked.constants.read(Constant::V1Controller, &state.maps.constants());
         let paths = Paths::new(v1.and_then(process::v1_hierarchy));
         Ok(Self {

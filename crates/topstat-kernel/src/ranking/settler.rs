@@ -11,8 +11,9 @@ use crate::maps::Maps;
 use crate::{Error, bpf};
 
 /// How often it is tried again where another CPU holds what it has taken and does not go on, since it is a virtual one
-/// that its host does not run: after 1 ms, then after twice as long each time, 127 ms in all.
-const TRIES_AGAIN: u32 = 7;
+/// that its host does not run: after 1 ms, then after twice as long each time, 15 ms in all: a
+/// reader waits no longer, and proves no row.
+const TRIES_AGAIN: u32 = 4;
 
 /// What is outstanding after it was run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub enum Settled {
     NotAll,
 }
 
-/// The program that does so, loaded when it is needed first.
+/// The program that does so, loaded with the first reader.
 pub struct Settler {
     how: Option<Settle>,
     loaded: Mutex<Option<Loaded>>,
@@ -41,6 +42,20 @@ impl Settler {
     /// Of a build whose programs leave a rest, or (`None`) of one whose programs leave none.
     pub fn new(how: Option<Settle>) -> Self {
         Self { how, loaded: Mutex::default() }
+    }
+
+    /// Loads the program, which takes up to half a second, unless it is loaded. A reader calls this when it is made, so that
+    /// no read waits for it.
+    ///
+    /// # Errors
+    /// A program that the kernel does not take, a map that is missing.
+    pub fn prepare(&self, maps: &Maps) -> Result<(), Error> {
+        let Some(how) = &self.how else { return Ok(()) };
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if loaded.is_none() {
+            *loaded = Some(load(how, maps)?);
+        }
+        Ok(())
     }
 
     /// Pushes it, and orders the objects whose it is.
