@@ -11,7 +11,7 @@ use topstat_kernel::Options;
 use topstat_live::attached::{Ids, Programs};
 use topstat_live::nest::reads_counters;
 use topstat_live::watch::everything;
-use topstat_live::{Case, Key, Nest, Transport, Watch, Witness, alone, eventually, harness, need, note, pace};
+use topstat_live::{Case, Key, Nest, Transport, Watch, Witness, alone, case, eventually, harness, need, note, pace};
 use topstat_load::{Config, Proto};
 
 use crate::additive::under;
@@ -23,6 +23,7 @@ pub fn cases() -> Vec<Case> {
         alone!(Totals: ends_while_programs_are_preempted, Root, RealTime; EveryKernel, Checked),
         alone!(Totals: attached_and_detached_under_load, Root, CgroupV2; EveryKernel, Checked),
         alone!(Totals: loaded_and_dropped_under_load, Root; Checked),
+        case!(a_read_loads_no_program, Root),
     ]
 }
 
@@ -30,6 +31,14 @@ const BYTES: &str = "tcp_v4/conns_bytes";
 const PPS: &str = "tcp_v4/conns_pps";
 /// Payload of a message, each way.
 const MESSAGE: [u8; 64] = [7; 64];
+
+/// Loading a program takes up to half a second, and a reader of many tables has no time for it.
+fn a_read_loads_no_program() {
+    let mut watch = Watch::load(&SOME, &Options::default());
+    let loaded = Ids::own();
+    watch.snapshot(PPS);
+    assert_eq!(Ids::own(), loaded);
+}
 
 /// Opens a connection, has a message echoed, and closes it; so many times.
 fn short_connections(count: u64, server: SocketAddr) -> HashSet<SocketAddr> {
