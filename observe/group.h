@@ -20,7 +20,7 @@ TS_INLINE struct cgroup *group_of(struct task_struct *task, u64 *id)
 	return cgroup;
 }
 
-/* The number of a cgroup; 0: it is of a hierarchy that no task counts to. */
+/* The number of a cgroup; 0: no task counts to its hierarchy. */
 TS_INLINE u64 group_number(struct cgroup *cgroup)
 {
 	struct cgroup_root *root = cgroup->root;

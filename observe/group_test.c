@@ -41,7 +41,7 @@ static const struct {
 	{ 7, 9, PROCESS_V1_MEMORY, 7 },
 	/* both, of which v1 alone knows the task */
 	{ 1, 9, PROCESS_V1_MEMORY, 9 | PROCESS_GROUP_V1 },
-	/* v1 hierarchies none of which is asked */
+	/* v1 hierarchies that are not asked */
 	{ 1, 9, PROCESS_V1_NONE, 1 },
 	{ 7, 9, PROCESS_V1_NONE, 7 },
 };

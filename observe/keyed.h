@@ -366,7 +366,7 @@ TS_INLINE int keyed_begin_of(struct keyed *k, u32 number, KEYED_OBJECT *o)
 	return obs_begin(&k->obs, number, &o->keyed.object);
 }
 
-/* To the total alone: it is not known whose it is, for this cause (K4). */
+/* To the total alone: its owner is not known, for this cause (K4). */
 TS_INLINE int keyed_begin_lost(struct keyed *k, u32 number, u32 cause)
 {
 	k->id = 0;

@@ -51,7 +51,7 @@ TS_INLINE int pending_is_old(u64 when, u64 now)
 	return (long long)(now - when) >= (long long)PENDING_AGE_NS;
 }
 
-/* In a place that is free; or, if not, in that of an old event. */
+/* In a free place, or else in the place of an old event. */
 TS_INLINE int pending_put_in(struct pending_bucket *b, const struct pending *put, u32 aged, struct pending *old)
 {
 	u32 way;
@@ -71,7 +71,7 @@ TS_INLINE int pending_put_in(struct pending_bucket *b, const struct pending *put
 		old->when = p->when;
 		ts_write(p->who, put->who);
 		ts_write(p->when, put->when);
-		ts_wmb(); /* pairs with pending_find_in(): whoever sees the key sees the rest */
+		ts_wmb(); /* pairs with pending_find_in(): a reader that sees the key sees the rest */
 		ts_write(p->key, put->key);
 		return 1;
 	}

@@ -76,7 +76,7 @@ static void make(u32 i)
 {
 	struct request_model *r = &requests[i];
 
-	if (r->start_ns && test_once_in(2)) { /* it is told again */
+	if (r->start_ns && test_once_in(2)) { /* it is reported again */
 		TEST_WANT(!disks_knows(r->by_bio ? bio_of(i) : address_of(i), r->start_ns) == !r->known,
 			  "request %u is new", i);
 		if (!r->known)

@@ -31,7 +31,7 @@ fn constants() -> Constants {
 /// The family of the samples of tasks.
 pub fn family() -> Family {
     let ranked = Ranked {
-        full: true, // where control groups have no storage of their own
+        full: true, // where the kernel has no storage for control groups
         unranked: Some(idle::row),
         ..Ranked::new::<abi::tasks_section, abi::tasks_row>(fallbacks::builds(), constants())
     };

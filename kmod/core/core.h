@@ -23,7 +23,7 @@ enum tt_lost {
 	TT_OPAQUE,
 	TT_CUT, /* descriptions that did not fit */
 	TT_FOREIGN, /* pushes of objects that another table counts */
-	TT_BROKEN, /* pushes and rows of what is no object, or no longer one */
+	TT_BROKEN, /* pushes to and rows of memory that is no object, or no longer one */
 	TT_LOST,
 };
 
@@ -68,7 +68,7 @@ struct topstat_table {
 	struct ts_census census; /* of topstat.h's objects */
 	struct list_head live; /* see tt_live(); of tables of topstat.h */
 	bool complete; /* it knows all objects that an earlier table has counted: see topstat_table_complete() */
-	atomic64_t misused[TT_LOST]; /* what is lost by its user's mistakes: TT_CUT, TT_FOREIGN, TT_BROKEN */
+	atomic64_t misused[TT_LOST]; /* losses by its user's mistakes: TT_CUT, TT_FOREIGN, TT_BROKEN */
 	unsigned long said; /* bits of enum tt_lost: the kernel's log has it */
 	struct mutex told_lock; /* of `told` */
 	u64 told[TT_LOST]; /* what was lost until the snapshot before */
@@ -121,7 +121,7 @@ static inline u64 tt_scale(const struct topstat_table *t)
 	return t->unit == TOPSTAT_BITS ? 8 : 1;
 }
 
-/* A mistake of the table's user is counted; true: it is the table's first of this kind, and is to be said. */
+/* Counts a mistake of the table's user; true: the table's first of this kind, which goes to the log. */
 static inline bool tt_misused(struct topstat_table *t, enum tt_lost how)
 {
 	atomic64_inc(&t->misused[how]);

@@ -49,7 +49,7 @@ static void take_late(const struct topstat_table *t, struct topstat_object *o)
 	}
 }
 
-/* O4: true, of those who ask once. Preemption is off, which keeps the table. */
+/* O4: true for one caller only. Preemption is off, which keeps the table. */
 static bool end(struct topstat_table *t, struct topstat_object *o)
 {
 	lockdep_assert_preemption_disabled();
@@ -103,7 +103,7 @@ bool topstat_object_put(struct topstat_object *o)
 }
 EXPORT_SYMBOL_GPL(topstat_object_put);
 
-/* A static object has a value of its own when it enters: an earlier table has counted it. */
+/* A static object has a value when it enters: an earlier table has counted it. */
 static void enter_kept(struct topstat_table *t, struct ts_table *on, const struct tt_object *e)
 {
 	u64 kept = 0, sum;
@@ -116,7 +116,7 @@ static void enter_kept(struct topstat_table *t, struct ts_table *on, const struc
 	}
 	if (!kept || !READ_ONCE(t->complete))
 		return;
-	/* There are others, perhaps, and nobody knows how large these are. */
+	/* There may be other objects, of unknown size. */
 	WRITE_ONCE(t->complete, false);
 	pr_warn_once("topstat: %s/%s counts an object that was kept, after topstat_table_complete(): no row is proven any more\n",
 		     t->sample->info.name, t->name);

@@ -240,7 +240,7 @@ static struct topstat_table *add_table(struct topstat_sample *s, const struct to
 	if (error)
 		goto fail;
 	t->instance = new_instance();
-	/* Kept objects have values in static tables alone; those of an observer are never kept. */
+	/* Kept objects have values in static tables alone; objects of an observer are never kept. */
 	t->complete = s->observed || !tt_is_static(t);
 	error = tt_values_set(t, &values);
 	if (error)

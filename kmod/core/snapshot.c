@@ -419,7 +419,7 @@ static void take_unranked(struct tt_snapshot *s)
 	observed->unranked_describe(&s->unranked.described);
 }
 
-/* The largest, as many as the table shows, of those that fit in what was pushed: what does not is of a broken object. */
+/* The largest, as many as the table shows, of those that fit in the total; a row that does not fit belongs to a broken object. */
 static void choose_rows(struct tt_snapshot *s, u32 objects)
 {
 	u64 shown = 0, value;
@@ -496,7 +496,7 @@ static int settle(struct tt_snapshot *s)
 	return 0;
 }
 
-/* What bounds an object that is in no table: T5, and what is known of the table as a whole. */
+/* The bound of an object that is in no table: T5, and the bounds of the whole table. */
 static u64 most_absent(const struct tt_snapshot *s)
 {
 	/* With a delay objects may have grown unseen. */
@@ -504,7 +504,7 @@ static u64 most_absent(const struct tt_snapshot *s)
 	u64 missed = ordered ? 0 : U64_MAX;
 	u32 i;
 
-	/* Kept objects, of which no push was seen, are in no total. */
+	/* Kept objects without a push are in no total. */
 	if (!READ_ONCE(s->table->complete))
 		return U64_MAX;
 	if (!s->table->sample->observed && s->seen >= s->alive_most)
@@ -575,7 +575,7 @@ static int try_take(struct tt_snapshot *s, bool only_read)
 	tt_settle_all(s->table->sample);
 	ended_before = READ_ONCE(census->ended);
 	begun_before = READ_ONCE(census->begun);
-	smp_rmb(); /* what has ended has no row: pairs with the swap in end() of push.c */
+	smp_rmb(); /* an ended object has no row: pairs with the swap in end() of push.c */
 	ktime_get_real_ts64(&s->time);
 	error = take_sections(s, only_read);
 	if (error)
@@ -589,7 +589,7 @@ static int try_take(struct tt_snapshot *s, bool only_read)
 		error = settle(s);
 	if (error)
 		return error;
-	smp_rmb(); /* what has a row has begun: pairs with the swap in enter() of push.c */
+	smp_rmb(); /* an object with a row has begun: pairs with the swap in enter() of push.c */
 	ended = READ_ONCE(census->ended);
 	begun = READ_ONCE(census->begun);
 	s->objects = begun > ended ? begun - ended : 0;

@@ -247,7 +247,7 @@ void topstat_object_dead(struct topstat_table *table, struct topstat_object *obj
  * @table: the table
  * @object: an object, as for topstat_push()
  *
- * What it has is in the table's total from then on, and it has a row where it is large enough. It is for objects that have
+ * Its value is in the table's total from then on, and it has a row where it is large enough. It is for objects that have
  * outlived an earlier table: see topstat_table_complete(). It also works while the table is switched off.
  *
  * Context: any up to hardirq.

@@ -25,7 +25,7 @@ pub struct Peak {
     pub total: u64,
 }
 
-/// Outlines of tables. A file that can't be read has no peaks: [`History::at`] says so of the times in it. What was read of sealed hours is kept in memory, since they do not change: 40 kB for a day of a
+/// Outlines of tables. A file that can't be read has no peaks: [`History::at`] says so of the times in it. Outlines of sealed hours are kept in memory, since they do not change: 40 kB for a day of a
 /// table.
 #[derive(Debug, Default)]
 pub struct Outlines {

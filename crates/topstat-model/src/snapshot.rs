@@ -111,7 +111,7 @@ impl Lost {
             .chain(self.further.iter().map(|(name, count)| (name.as_ref(), *count)))
     }
 
-    /// A counter by its name; 0 where there is none of that name.
+    /// A counter by its name; 0 where no counter has this name.
     pub fn count(&self, name: &str) -> u64 {
         self.counters().find(|(other, _)| *other == name).map_or(0, |(_, count)| count)
     }

@@ -110,11 +110,11 @@ struct ts_entry {
 	u16 pad[3];
 };
 
-/* Why a push that should have an object has none, so that it is refused (T6). */
+/* Why a push lacks its object and is refused (T6). */
 enum ts_cause {
 	TS_NO_MEMORY = 1, /* the kernel had no memory for the object */
 	TS_FULL, /* all places for such objects are taken */
-	TS_UNMATCHED, /* the event that tells whose it is was not seen */
+	TS_UNMATCHED, /* the event that names the owner was not seen */
 };
 
 struct ts_table {

@@ -229,7 +229,7 @@ fn a_process_has_what_its_threads_waited() {
     let mut turns = Turns::new(&stats, reader.pid());
     let mut by_thread = load(&Options { threads: true, ..endless() });
     compare_reads(&mut reader, &mut turns, "2");
-    // As objects of their own the ended threads are in the total alone. The kernel wakes the thread that joins them before
+    // The objects of ended threads are in the total alone. The kernel wakes the thread that joins them before
     // they have ended for good.
     let mut last = snapshot(&mut *by_thread, BLKIO);
     let ended = eventually(Duration::from_secs(5), || {

@@ -20,7 +20,7 @@ pub fn cases() -> Vec<Case> {
 const BYTES: &str = "disk_cgroups/bytes";
 const BLOCK: u64 = 64 << 10;
 
-/// Reads so many blocks past the page cache, in the group.
+/// Reads `blocks` blocks past the page cache, in the group.
 fn read(disk: &LoopDevice, group: &Group, blocks: u64) {
     let procs = group.folder().join("cgroup.procs");
     let mut dd = Command::new("dd");

@@ -279,7 +279,7 @@ fn rows_are_whole_with_a_delay_while_readers_settle() {
     let rows = closed(&view);
     let both = |(key, size): (&Key, &u64)| [(*key, [0, 8 * size]), (Key::new(key.remote, key.local), [8 * size, 0])];
     let wrong: Vec<_> = sent.iter().flat_map(both).filter(|(key, bits)| rows.get(key) != Some(bits)).collect();
-    // A connection without a row may be worth as much as the last proven row; one with a row has none that is proven.
+    // A connection without a row may be worth as much as the last proven row; the row of one that has a row is not proven.
     let proven: Vec<_> = view.sockets.iter().filter(|row| row.rank <= view.snapshot.proven).collect();
     let least = proven.last().map_or(u64::MAX, |row| row.value);
     let contradicted = |(key, bits): &&(Key, [u64; 2])| {

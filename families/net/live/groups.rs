@@ -23,7 +23,7 @@ pub fn cases() -> Vec<Case> {
 
 const BYTES: &str = "net_cgroups/bytes";
 
-/// A client that asks a server when it is told to.
+/// A client that asks a server at a command.
 struct Client(Role);
 
 impl Client {
@@ -40,7 +40,7 @@ impl Client {
         self.0.expect("done");
     }
 
-    /// Makes a connection and receives so many bytes.
+    /// Makes a connection and receives `bytes` bytes.
     fn receive(&mut self, at: SocketAddr, bytes: usize) {
         self.tell(&format!("connect {at}"));
         self.tell(&bytes.to_string());

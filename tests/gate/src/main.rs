@@ -54,7 +54,7 @@ enum Verb {
         /// Which parts; the part build is run in any case
         #[arg(value_enum, default_values_t = [Part::Build, Part::Unit, Part::Live, Part::Guests])]
         parts: Vec<Part>,
-        /// End everything after so many seconds, and fail
+        /// End everything after this time in seconds, and fail
         #[arg(long, value_name = "S")]
         seconds: Option<u64>,
     },

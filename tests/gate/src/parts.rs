@@ -142,7 +142,7 @@ fn lint(gate: &Gate) -> Result<Report> {
     Ok(report)
 }
 
-/// The package whose tests need the kernel and a harness of their own.
+/// The package of the live tests; nextest does not run their harness.
 const LIVE: &str = "topstat-live";
 
 /// The packages of the part `unit`.

@@ -167,7 +167,7 @@ pub fn note(text: impl Into<String>) {
 }
 
 /// Waits until no other run of these tests is under way on this host; the loads of two would fill each other's tables.
-/// Where there can be no lock there is none.
+/// Without a lock where the file can not be made.
 fn lock() -> Option<File> {
     let lock = File::create(std::env::temp_dir().join("topstat-live.lock")).ok()?;
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -205,7 +205,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Where one of these is set, a test takes as long as its user wants (`make soak`, `make faults`), without a limit.
 const UNLIMITED: [&str; 2] = [need::SOAK_SECONDS, "TOPSTAT_FAULTS"];
 
-/// What is to be run.
+/// The tests to run.
 struct Choice {
     names: Vec<String>,
     tags: Vec<Tag>,

@@ -15,7 +15,7 @@ use topstat_live::daemon::{Place, samples};
 use topstat_live::taskstats::Accounting;
 use topstat_live::tree::{Document, Stat};
 use topstat_live::watch::ENDLESS_MS;
-use topstat_live::{Case, Daemon, Key, Transport, Witness, case, limits, note, pace, truth};
+use topstat_live::{Case, Daemon, Key, Transport, Witness, alone, case, limits, note, pace, truth};
 use topstat_load::{Config, Dist, Limits, Load, Plan};
 
 pub fn cases() -> Vec<Case> {
@@ -24,7 +24,7 @@ pub fn cases() -> Vec<Case> {
         case!(a_group_may_read_and_nobody_else, Root, Fuse),
         case!(what_it_shows_is_what_was_carried, Root, Fuse; Daemon, Distribution),
         case!(tools_find_files_as_they_know_them, Root, Fuse),
-        case!(many_readers_at_once_get_whole_snapshots, Root, Fuse),
+        alone!(Totals: many_readers_at_once_get_whole_snapshots, Root, Fuse),
         case!(commands_work_on_the_tree, Root, Fuse),
         case!(commands_work_on_what_is_pinned_while_no_daemon_runs, Root, Fuse),
     ]

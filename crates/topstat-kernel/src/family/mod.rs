@@ -189,9 +189,9 @@ pub struct Ranked {
     pub row: usize,
     /// Whether there are events of which its observer can't tell how much they are, so that they are not pushed.
     pub opaque: bool,
-    /// Whether there are so many places for its objects and no more.
+    /// Whether its objects have a bounded number of places.
     pub full: bool,
-    /// Whether it takes two events to tell an amount, of which the first may not have been seen.
+    /// Whether an amount takes two events, and the first may have been missed.
     pub unmatched: bool,
     /// What the names of its values' parts are: `rx`, `tx`.
     pub parts: Vec<String>,

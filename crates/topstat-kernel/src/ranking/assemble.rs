@@ -230,7 +230,7 @@ mod tests {
     use crate::bpf;
     use crate::family::Objects;
 
-    /// What was read of a static table: these rows, the total of its CPU, what missed[] says, what was refused.
+    /// One CPU of a static table: its rows, its total, its missed[] and the refused amount.
     fn read_static(values: &[u64], total: u64, missed: u64, refused: u64, delay_ms: u32) -> Result<Snapshot, Error> {
         let info = TableInfo::running_total(0, "sum", Unit::Count, "count", "of the test");
         let of = Arc::new(SampleInfo::new("trial", "of the test", Objects::Keyed, vec![], [info.clone()]));

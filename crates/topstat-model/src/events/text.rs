@@ -6,7 +6,7 @@
 //! 08:00:10.000000 account tcp: 9 produced, 8 delivered, 1 dropped
 //! ```
 //!
-//! The time is UTC. What is not known is left out. Nothing that is written can do something to a terminal, also where names
+//! The time is UTC. An unknown field is left out. Nothing that is written can do something to a terminal, also where names
 //! come from a recording.
 
 use std::io::Write as _;
