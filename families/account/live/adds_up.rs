@@ -151,15 +151,18 @@ fn all_adds_up_in_a_fork_storm() {
         stormer.tell(&LASTS.as_millis().to_string());
     }
     let pids = stormers.each_ref().map(Role::pid);
-    let mut seen = [0; 2];
-    let (mut wall, mut unseen, mut unowned, mut no_memory, mut intervals) = (0, 0, 0, 0, Vec::new());
-    let mut made = None;
+    let (mut made, mut intervals) = (None, Vec::new());
     while made.is_none() {
         if begun.elapsed() > LASTS {
             // Then once more, for what came after the last look.
             made = Some(stormers.each_mut().map(|s| s.expect("made").parse::<usize>().expect("how many")));
         }
-        let interval = interval_of_a_storm(&mut reader, &mut looked);
+        intervals.push(interval_of_a_storm(&mut reader, &mut looked));
+    }
+    let mut seen = [0; 2];
+    let (mut wall, mut unseen, mut unowned, mut no_memory) = (0, 0, 0, 0);
+    for interval in &intervals {
+        check(interval);
         for (seen, pid) in seen.iter_mut().zip(pids) {
             *seen += interval.tasks.iter().filter(|t| t.ended_ns.is_some() && t.ppid == pid).count();
         }
@@ -168,9 +171,7 @@ fn all_adds_up_in_a_fork_storm() {
         unseen += totals.other_ns.unsigned_abs();
         unowned += totals.cpus.unowned_ns;
         no_memory += interval.lost.no_memory;
-        intervals.push(interval);
     }
-    intervals.iter().for_each(check);
     let intervals = intervals.len();
     let made = made.expect("the loop has ended");
     let all: usize = made.iter().sum();

@@ -63,12 +63,11 @@ fn single<'a>(case: &'a str, programs: &[Program]) -> Option<Single<'a>> {
 
 /// The command of one run, or in a guest of all runs.
 fn command(gate: &Gate, single: &Single<'_>, on: On<'_>, runs: u32, programs: &[Program]) -> Option<Command> {
-    let executable = gate.root.join(&single.program.executable);
+    let alone = [single.test, "--exact", "--test-threads", "1"];
     let mut command = match single.kernel {
         None => {
-            let mut command = Command::new(executable);
-            command.args([single.test, "--exact", "--test-threads", "1"]);
-            command.current_dir(gate.root.join(&single.program.folder));
+            let mut command = gate.command(&single.program);
+            command.args(alone);
             command
         }
         Some(kernel) => {
@@ -78,7 +77,7 @@ fn command(gate: &Gate, single: &Single<'_>, on: On<'_>, runs: u32, programs: &[
             let mut command = Command::new(gate.root.join(&runner.executable));
             command.args(["run", "--kernel", kernel, "--timeout", GUEST_SECONDS, "--", "sh", "-c"]);
             command.arg("n=$1; shift; while [ \"$n\" -gt 0 ]; do \"$@\"; n=$((n - 1)); done; true").arg("sh");
-            command.arg(runs.to_string()).arg(executable).args([single.test, "--exact", "--test-threads", "1"]);
+            command.arg(runs.to_string()).arg(gate.root.join(&single.program.executable)).args(alone);
             command.current_dir(&gate.root);
             command
         }

@@ -155,14 +155,19 @@ impl Gate {
         self.hash(of).filter(|first| inputs::hash(&self.root, &self.paths(of), &self.host).as_ref() == Some(first))
     }
 
+    /// The command that runs a program of tests where its tests expect to run, in the folder of its package.
+    pub fn command(&self, program: &Program) -> Command {
+        let mut command = Command::new(self.root.join(&program.executable));
+        command.current_dir(self.root.join(&program.folder));
+        command
+    }
+
     /// The command that runs all live tests.
     ///
     /// # Errors
     /// See [`Gate::program`].
     pub fn live_tests(&self) -> Result<Command> {
-        let program = self.program("live")?;
-        let mut command = Command::new(self.root.join(&program.executable));
-        command.current_dir(self.root.join(&program.folder));
+        let mut command = self.command(self.program("live")?);
         if self.slow {
             command.env("TOPSTAT_LIVE_SLOW", "yes");
         }

@@ -95,10 +95,7 @@ impl Part {
     /// # Errors
     /// A file that can't be written.
     pub fn keep(self, gate: &Gate, report: &Report) -> Result<()> {
-        match self.inputs().and_then(|inputs| gate.unchanged(inputs)) {
-            Some(hash) => Pass::keep(&gate.state, self.name(), &hash, &gate.commit, &report.cases),
-            None => Ok(()),
-        }
+        self.inputs().map_or(Ok(()), |inputs| keep(gate, self.name(), inputs, &report.cases))
     }
 }
 
@@ -110,8 +107,19 @@ fn package<'a>(name: &'a [&'a str; 1]) -> Inputs<'a> {
     Inputs { packages: name, paths: &[] }
 }
 
+/// Keeps a pass, unless its inputs have been edited since the build.
+///
+/// # Errors
+/// A file that can't be written.
+pub fn keep(gate: &Gate, name: &str, inputs: Inputs<'_>, cases: &Cases) -> Result<()> {
+    match gate.unchanged(inputs) {
+        Some(hash) => Pass::keep(&gate.state, name, &hash, &gate.commit, cases),
+        None => Ok(()),
+    }
+}
+
 /// The report of a pass that is kept, where there is one.
-fn kept(gate: &Gate, name: &str, inputs: Inputs<'_>) -> Option<Report> {
+pub fn kept(gate: &Gate, name: &str, inputs: Inputs<'_>) -> Option<Report> {
     let hash = gate.hash(inputs).filter(|_| !gate.again)?;
     let pass = Pass::find(&gate.state, name, &hash)?;
     let line = format!(
@@ -191,8 +199,8 @@ fn unit(gate: &Gate) -> Result<Report> {
         let own = |case: &str| case.strip_prefix(name).is_some_and(|rest| rest.starts_with("::"));
         let of =
             Cases(cases.0.iter().filter(|(case, _)| own(case)).map(|(case, o)| (case.clone(), o.clone())).collect());
-        if let (None, Some(hash)) = (of.failed().next(), gate.unchanged(package(&[name]))) {
-            Pass::keep(&gate.state, &pass_of(name), &hash, &gate.commit, &of)?;
+        if of.failed().next().is_none() {
+            keep(gate, &pass_of(name), package(&[name]), &of)?;
         }
     }
     report.cases.extend(cases);

@@ -30,7 +30,8 @@ pub enum Tag {
     /// Of each way in which kernels differ one test: what runs on other kernels before a change may land. All else on other
     /// kernels is part of `make test-all`.
     Gate,
-    /// As [`EveryKernel`](Tag::EveryKernel), where kernels between the oldest and the newest that count alike differed in nothing so far.
+    /// As [`EveryKernel`](Tag::EveryKernel), where kernels between the oldest and the newest that count alike differed in
+    /// nothing so far.
     OuterKernels,
     /// What is computed from that, by code that is the same everywhere: of one kernel, the oldest that all of topstat is for.
     Computed,
@@ -167,7 +168,7 @@ pub fn note(text: impl Into<String>) {
 }
 
 /// Waits until no other run of these tests is under way on this host; the loads of two would fill each other's tables.
-/// Without a lock where the file can not be made.
+/// `None`: the file of the lock can not be made, and the run goes on without.
 fn lock() -> Option<File> {
     let lock = File::create(std::env::temp_dir().join("topstat-live.lock")).ok()?;
     if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {

@@ -194,7 +194,7 @@ fn killed_at_random_moments() {
     note(format!("{KILLS} kills, {amid} of them amid replacing: all of {} packets", tally.packets()));
 }
 
-/// 20 times the programs are replaced by another build's while datagrams are sent; nothing grows with it.
+/// 10 times the programs are replaced by another build's while datagrams are sent; nothing grows with it.
 fn replaced_under_load() {
     const UPGRADES: u32 = 10;
     let nest = Nest::new("replaced");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Pushes what objects have used and was not pushed yet, where a family's programs leave such a rest.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libbpf_rs::{Link, Object};
@@ -11,8 +11,7 @@ use crate::maps::Maps;
 use crate::{Error, bpf};
 
 /// How often it is tried again where another CPU holds what it has taken and does not go on, since it is a virtual one
-/// that its host does not run: after 1 ms, then after twice as long each time, 15 ms in all: a
-/// reader waits no longer, and proves no row.
+/// that its host does not run: after 1 ms, then after twice as long each time, 15 ms in all. After that no row is proven.
 const TRIES_AGAIN: u32 = 4;
 
 /// What is outstanding after it was run.
@@ -51,22 +50,19 @@ impl Settler {
     /// A program that the kernel does not take, a map that is missing.
     pub fn prepare(&self, maps: &Maps) -> Result<(), Error> {
         let Some(how) = &self.how else { return Ok(()) };
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if loaded.is_none() {
-            *loaded = Some(load(how, maps)?);
-        }
-        Ok(())
+        loaded(&mut self.lock(), how, maps).map(|_| ())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Loaded>> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Pushes it, and orders the objects whose it is.
     pub fn run(&self, maps: &Maps) -> Result<Settled, Error> {
         let Some(how) = &self.how else { return Ok(Settled::NoRest) };
         // One at a time: who waits here would go through the same objects.
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let loaded = match loaded.take() {
-            Some(ready) => loaded.insert(ready),
-            None => loaded.insert(load(how, maps)?),
-        };
+        let mut place = self.lock();
+        let loaded = loaded(&mut place, how, maps)?;
         let failed = |e: std::io::Error| Error::Kernel { what: format!("run {}", how.program), why: e.to_string() };
         for again in 0..=TRIES_AGAIN {
             if bpf::read_out(&loaded.link).map_err(failed)?.is_empty() {
@@ -78,6 +74,14 @@ impl Settler {
         }
         Ok(Settled::NotAll)
     }
+}
+
+/// The program that is in its place; it is loaded if the place is empty.
+fn loaded<'a>(place: &'a mut Option<Loaded>, how: &Settle, maps: &Maps) -> Result<&'a Loaded, Error> {
+    Ok(match place.take() {
+        Some(ready) => place.insert(ready),
+        None => place.insert(load(how, maps)?),
+    })
 }
 
 fn load(how: &Settle, maps: &Maps) -> Result<Loaded, Error> {
