@@ -37,6 +37,9 @@
  *       the CPUs that eBPF is built for.)
  *   K7  A place is used again KEYED_GRACE_MS after its object ended. Only a CPU that was stopped for longer in the midst
  *       of a push may add to the next object there.
+ *   K8  An object can outlive its owner, a process or a control group. keyed_close() tells the end of the owner. From then on
+ *       the object is no longer counted in the census, and its row is marked as closed. One swap of `ended` decides whether
+ *       keyed_close() or the end of the object takes it off the census.
  */
 #ifndef TOPSTAT_KEYED_H
 #define TOPSTAT_KEYED_H
@@ -200,6 +203,13 @@ TS_INLINE void keyed_refuse_counts(KEYED_OBJECT *o, u32 number)
 		obs_refuse_for(&x, table, TS_FULL, keyed_counted(&x, o, table));
 }
 
+/* K8 */
+TS_INLINE void keyed_off_census(KEYED_OBJECT *o, u32 sample)
+{
+	if (ts_cas(&o->keyed.ended, 0, host_jiffies() ?: 1))
+		ts_add(&obs_census(sample)->ended, 1);
+}
+
 /* K6. False: it goes on. */
 TS_INLINE int keyed_object_end(KEYED_OBJECT *o, u64 id)
 {
@@ -211,7 +221,7 @@ TS_INLINE int keyed_object_end(KEYED_OBJECT *o, u64 id)
 		ts_write(o->keyed.object.id, id);
 		return 0;
 	}
-	ts_add(&obs_census(sample)->ended, 1);
+	keyed_off_census(o, sample);
 	for (bank = 0; bank < HOST_SAMPLE_BANKS; bank++) {
 		obs_forget(sample * HOST_SAMPLE_BANKS + bank, o->keyed.object.self);
 		keyed_refuse_counts(o, sample * HOST_SAMPLE_BANKS + bank);
@@ -355,6 +365,17 @@ TS_INLINE int keyed_hold(KEYED_OBJECT *o)
 TS_INLINE void keyed_release(KEYED_OBJECT *o)
 {
 	ts_add(&o->keyed.held, -1ULL);
+}
+
+/* The key's owner has ended (K8). It may have no object. */
+TS_APART int keyed_close(const KEYED_KEY *key, u32 sample)
+{
+	u32 place = keyed_find(key, sample);
+	KEYED_OBJECT *o = place ? host_item(objects, place - 1) : NULL;
+
+	if (o && sample < HOST_SAMPLES)
+		keyed_off_census(o, sample);
+	return 0;
 }
 
 /* To an object that is there, in one bank; NULL: to the total, as refused (K4). */

@@ -23,7 +23,7 @@ enum keyed_tag {
 struct keyed_object {
 	struct ts_object object;
 	u64 held; /* events that have begun and not ended: it is kept for them */
-	u64 ended; /* jiffies, when it ended */
+	u64 ended; /* jiffies, when its owner ended (K8), or else the object itself; 0: neither has */
 	u32 sample;
 	u32 incarnation; /* how many objects have been in this place, with this one */
 };

@@ -125,7 +125,7 @@ static void compare(u32 sample)
 	for (i = 0; i < KEYED_PLACES; i++) {
 		if (!objects[i].keyed.object.id || objects[i].keyed.sample != sample)
 			continue;
-		alive++;
+		alive += !objects[i].keyed.ended;
 		for (k = 0; k < i; k++)
 			TEST_WANT(!objects[k].keyed.object.id || !keyed_is_of(&objects[k], &objects[i].key, sample),
 				  "places %u and %u have the same key", i, k);
@@ -135,7 +135,7 @@ static void compare(u32 sample)
 
 TEST(keyed)
 {
-	u32 i, sample, steps = 100 + test_random(400), hot = 1 + test_random(KEYS), counts = test_random(2);
+	u32 i, sample, now_ended, steps = 100 + test_random(400), hot = 1 + test_random(KEYS), counts = test_random(2);
 
 	memset(objects, 0, sizeof(objects));
 	memset(buckets, 0, sizeof(buckets));
@@ -167,6 +167,15 @@ TEST(keyed)
 		} else if (held[sample][n] && test_once_in(2)) {
 			keyed_release(o);
 			held[sample][n]--;
+		}
+		if (test_once_in(10)) { /* its owner ends, though pushes of it may come after that */
+			u64 ended = census[sample].ended;
+
+			o = object_of(&key, sample);
+			now_ended = o && !o->keyed.ended;
+			keyed_close(&key, sample);
+			keyed_close(&key, sample);
+			TEST_WANT(census[sample].ended == ended + now_ended, "an end is counted once");
 		}
 		compare(sample);
 	}

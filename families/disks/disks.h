@@ -40,7 +40,10 @@ enum disks_kind {
 };
 
 /* Another one whenever a structure changes that is pinned. */
-#define DISKS_ABI 2
+#define DISKS_ABI 3
+
+/* Disks on which an object is closed when its owner ends (K8 of keyed.h). */
+#define DISKS_DEVICES 64
 
 /* DISK_NAME_LEN of the kernel. */
 #define DISKS_NAME 32
@@ -76,6 +79,8 @@ struct disks_object {
 struct disks_row {
 	struct ts_row row;
 	u64 in_flight; /* requests, now */
+	u8 closed; /* the process, or the control group, has ended */
+	u8 pad[7];
 	struct disks_who who;
 };
 

@@ -38,6 +38,9 @@ TS_INLINE u32 obs_type(u32 number, u32 table)
 #define PENDING_BUCKETS 2048
 #include "observe/pending.h"
 
+/* The disks that were used, in this order, each once; 0 behind the last one. */
+HOST_ARRAY(devices, DISKS_DEVICES, u64);
+
 /* Requests in flight that pending.h had no place for. */
 HOST_WORD(unkept);
 
@@ -88,6 +91,32 @@ TS_INLINE void disks_over(u64 places)
 	}
 }
 
+/* Objects of this disk are made from now on. Of a disk that finds no entry here, objects stay in the census until they end. */
+TS_APART int disks_use(u64 device)
+{
+	u64 *entry;
+	u32 i;
+
+	for (i = 0; i < DISKS_DEVICES; i++) {
+		entry = host_item(devices, i);
+		if (!entry || ts_read(*entry) == device || ts_cas(entry, 0, device) || ts_read(*entry) == device)
+			break;
+	}
+	return 0;
+}
+
+/* The owner of this id has ended: K8, on the disk of this entry. 0: the entry is empty. */
+TS_INLINE int disks_close(u32 sample, u64 id, u32 i)
+{
+	u64 *entry = host_item(devices, i);
+	struct disks_key key = { .device = entry ? ts_read(*entry) : 0, .id = id };
+
+	if (!key.device)
+		return 0;
+	keyed_close(&key, sample);
+	return 1;
+}
+
 /* The place of an object, which is held from now on. */
 TS_INLINE u64 disks_hold(u32 sample, u64 device, u64 id, const struct disks_who *who)
 {
@@ -101,8 +130,10 @@ TS_INLINE u64 disks_hold(u32 sample, u64 device, u64 id, const struct disks_who 
 	o = place ? host_item(objects, place - 1) : NULL;
 	if (!o || !keyed_hold(o))
 		return (u64)DISKS_NO_PLACE << 32 * sample;
-	if (!o->who.device[0])
+	if (!o->who.device[0]) {
+		disks_use(device);
 		o->who = *who;
+	}
 	return (u64)place << 32 * sample;
 }
 

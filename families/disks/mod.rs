@@ -22,7 +22,7 @@ static PROBES: Probes = Probes::new(object!("disks/probe.bpf.o"));
 /// The family of the samples of disks.
 pub fn family() -> Family {
     let build = Build {
-        maps: vec!["buckets", "pending", ".data.unkept"],
+        maps: vec!["buckets", "pending", "devices", ".data.unkept"],
         ..Build::new(
             object!("disks/disks.bpf.o"),
             object!("disks/snapshot.bpf.o"),
@@ -35,6 +35,8 @@ pub fn family() -> Family {
                 Hook::tracepoint("disks_bio", "block_getrq").without(START),
                 Hook::tracepoint("disks_insert", "block_rq_insert").without(START),
                 Hook::tracepoint("disks_issue", "block_rq_issue").without(START),
+                Hook::tracepoint("disks_process_free", "sched_process_free"),
+                Hook::tracepoint("disks_rmdir", "cgroup_rmdir"),
             ],
             |object, maps, _| Refill::over_map(object, &maps.objects, "disks_refill"),
         )
@@ -57,6 +59,7 @@ pub fn family() -> Family {
 /// In the order of `enum disks_sample`, with tables in that of `enum disks_table`.
 fn samples() -> [SampleInfo; 2] {
     const ROW: usize = offset_of!(abi::disks_row, who);
+    const CLOSED: usize = offset_of!(abi::disks_row, closed);
     const PROCESS: usize = ROW + offset_of!(abi::disks_who, process);
     let device = FieldAt::Name(ROW + offset_of!(abi::disks_who, device), abi::DISKS_NAME as usize);
     let about = "Only on this disk, exactly: nvme0n1";
@@ -80,7 +83,7 @@ fn samples() -> [SampleInfo; 2] {
         ]
     };
     let sample = |name, whom: &str, whose: Vec<RowColumn>| {
-        let columns = [vec![device.clone()], whose, vec![in_flight.clone()]].concat();
+        let columns = [vec![device.clone()], whose, vec![in_flight.clone(), columns::closed(CLOSED)]].concat();
         SampleInfo::new(
             name,
             &format!("{whom} on disks, by what they read and write"),

@@ -56,9 +56,6 @@ fn columns() -> Vec<RowColumn> {
         let column = RowColumn::new(name, ColumnKind::Port, FieldAt::U16(at));
         column.by("port", "PORT", about, FilterBy::Number(u16::MAX.into()))
     };
-    let about = "Only connections that have closed, whose rows have not aged out yet; or only others";
-    let closed = RowColumn::optional("closed", ColumnKind::Mark, FieldAt::Mark(offset_of!(inet_row, about.closed)));
-    let closed = closed.by("closed", "yes|no", about, FilterBy::Mark);
     vec![
         address("sip", offset_of!(inet_row, about.sip)),
         port("sport", offset_of!(inet_row, about.sport)),
@@ -69,6 +66,6 @@ fn columns() -> Vec<RowColumn> {
         columns::cgroup(owner),
         RowColumn::new("netns", ColumnKind::Id, FieldAt::U32(offset_of!(inet_row, about.netns))),
         columns::container(),
-        closed,
+        columns::closed(offset_of!(inet_row, about.closed)),
     ]
 }

@@ -78,6 +78,8 @@ pub fn builds() -> Builds {
         Hook::tracepoint("net_user", "tcp_rcv_space_adjust"),
         Hook::tracepoint("net_retransmit", "tcp_retransmit_skb"),
         Hook::tracepoint("net_segment", "tcp_probe"),
+        Hook::tracepoint("net_process_free", "sched_process_free"),
+        Hook::tracepoint("net_rmdir", "cgroup_rmdir"),
     ];
     // Sockets of UDP are known from when they are made, or found after that.
     let life = [Hook::cgroup("net_release", "sock_release"), Hook::cgroup("net_create", "sock_create")];

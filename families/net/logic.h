@@ -151,6 +151,14 @@ TS_INLINE void net_key_of(struct net_key *key, const struct net_flow *f, u32 sam
 	}
 }
 
+/* A process or a control group of this id has ended: K8. */
+TS_INLINE void net_close(u32 sample, u64 id)
+{
+	struct net_key key = { .id = id };
+
+	keyed_close(&key, sample);
+}
+
 TS_INLINE struct net_object *net_object_at(u32 place)
 {
 	return place ? host_item(objects, place - 1) : NULL;

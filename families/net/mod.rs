@@ -43,6 +43,7 @@ fn samples() -> [SampleInfo; 4] {
         let about = format!("{whom}, by their TCP and UDP traffic");
         SampleInfo::new(name, &about, Objects::Keyed, columns, tables())
     };
+    let closed = || vec![columns::closed(offset_of!(abi::net_row, closed))];
     let host = FieldAt::Address { at: KEY + offset_of!(abi::net_key, host), family: offset_of!(abi::net_row, family) };
     let about = "Only this remote host";
     let host = RowColumn::new("host", ColumnKind::Address, host).by("host", "ADDRESS", about, FilterBy::Address);
@@ -58,8 +59,8 @@ fn samples() -> [SampleInfo; 4] {
     let netns = RowColumn::new("netns", ColumnKind::Id, FieldAt::U32(KEY + offset_of!(abi::net_key, netns)));
     let ports = [vec![port, proto, side], columns::process(OWNER), vec![netns]].concat();
     [
-        sample("net_procs", "processes", columns::process(OWNER)),
-        sample("net_cgroups", "control groups", columns::group(OWNER).to_vec()),
+        sample("net_procs", "processes", [columns::process(OWNER), closed()].concat()),
+        sample("net_cgroups", "control groups", [columns::group(OWNER).to_vec(), closed()].concat()),
         sample("net_hosts", "remote hosts", vec![host]),
         sample("net_ports", "ports that are served or connected to", ports),
     ]

@@ -205,7 +205,8 @@ struct net_row {
 	struct net_key key;
 	struct process_who owner;
 	u32 family;
-	u32 pad;
+	u8 closed; /* the process, or the control group, has ended */
+	u8 pad[3];
 };
 
 TS_SECTION(net);

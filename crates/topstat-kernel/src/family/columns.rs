@@ -53,3 +53,9 @@ pub fn cgroup(who: usize) -> RowColumn {
 pub fn container() -> RowColumn {
     RowColumn::optional("container", ColumnKind::Id, FieldAt::Container)
 }
+
+/// Whether the object has ended: a byte of the row. The column is shown where a row has it.
+pub fn closed(at: usize) -> RowColumn {
+    let about = "Only objects that have ended, whose rows have not aged out yet; or only others";
+    RowColumn::optional("closed", ColumnKind::Mark, FieldAt::Mark(at)).by("closed", "yes|no", about, FilterBy::Mark)
+}
