@@ -2,17 +2,18 @@
 //! Dynamic tables: the pushes of the last period, whatever the period.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 
 use topstat_kernel::Options;
-use topstat_live::{Case, Key, View, Watch, alone, limits, note, pace};
+use topstat_live::{Case, Key, View, Watch, alone, case, limits, note, pace};
 use topstat_load::{Config, Limits, Load, Order, Plan, Proto, UdpServer};
 
 pub fn cases() -> Vec<Case> {
     vec![
         alone!(Totals: a_steady_flow_is_its_rate, Root; Slow),
         alone!(Totals: a_steady_flow_in_a_short_period, Root),
+        case!(reads_may_take_longer_than_slides, Root),
         alone!(Totals: a_burst_is_whole_for_a_period_and_then_gone, Root; Computed, Slow),
     ]
 }
@@ -31,6 +32,85 @@ fn open() -> Load {
         ..Config::default()
     };
     Load::open(config).unwrap()
+}
+
+/// As long as it is held, this thread is kept from running: again and again it runs for [`RUNS_NS`], and pauses for [`PAUSES_NS`].
+struct Hindered;
+
+/// Less than a snapshot takes.
+const RUNS_NS: i64 = 15_000;
+/// More than two slides of a period of 1 ms.
+const PAUSES_NS: i64 = 400_000;
+static TIMER: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+fn run_for(ns: i64) {
+    let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let once = libc::itimerspec { it_interval: none, it_value: libc::timespec { tv_sec: 0, tv_nsec: ns } };
+    // SAFETY: a timer that exists as long as signals of it come; the call may be made by a handler.
+    unsafe { libc::timer_settime(TIMER.load(Ordering::Relaxed), 0, &raw const once, std::ptr::null_mut()) };
+}
+
+extern "C" fn pause_and_run(_: libc::c_int) {
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: PAUSES_NS };
+    // SAFETY: a system call, which a handler may make.
+    unsafe { libc::nanosleep(&raw const pause, std::ptr::null_mut()) };
+    run_for(RUNS_NS);
+}
+
+impl Hindered {
+    fn begin() -> Self {
+        // SAFETY: a handler that makes two system calls, for a signal of this test's process alone, and a timer for this thread.
+        unsafe {
+            let handler: extern "C" fn(libc::c_int) = pause_and_run;
+            libc::signal(libc::SIGALRM, handler as libc::sighandler_t);
+            let mut event: libc::sigevent = std::mem::zeroed();
+            event.sigev_notify = libc::SIGEV_THREAD_ID;
+            event.sigev_signo = libc::SIGALRM;
+            event.sigev_notify_thread_id = libc::gettid();
+            let mut timer = std::ptr::null_mut();
+            assert_eq!(libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer), 0);
+            TIMER.store(timer, Ordering::Relaxed);
+        }
+        run_for(RUNS_NS);
+        Self
+    }
+}
+
+impl Drop for Hindered {
+    fn drop(&mut self) {
+        // SAFETY: the signal is ignored before its timer ends.
+        unsafe {
+            libc::signal(libc::SIGALRM, libc::SIG_IGN);
+            libc::timer_delete(TIMER.load(Ordering::Relaxed));
+        }
+    }
+}
+
+/// A read that is kept from running takes longer than a slide of 0.1 ms, each time that it is tried. It says what it can prove, and
+/// never ends with an error.
+fn reads_may_take_longer_than_slides() {
+    const ROUNDS: usize = 10;
+    let mut load = open();
+    let mut watch = Watch::load(&[PPS], &Options { period_ms: 1, ..Options::default() });
+    let stop = Arc::new(AtomicBool::new(false));
+    let (mut proven, mut rows) = (0, 0);
+    std::thread::scope(|scope| {
+        let limits = Limits { stop: Some(Arc::clone(&stop)), ..limits() };
+        let speaker = scope.spawn(move || load.run(&Plan::endless(CONNECTIONS), &limits));
+        let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _hindered = Hindered::begin();
+            for _ in 0..ROUNDS {
+                let snapshot = watch.snapshot(PPS).snapshot;
+                proven += usize::from(snapshot.is_proven());
+                rows += snapshot.rows.len();
+            }
+        }));
+        stop.store(true, Ordering::Relaxed);
+        speaker.join().unwrap().unwrap();
+        read.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    note(format!("{proven} of {ROUNDS} snapshots proven, {rows} rows"));
+    assert!(rows > 0);
 }
 
 /// The rows of the load's sockets.

@@ -7,10 +7,11 @@ use std::time::{Duration, SystemTime};
 use libbpf_rs::{Object, ProgramInput};
 use topstat_model::{Dump, DumpCpu, DumpSlot, Lost, Snapshot, TableType};
 
-use topstat_engine::abi::{TS_SLIDES, ts_refill, ts_section};
+use topstat_engine::abi::{TS_SLIDES, ts_refill, ts_section, ts_tick};
 
 use super::assemble::{Read, Section, Table, assemble, first, header, scale, sum};
 use super::rows::{Row, Rows};
+use super::settings::Locked;
 use super::settler::Settled;
 use super::{Ranking, ended};
 use crate::bpf::{self, Shared};
@@ -24,8 +25,12 @@ const SNAPSHOT: &str = "ranked_snapshot";
 const BUSY_TRIES: u32 = 200;
 /// How often all objects are ordered again for one snapshot.
 const REFILL_TRIES: u32 = 3;
-/// How often a snapshot is begun anew because tables went on by two slides meanwhile.
+/// How often a snapshot is begun anew because tables went on by two slides during it. After that the totals are of a later
+/// moment than the rows, and no row is proven.
 const SNAPSHOT_TRIES: u32 = 5;
+/// How often a CPU's total is read at a later moment, until less than two slides pass between the reading of the clock
+/// and of the total.
+const LATE_TRIES: u32 = 20;
 
 /// Reads the tables of a family. It has programs and a section of its own, so readers don't know of each other.
 pub struct Reader {
@@ -140,7 +145,29 @@ impl Reader {
         ended::sections(banks.cpus(), used, |cpu, now| self.section(cpu, table, now, read_only), ends)
     }
 
-    fn try_peek(&mut self, table: &Table<'_>) -> Result<Option<Snapshot>, Error> {
+    /// What was pushed and refused on the section's CPU at the section's moment; `None`: the CPU's windows have gone on by two
+    /// slides since then.
+    fn counted(&self, table: &Table<'_>, section: &Section, tick: &ts_tick) -> Option<(u64, u64)> {
+        let Table { info, sample, number, .. } = table;
+        let total = self.state.banks.total(section.cpu, *sample, *number, info.kind, tick)?;
+        let refused = self.state.banks.refused(section.cpu, *sample, *number, info.kind, tick)?;
+        Some((total, refused))
+    }
+
+    /// As [`Self::counted`], at a later moment. The refused amount is unknown then. On a CPU where each try takes two slides, the
+    /// total is taken for 0, and the rows make up for it.
+    fn counted_late(&self, table: &Table<'_>, cpu: u32) -> Result<(u64, u64), Error> {
+        for _ in 0..LATE_TRIES {
+            let section = self.section(cpu, table, 0, true)?;
+            if let Some((total, _)) = self.counted(table, &section, &section.head.tick) {
+                return Ok((total, u64::MAX));
+            }
+        }
+        Ok((0, u64::MAX))
+    }
+
+    /// `None`: tables have gone on by two slides since the first row was read; on the `last` try, totals of a later moment do.
+    fn try_peek(&mut self, table: &Table<'_>, last: bool) -> Result<Option<Snapshot>, Error> {
         let time = SystemTime::now();
         let refills = self.refills();
         let settled = match self.settled {
@@ -154,19 +181,15 @@ impl Reader {
         // A row like the others: before the totals (P1).
         let unranked = self.state.of.ranked.unranked;
         let unranked = unranked.and_then(|row| row(&self.state.maps, table.sample, table.number, &tick));
-        let mut totals = Vec::with_capacity(sections.len());
+        let (mut totals, mut refused) = (Vec::with_capacity(sections.len()), 0_u64);
         for section in first(&sections) {
-            match self.state.banks.total(section.cpu, table.sample, table.number, table.info.kind, &tick) {
-                Some(total) => totals.push(total),
+            let (total, more) = match self.counted(table, section, &tick) {
+                Some(counted) => counted,
+                None if last => self.counted_late(table, section.cpu)?,
                 None => return Ok(None),
-            }
-        }
-        let mut refused = 0_u64;
-        for section in first(&sections) {
-            match self.state.banks.refused(section.cpu, table.sample, table.number, table.info.kind, &tick) {
-                Some(more) => refused = refused.saturating_add(more),
-                None => return Ok(None),
-            }
+            };
+            totals.push(total);
+            refused = refused.saturating_add(more);
         }
         let unranked = unranked.unwrap_or_default();
         let mut snapshot =
@@ -257,6 +280,33 @@ impl Reader {
         }
     }
 
+    fn refill_locked(&self, info: &TableInfo, locked: &Locked<'_>) -> Result<u64, Error> {
+        let table = self.table(info)?;
+        let failed = |why: &dyn std::fmt::Display| Error::Kernel {
+            what: format!("order the objects of {} again", info.sample),
+            why: why.to_string(),
+        };
+        let Ranking { settings, banks, .. } = &*self.state;
+        if let Some((sample, number)) = settings.refilling(locked) {
+            // The process that did so was killed.
+            banks.distrust(sample, number);
+        }
+        settings.begin_refill(locked, table.sample, table.number);
+        // What was turned away before is looked at again now; only what is turned away from
+        // here on counts against the rows.
+        banks.forgive(table.sample, table.number);
+        let wanted = ts_refill { bank: table.sample, table: table.number, objects: 0, skipped: 0 };
+        self.refill.write(0, 0, wanted);
+        let ordered = self.order_all(table.sample).map_err(|e| failed(&e));
+        let done: ts_refill = self.refill.read(0, 0);
+        // What was skipped, for a push that was preempted holds the bank, is in no table and counted nowhere.
+        if !matches!(ordered, Ok(true)) || done.skipped > 0 {
+            banks.distrust(table.sample, table.number);
+        }
+        settings.end_refill(locked);
+        ordered.map(|_| done.objects)
+    }
+
     /// Runs the iterators over all objects of a sample. Returns whether they found all.
     fn order_all(&self, sample: u32) -> Result<bool, Box<dyn std::error::Error>> {
         let number = sample / self.state.of.ranked.sample_banks;
@@ -278,15 +328,13 @@ impl Source for Reader {
 
     fn peek(&mut self, info: &TableInfo) -> Result<Snapshot, Error> {
         let table = self.table(info)?;
-        for _ in 0..SNAPSHOT_TRIES {
-            if let Some(snapshot) = self.try_peek(&table)? {
+        for _ in 1..SNAPSHOT_TRIES {
+            if let Some(snapshot) = self.try_peek(&table, false)? {
                 return Ok(snapshot);
             }
         }
-        Err(Error::Kernel {
-            what: format!("take a snapshot of {}/{}", info.sample, info.name),
-            why: "reading takes longer than a slide lasts; use a longer period".to_owned(),
-        })
+        let snapshot = self.try_peek(&table, true)?;
+        Ok(snapshot.expect("the last try takes totals of any moment"))
     }
 
     fn snapshot(&mut self, info: &TableInfo) -> Result<Snapshot, Error> {
@@ -298,7 +346,11 @@ impl Source for Reader {
         }
         let mut snapshot = snapshot;
         for _ in 0..REFILL_TRIES {
-            self.refill(info)?;
+            let state = Arc::clone(&self.state);
+            // Others have the lock for longer than is waited for. The rows that are proven without ordering anything again stay so.
+            let Ok(locked) = state.settings.lock() else { break };
+            self.refill_locked(info, &locked)?;
+            drop(locked);
             snapshot = self.peek(info)?;
             // Only if others have refilled, too, in between.
             if !self.disturbed {
@@ -309,31 +361,9 @@ impl Source for Reader {
     }
 
     fn refill(&mut self, info: &TableInfo) -> Result<u64, Error> {
-        let table = self.table(info)?;
-        let failed = |why: &dyn std::fmt::Display| Error::Kernel {
-            what: format!("order the objects of {} again", info.sample),
-            why: why.to_string(),
-        };
         let state = Arc::clone(&self.state);
         let locked = state.settings.lock()?;
-        if let Some((sample, number)) = state.settings.refilling(&locked) {
-            // Whoever did so was killed.
-            state.banks.distrust(sample, number);
-        }
-        state.settings.begin_refill(&locked, table.sample, table.number);
-        // What was turned away before is looked at again now; only what is turned away from
-        // here on counts against the rows.
-        state.banks.forgive(table.sample, table.number);
-        let wanted = ts_refill { bank: table.sample, table: table.number, objects: 0, skipped: 0 };
-        self.refill.write(0, 0, wanted);
-        let ordered = self.order_all(table.sample).map_err(|e| failed(&e));
-        let done: ts_refill = self.refill.read(0, 0);
-        // What was skipped, for a push that was preempted holds the bank, is in no table and counted nowhere.
-        if !matches!(ordered, Ok(true)) || done.skipped > 0 {
-            state.banks.distrust(table.sample, table.number);
-        }
-        state.settings.end_refill(&locked);
-        ordered.map(|_| done.objects)
+        self.refill_locked(info, &locked)
     }
 
     fn dump(&mut self, info: &TableInfo) -> Result<Dump, Error> {
