@@ -298,6 +298,14 @@ int BPF_PROG(precise_exit, struct task_struct *task)
 {
 	struct account_thread *t = bpf_task_storage_get(&threads, task, NULL, 0);
 
+	/*
+	 * It has no account if the kernel left precise_new() out, or refused the storage, since another task was preempted on that
+	 * CPU amid either of these. With an account from now on, its exit is told. The time until now stays in no thread's account.
+	 */
+	if (ts_unlikely(!t || !t->id)) {
+		precise_open(task);
+		t = bpf_task_storage_get(&threads, task, NULL, 0);
+	}
 	if (t)
 		precise_who(&t->who, task);
 	return 0;

@@ -48,10 +48,14 @@ fn no_exit_is_missed() {
         intervals.push(interval);
     }
     intervals.iter().for_each(check);
+    let without = intervals.iter().map(|interval| interval.lost.no_memory).max().unwrap_or(0);
     let intervals = intervals.len();
     let rate = exits as f64 / begun.elapsed().as_secs_f64();
-    note(format!("{seen} of {exits} exits seen in {intervals} intervals, {rate:.0} a second"));
-    assert!(seen + untraced(exits) >= exits && seen <= exits, "{seen} of {exits}");
+    let text = format!(
+        "{seen} of {exits} exits seen in {intervals} intervals, {rate:.0} a second; {without} had no account at first"
+    );
+    note(text.clone());
+    assert!(seen + untraced(exits) >= exits && seen <= exits, "{text}");
 }
 
 /// The next interval, 100 ms after the one before, which was read at `looked`. The caller checks it after the storm: the kernel
