@@ -154,7 +154,7 @@ vm: ## Tests on all other kernels; or any command: make vm KERNEL=6.12 CMD='targ
 	@scripts/setup build vm
 ifeq ($(KERNEL)$(CMD),)
 	@AS_ROOT='$(AS_ROOT)' scripts/vm-tests --also 6.1:slub --also 6.1:debug \
-		--also 5.10:systemd --also newest:systemd
+		--also 5.10:systemd --also newest:systemd --also newest:numa
 else
 	$(CI_BUILD) --bin topstat --bin topstat-vm
 	$(AS_ROOT) $(VM) $(if $(KERNEL),run --kernel $(KERNEL),matrix) -- sh -c '$(or $(CMD),$(CI)/topstat check)'

@@ -17,6 +17,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         alone!(Cpu: one_flow_is_carried_and_sampled, Root, Netns; EveryKernel, Slow),
         alone!(Cpu: what_the_device_cannot_is_unavailable, Root, Netns),
+        alone!(Cpu: flows_are_received_on_either_node, Root, Netns, TwoNodes; Numa),
         alone!(Cpu: as_many_packets_are_lost_as_asked_for, Root, Netns; Slow),
         alone!(Cpu: histograms_and_the_congestion_control_are_in_the_documents, Root, Netns),
         alone!(Cpu: nothing_stays_however_it_ends, Root, Netns; Slow),
@@ -163,6 +164,20 @@ fn what_the_device_cannot_is_unavailable() {
     assert_eq!(runs.len(), 1, "it is tried once");
     let why = runs[0]["unavailable"].as_str().unwrap_or_else(|| panic!("{text}"));
     assert!(why.contains("ntuple") && text.contains(why), "{text}");
+}
+
+/// That a flow is received on the sender's node, and on the other one. An emulated machine has one kind of memory, so which is
+/// faster is not asked.
+fn flows_are_received_on_either_node() {
+    let folder = Folder::new("numa");
+    let (runs, text) = done("numa --config no-opts,tsogro --runs 1 --time 2s --hz 99", &folder.0);
+    let variants: Vec<_> = runs.iter().map(|run| run["variant"].as_str().unwrap_or_default()).collect();
+    assert_eq!(variants, ["same node", "other node", "same node", "other node"], "{text}");
+    for run in &runs {
+        assert!(run["unavailable"].is_null(), "{run}");
+        assert!(run["bytes"].as_f64().is_some_and(|bytes| bytes > 0.0), "{run}");
+    }
+    note(text);
 }
 
 fn histograms_and_the_congestion_control_are_in_the_documents() {

@@ -66,6 +66,8 @@ const PIECES: [Piece; 12] = [
             "5.10:systemd",
             "--also",
             "newest:systemd",
+            "--also",
+            "newest:numa",
         ]),
     ),
     piece("kmod", 0, Run::Plain(&["scripts/kmod-tests"])),

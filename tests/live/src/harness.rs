@@ -45,6 +45,8 @@ pub enum Tag {
     Service,
     /// What compilers, the C library and tools of another distribution may have made different on the same kernel.
     Distribution,
+    /// What takes more than one NUMA node.
+    Numa,
     /// Slow by nature, beside a smaller case of the same: `make test-all` runs it, and `make test` does not.
     Slow,
 }
@@ -67,7 +69,7 @@ pub enum Alone {
 }
 
 impl Tag {
-    const ALL: [(&'static str, Tag); 10] = [
+    const ALL: [(&'static str, Tag); 11] = [
         ("gate", Tag::Gate),
         ("every-kernel", Tag::EveryKernel),
         ("outer-kernels", Tag::OuterKernels),
@@ -77,6 +79,7 @@ impl Tag {
         ("checked", Tag::Checked),
         ("service", Tag::Service),
         ("distribution", Tag::Distribution),
+        ("numa", Tag::Numa),
         ("slow", Tag::Slow),
     ];
 

@@ -53,6 +53,8 @@ pub enum Need {
     Systemd,
     /// Two CPUs that the test may use.
     TwoCpus,
+    /// Two NUMA nodes, and another CPU on the first CPU's node.
+    TwoNodes,
     /// A second CPU, which may be taken offline: of a guest, as it is taken from all who run here.
     SpareCpu,
     /// That processes may be made real-time ones.
@@ -177,6 +179,13 @@ impl Need {
                 booted.err().map(|e| format!("needs systemd as process 1: /run/systemd/system: {e}"))
             }),
             Need::TwoCpus => crate::two_cpus().is_none().then(|| "needs two CPUs".to_owned()),
+            Need::TwoNodes => {
+                let cpus =
+                    |node: usize| std::fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist"));
+                let (first, second) = (cpus(0).unwrap_or_default(), cpus(1).unwrap_or_default());
+                let there = first.contains(['-', ',']) && !second.trim().is_empty();
+                (!there).then(|| "needs two NUMA nodes, the first with two CPUs".to_owned())
+            }
             Need::SpareCpu => not_a_guest("takes a CPU from all who run here").or_else(|| Need::TwoCpus.missing()),
             Need::RealTime => std::thread::spawn(real_time)
                 .join()

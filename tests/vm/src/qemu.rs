@@ -16,6 +16,8 @@ pub enum Tier {
     Stock,
     /// The same, with the host's systemd as process 1: for what a service manager is needed for.
     Systemd,
+    /// The same kernel on two NUMA nodes, each with at least two CPUs.
+    Numa,
     /// Debian's, with checks of every slab object: finds overruns and uses after free of heap memory.
     Slub,
     /// Our own 6.1 with KASAN, lockdep and checks of sleeping in atomic context.
@@ -30,6 +32,7 @@ impl Tier {
         match self {
             Self::Stock => "stock",
             Self::Systemd => "systemd",
+            Self::Numa => "numa",
             Self::Slub => "slub",
             Self::Debug => "debug",
             Self::Icount => "icount",
@@ -39,7 +42,7 @@ impl Tier {
     /// How much slower than a stock kernel on two CPUs a guest may be before it is taken for hung.
     pub fn patience(self) -> u32 {
         match self {
-            Self::Stock | Self::Systemd => 1,
+            Self::Stock | Self::Systemd | Self::Numa => 1,
             Self::Slub | Self::Icount => 2,
             Self::Debug => 4,
         }
@@ -51,7 +54,7 @@ impl Tier {
     /// get it as `TOPSTAT_SLOWDOWN`.
     pub fn slowdown(self) -> u32 {
         match self {
-            Self::Stock | Self::Systemd | Self::Icount => 16,
+            Self::Stock | Self::Systemd | Self::Numa | Self::Icount => 16,
             Self::Slub => 20,
             Self::Debug => 60,
         }
@@ -84,12 +87,15 @@ impl Cgroup {
     }
 }
 
+/// NUMA nodes of the numa tier.
+const NODES: u32 = 2;
+
 /// What kind of machine the guest is.
 #[derive(Debug, Clone)]
 pub struct Machine {
     /// How strictly the kernel is run.
     pub tier: Tier,
-    /// Number of CPUs; the icount tier has always one.
+    /// Number of CPUs; the icount tier has always one, the numa tier at least four.
     pub cpus: u32,
     /// Memory in MiB: the guest's programs and, on a tmpfs, what they write.
     pub memory_mib: u32,
@@ -100,7 +106,18 @@ pub struct Machine {
 impl Machine {
     /// The number of CPUs it gets.
     pub fn cpus(&self) -> u32 {
-        if self.tier == Tier::Icount { 1 } else { self.cpus }
+        match self.tier {
+            Tier::Icount => 1,
+            Tier::Numa => self.cpus.next_multiple_of(NODES).max(2 * NODES),
+            _ => self.cpus,
+        }
+    }
+
+    /// Its NUMA nodes: the memory of each in MiB, and its first and its last CPU.
+    fn nodes(&self) -> Vec<(u32, u32, u32)> {
+        let nodes = if self.tier == Tier::Numa { NODES } else { 1 };
+        let (memory, cpus) = (self.memory_mib / nodes, self.cpus() / nodes);
+        (0..nodes).map(|node| (memory, node * cpus, (node + 1) * cpus - 1)).collect()
     }
 }
 
@@ -142,7 +159,7 @@ pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
         if interactive { "loglevel=5" } else { "loglevel=7" },
     ];
     match machine.tier {
-        Tier::Stock | Tier::Systemd => {}
+        Tier::Stock | Tier::Systemd | Tier::Numa => {}
         // F: consistency checks, Z: red zones, P: poison, U: who allocated and freed.
         Tier::Slub => arguments.push("slub_debug=FZPU"),
         Tier::Debug => arguments.extend([
@@ -169,7 +186,6 @@ pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
 /// QEMU's arguments.
 pub fn qemu_arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
     let cpus = machine.cpus().to_string();
-    let memory = format!("{}M", machine.memory_mib);
     let mut arguments: Vec<String> = Vec::new();
     let mut push = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
 
@@ -182,8 +198,12 @@ pub fn qemu_arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
         push(&["-icount", "shift=0,sleep=off", "-rtc", "base=2025-01-01T00:00:00,clock=vm", "-seed", "1"]);
     }
     // The file servers read and write the guest's memory.
-    push(&["-m", &memory, "-object", &format!("memory-backend-memfd,id=mem,size={memory},share=on")]);
-    push(&["-numa", "node,memdev=mem"]);
+    let nodes = machine.nodes();
+    push(&["-m", &format!("{}M", nodes.iter().map(|(memory, ..)| memory).sum::<u32>())]);
+    for (node, (memory, first, last)) in nodes.iter().enumerate() {
+        push(&["-object", &format!("memory-backend-memfd,id=mem{node},size={memory}M,share=on")]);
+        push(&["-numa", &format!("node,memdev=mem{node},cpus={first}-{last}")]);
+    }
     for (tag, socket) in [("root", &files.root_socket), ("share", &files.share_socket)] {
         push(&["-chardev", &format!("socket,id={tag},path={}", escaped(socket))]);
         push(&["-device", &format!("vhost-user-fs-pci,queue-size=1024,chardev={tag},tag={tag}")]);
@@ -297,6 +317,14 @@ mod tests {
         assert!(all.contains("-serial file:/r/console"));
         assert!(!all.contains("-icount"));
         assert!(all.ends_with("extra=1"));
+    }
+
+    #[test]
+    fn the_numa_tier_has_two_nodes() {
+        let all = arguments(Tier::Numa, Some("/r/console"));
+        assert!(all.contains("-smp 4 ") && all.contains("-m 2048M "), "{all}");
+        assert!(all.contains("id=mem1,size=1024M") && all.contains("node,memdev=mem1,cpus=2-3"), "{all}");
+        assert!(arguments(Tier::Stock, None).contains("-numa node,memdev=mem0,cpus=0-1 "));
     }
 
     #[test]

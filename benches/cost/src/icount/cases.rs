@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use topstat_kernel::netstack::{DEFAULT_HZ, Options as Sampling, Sampler};
 use topstat_kernel::{Source, TableInfo, load};
 
 use super::hooks;
@@ -35,6 +36,8 @@ pub enum What {
     },
     /// `topstat top`, every second.
     TopstatTop,
+    /// Stacks are sampled at the default rate of `topstat netstack`.
+    Sampling,
     /// A program and its arguments.
     Peer(&'static str, &'static [&'static str]),
 }
@@ -141,6 +144,12 @@ pub const CASES: &[Case] = &[
         what: What::Peer(TCPTOP_LIBBPF, &["-C", "1"]),
         every_second: true,
     },
+    Case {
+        id: "sampling",
+        label: "`topstat netstack`, stacks sampled at 99 Hz",
+        what: What::Sampling,
+        every_second: true,
+    },
     case("bcc", "tcptop of bcc", What::Peer(TCPTOP_BCC, &["-C", NEVER_S])),
 ];
 
@@ -156,6 +165,7 @@ pub enum Held {
     Topstat { _sources: Vec<Box<dyn Source>> },
     Module { _module: Module },
     Peer { _peer: Peer },
+    Sampling { _sampler: Box<Sampler> },
 }
 
 /// What says how UDP is counted; it is asked for while programs are loaded.
@@ -195,6 +205,10 @@ impl Case {
                 let topstat = bench.with_file_name("topstat");
                 let peer = Peer::start(&topstat.to_string_lossy(), &["top", "tcp_v4/conns_bps", "1"], true)?;
                 Held::Peer { _peer: peer }
+            }
+            What::Sampling => {
+                let options = Sampling { hz: DEFAULT_HZ, ..Sampling::default() };
+                Held::Sampling { _sampler: Box::new(Sampler::open(&options)?) }
             }
             What::Peer(program, arguments) => Held::Peer { _peer: Peer::start(program, arguments, self.every_second)? },
         })
