@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use topstat_kernel::account::{AccountOptions, Accountant, Precise};
-use topstat_live::{Case, Role, alone, case, need, note, pace};
+use topstat_live::{Case, Role, alone, case, eventually, need, note, pace};
 use topstat_model::interval::{Each, Interval, Task, Usage};
 
 pub fn cases() -> Vec<Case> {
@@ -216,11 +216,14 @@ fn a_parent_that_ignores_its_child_gets_its_time() {
     let mut reader = account();
     ignorer.tell("200");
     ignorer.expect("done");
-    settle();
-    let task = of(&interval(&mut reader), ignorer.pid());
-    // The kernel accounts for it nowhere; its own clock said 200 ms, and it began and ended besides.
-    let known = known(&task.children);
-    assert!((200e6..230e6).contains(&known), "{task:?}");
+    // The kernel accounts for it nowhere; its own clock said 200 ms, and it began and ended besides. On a busy host it may end
+    // a while after it has said so.
+    let mut all = 0.0;
+    let whole = eventually(Duration::from_secs(10), || {
+        all += known(&of(&interval(&mut reader), ignorer.pid()).children);
+        all >= 200e6
+    });
+    assert!(whole && all < 230e6, "{all} ns");
 }
 
 fn an_orphan_counts_to_whom_it_was_handed() {
