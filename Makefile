@@ -154,7 +154,7 @@ vm: ## Tests on all other kernels; or any command: make vm KERNEL=6.12 CMD='targ
 	@scripts/setup build vm
 ifeq ($(KERNEL)$(CMD),)
 	@AS_ROOT='$(AS_ROOT)' scripts/vm-tests --also 6.1:slub --also 6.1:debug \
-		--also 5.10:systemd --also newest:systemd --also newest:numa
+		--also 6.1:systemd --also newest:systemd --also newest:numa
 else
 	$(CI_BUILD) --bin topstat --bin topstat-vm
 	$(AS_ROOT) $(VM) $(if $(KERNEL),run --kernel $(KERNEL),matrix) -- sh -c '$(or $(CMD),$(CI)/topstat check)'
@@ -174,7 +174,6 @@ ZSHDIR := $(PREFIX)/share/zsh/site-functions
 FISHDIR := $(PREFIX)/share/fish/vendor_completions.d
 UNITDIR := $(PREFIX)/lib/systemd/system
 TMPFILESDIR := $(PREFIX)/lib/tmpfiles.d
-GENERATORDIR := $(PREFIX)/lib/systemd/system-generators
 
 .PHONY: kmod
 kmod: ## Build the kernel module (docs/kmod.md) for this kernel; or for one that guests run: make kmod KERNEL=6.1, or debug
@@ -211,7 +210,6 @@ install: ## Install the program with its manual, completions and unit below PREF
 	install -d $(DESTDIR)$(UNITDIR)
 	sed 's|@BINDIR@|$(BINDIR)|' dist/topstat.service.in >$(DESTDIR)$(UNITDIR)/topstat.service
 	sed 's|@BINDIR@|$(BINDIR)|' dist/topstat-record.service.in >$(DESTDIR)$(UNITDIR)/topstat-record.service
-	install -D -m 755 dist/topstat-generator $(DESTDIR)$(GENERATORDIR)/topstat-generator
 	install -D -m 644 dist/topstat.tmpfiles.conf $(DESTDIR)$(TMPFILESDIR)/topstat.conf
 
 .PHONY: uninstall
@@ -219,7 +217,6 @@ uninstall: ## Remove what `make install` has put there; the configuration and wh
 	rm -f $(DESTDIR)$(BINDIR)/topstat $(DESTDIR)$(BASHDIR)/topstat $(DESTDIR)$(ZSHDIR)/_topstat
 	rm -f $(DESTDIR)$(FISHDIR)/topstat.fish $(DESTDIR)$(UNITDIR)/topstat.service $(DESTDIR)$(TMPFILESDIR)/topstat.conf
 	rm -f $(DESTDIR)$(UNITDIR)/topstat-record.service
-	rm -f $(DESTDIR)$(GENERATORDIR)/topstat-generator
 	rm -f $(DESTDIR)$(MANDIR)/man1/topstat.1 $(DESTDIR)$(MANDIR)/man[18]/topstat-*.[18]
 	rm -f $(DESTDIR)$(MANDIR)/man5/topstat.toml.5
 	rm -rf $(DESTDIR)$(DOCDIR)

@@ -74,14 +74,7 @@ static __always_inline int stream_begin(struct stream *s)
 /* E1, E2. Also the full barrier of E4, between the space that was made in the ring and the word that is read. */
 static __always_inline u64 stream_number(u64 *produced)
 {
-#ifdef TS_NO_FETCHING_ATOMICS
-	u64 seq = ts_read(*produced);
-
-	ts_add(produced, 1);
-	return seq;
-#else
 	return __sync_fetch_and_add(produced, 1);
-#endif
 }
 
 /* E4: whether this event, which makes `unread` bytes, wakes the consumer. */

@@ -36,7 +36,6 @@ fn programs(_root: &Path, _out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Twice: the second time for kernels whose atomics return nothing.
 #[cfg(feature = "writes")]
 fn programs(root: &Path, out: &Path) -> Result<()> {
     println!("cargo:rerun-if-changed=bpf");
@@ -44,15 +43,11 @@ fn programs(root: &Path, out: &Path) -> Result<()> {
     println!("cargo:rerun-if-env-changed=CLANG");
     let source = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("bpf/writes.bpf.c");
     let flags = clang::flags(&[&root.join("engine/include"), root])?;
-    let plain = [flags.as_slice(), &["-DTS_NO_FETCHING_ATOMICS".to_owned()]].concat();
-    for (object, flags) in [("writes.bpf.o", &flags), ("writes.plain.bpf.o", &plain)] {
-        libbpf_cargo::SkeletonBuilder::new()
-            .source(&source)
-            .obj(out.join(object))
-            .clang(clang::find()?)
-            .clang_args(flags)
-            .build()
-            .with_context(|| format!("cannot compile {}", source.display()))?;
-    }
-    Ok(())
+    libbpf_cargo::SkeletonBuilder::new()
+        .source(&source)
+        .obj(out.join("writes.bpf.o"))
+        .clang(clang::find()?)
+        .clang_args(&flags)
+        .build()
+        .with_context(|| format!("cannot compile {}", source.display()))
 }

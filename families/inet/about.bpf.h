@@ -48,8 +48,6 @@ static __always_inline void inet_describe(struct inet_about *about, u64 *copy, u
 	}
 }
 
-#ifdef TS_KEEPS
-
 _Static_assert(sizeof(struct ts_window) == INET_SOCK_WORDS * sizeof(u64), "scratch memory for a copy of a socket");
 
 /* The same of a connection that is about to end: see obs.h. */
@@ -60,7 +58,5 @@ TS_INLINE void obs_describe_kept(struct ts_kept *kept, u64 obj, struct ts_window
 	inet_describe(about, (u64 *)scratch, obj);
 	about->closed = 1;
 }
-
-#endif
 
 #endif /* TOPSTAT_INET_ABOUT_H */

@@ -7,7 +7,7 @@
  * Run by BPF_PROG_TEST_RUN, never attached. Its maps, but for those of the other ways, are the
  * observer's.
  */
-#include "count.bpf.h"
+#include "packet.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

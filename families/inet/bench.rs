@@ -62,9 +62,7 @@ impl Bench {
         let family = catalogue::family_of("udp_v4").expect("a sample of this family");
         let family = RankedFamily::of(&family).expect("a family of ranked tables");
         let observer = load(&family, tables, options)?;
-        let plain = !family.ranked.builds.lacking().is_empty();
-        let compiled = if plain { object!("inet/bench.plain.bpf.o") } else { object!("inet/bench.bpf.o") };
-        let mut object = bpf::open("bench", compiled)?;
+        let mut object = bpf::open("bench", object!("inet/bench.bpf.o"))?;
         observer.maps().share(&mut object)?;
         let object = bpf::load("bench", object)?;
         let parameters = Shared::new(&bpf::map(&object, ".data.bench")?)?;

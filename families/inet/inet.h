@@ -94,21 +94,20 @@ struct inet_object {
 	 * a copy, made by accept; INET_INIT: some CPU is making it an object right now. */
 	struct ts_object object;
 	union {
-		u64 quiet; /* where packets are counted: see ts_quiet() */
-		u64 looked; /* where TCP's counters are read: see look.bpf.h */
+		u64 quiet; /* UDP: see ts_quiet() */
+		u64 looked; /* TCP: see look.bpf.h */
 	};
 	struct ts_count bytes;
-	u32 readers; /* where TCP's counters are read: how many readers have taken a difference, and not pushed it yet */
+	u32 readers; /* TCP: how many readers have taken a difference, and not pushed it yet */
 	u8 sample; /* enum inet_sample */
-	u8 life; /* of the socket, two for each connection; odd: closed, and packets that still come make no new object of it */
+	u8 life; /* of the socket, two for each connection; odd: closed, and what still comes makes no new object of it */
 	u8 sure; /* of the owner; 0: inherited from the listener, until its user sends */
-	u8 looking; /* where TCP's counters are read: odd while a hook has taken a difference, and not pushed it yet */
+	u8 looking; /* TCP: odd while a hook has taken a difference, and not pushed it yet */
 	struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
 	u64 sock; /* address of the socket */
 	/*
 	 * Of what the connection has counted, what was pushed: words as those of inet_seen, of which each is brought forward
-	 * by one swap, so that of two who look at once each pushes a difference of its own: see inet_take(). Where packets are
-	 * counted, only `resent` is used.
+	 * by one swap, so that of two who look at once each pushes a difference of its own: see inet_take().
 	 */
 	u64 segments;
 	u64 payload;
@@ -141,29 +140,15 @@ TS_INLINE int inet_is_tcp(u32 sample)
 	return sample == INET_TCP_V4 || sample == INET_TCP_V6;
 }
 
-/* A socket that is there already: a descriptor of its own process's. See fallbacks.rs. */
-struct inet_found {
-	struct process_who owner;
-	u64 inode; /* of the descriptor's file */
-	u32 fd;
-	u32 pad;
-};
-
 /* Another one whenever a structure changes that is pinned: the constants, the settings, a
  * bank, an object. */
-#define INET_ABI 4
-
-/* Which programs push to the objects: what they keep in them differs. */
-enum inet_build {
-	INET_BY_PACKETS, /* inet.bpf.c */
-	INET_BY_COUNTERS, /* counters.bpf.c */
-};
+#define INET_ABI 5
 
 /* Set before loading. */
 struct inet_constants {
 	struct ts_shape shape;
 	u32 v1_controller; /* enum process_v1 */
-	u32 build; /* enum inet_build */
+	u32 pad;
 	u64 jiffy_ns;
 };
 

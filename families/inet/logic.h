@@ -173,7 +173,7 @@ TS_INLINE int inet_object_begin(struct inet_object *o, u32 sample, u64 id)
 	return 1;
 }
 
-/* The tables that a packet is pushed to. */
+/* The tables that a datagram is pushed to. */
 #define INET_PACKET_TABLES (1U << INET_PPS | 1U << INET_BPS | 1U << INET_BYTES)
 
 TS_INLINE void inet_add(struct obs *x, u32 part, u32 packets, u32 bytes)
@@ -221,40 +221,7 @@ TS_INLINE void inet_count_opaque(u32 sample, u32 packets, u32 bytes)
 }
 
 /*
- * Segments that TCP sends again, by its own count: a connection's total_retrans, which TCP_INFO
- * has, too. An object knows how much of that was pushed. So an event that a program was not run
- * for (the kernel leaves out one that would interrupt itself) is made up for by the next one, or
- * by the connection's end.
- */
-
-/* How much of the count is new. Only who has the connection's lock asks. */
-TS_INLINE u32 inet_resent_since(struct inet_object *o, u32 now)
-{
-	u32 since = now - o->resent;
-
-	if (!since)
-		return 0;
-	o->resent = now;
-	return since < 1U << 31 ? since : 0;
-}
-
-TS_NOINLINE int inet_push_resent(struct inet_object *o, u32 segments)
-{
-	struct obs x;
-	u32 sample;
-
-	if (!o || !segments)
-		return 0;
-	sample = o->sample;
-	if (sample < INET_SAMPLES && obs_is_on(sample, INET_RETRANS) && obs_begin(&x, sample, &o->object)) {
-		obs_add(&x, INET_RETRANS, INET_TX, segments);
-		obs_end(&x);
-	}
-	return 0;
-}
-
-/*
- * Where TCP's own counters are read: what they have counted since the last look is a difference. Hooks look, and readers
+ * TCP's own counters: what they have counted since the last look is a difference. Hooks look, and readers
  * before a snapshot, without a lock between them. All that a connection has exchanged is in its differences, once.
  *
  * Between taking a difference and having pushed it, what it has is in no table. Who looks says so before, in `looking` or
@@ -305,8 +272,6 @@ TS_INLINE int inet_take(u64 *seen, u64 was, u64 now, u32 *more)
 	return 1;
 }
 
-#ifndef TS_NO_FETCHING_ATOMICS
-
 /* The same of all of them. */
 TS_INLINE int inet_take_all(struct inet_object *o, const struct inet_seen *was, const struct inet_seen *now,
 			    struct inet_difference *d)
@@ -323,8 +288,6 @@ TS_INLINE int inet_take_all(struct inet_object *o, const struct inet_seen *was, 
 	d->resent += resent;
 	return all;
 }
-
-#endif
 
 TS_INLINE int inet_is_none(const struct inet_difference *d)
 {

@@ -13,7 +13,6 @@ static void test_step(void);
 
 struct test_socket {
 	u32 sample;
-	u32 retrans; /* TCP's own count */
 	u32 listens;
 	u32 closed;
 	u64 packets, bytes, resent; /* pushed to its object */
@@ -74,16 +73,18 @@ static struct inet_object *object_of(struct test_socket *s)
 	return o && inet_object_is_own(o) && o->object.id ? o : NULL;
 }
 
-static void push_resent(struct test_socket *s, struct inet_object *o)
+static void send_again(struct test_socket *s, struct inet_object *o, u32 segments)
 {
-	u32 since = inet_resent_since(o, s->retrans);
+	struct inet_difference d = { .resent = segments, .last = host_jiffies() };
+	u32 left = inet_push_difference(o, &d, 0, 0);
 
-	inet_push_resent(o, since);
-	s->resent += since;
-	resent[s->sample] += since;
+	if (left)
+		inet_order(o, left);
+	s->resent += segments;
+	resent[s->sample] += segments;
 }
 
-/* What hooks do, as count.bpf.h has it. */
+/* What hooks of datagrams do (packet.bpf.h). */
 static void packet(struct test_socket *s, u32 part)
 {
 	u32 n = 1 + test_random(20), b = test_once_in(3) ? 0 : test_random(1 << test_random(20));
@@ -100,7 +101,7 @@ static void packet(struct test_socket *s, u32 part)
 		refused_bytes[s->sample] += b;
 		return;
 	}
-	if (!inet_object_own(o, (u64)s, &(struct inet_seen){ .resent = s->retrans })) {
+	if (!inet_object_own(o, (u64)s, &(struct inet_seen){})) {
 		TEST_WANT(o->object.self == INET_INIT, "nobody else makes the object");
 		inet_count_total(s->sample, part, n, b, 1);
 		refused_packets[s->sample] += n;
@@ -110,8 +111,7 @@ static void packet(struct test_socket *s, u32 part)
 	if (!inet_is_dead(o) && !o->object.id) {
 		if (!s->cookie)
 			s->cookie = next_cookie += cookie_step;
-		if (inet_object_begin(o, s->sample, s->cookie))
-			push_resent(s, o);
+		inet_object_begin(o, s->sample, s->cookie);
 	}
 	if (inet_is_dead(o)) {
 		inet_count_total(s->sample, part, n, b, 0);
@@ -163,8 +163,6 @@ static void close_socket(struct test_socket *s)
 	struct inet_object *o = host_of(objects, sk, s);
 
 	if (o && inet_object_is_own(o)) {
-		if (o->object.id)
-			push_resent(s, o);
 		end(s, o);
 		if (test_once_in(2))
 			inet_object_end(o); /* told twice */
@@ -418,7 +416,7 @@ static void use_again(struct test_socket *s)
 		end(s, o);
 		inet_object_reset(o);
 	}
-	s->closed = s->retrans = 0;
+	s->closed = 0;
 	s->packets = s->bytes = s->resent = 0;
 }
 
@@ -481,8 +479,7 @@ TEST(inet)
 		} else if (test_once_in(10) && listener->listens && s->closed && !object_of(s) && listener != s) {
 			accept_socket(listener, s);
 		} else if (test_once_in(5) && o) {
-			s->retrans += test_random(4);
-			push_resent(s, o);
+			send_again(s, o, test_random(4));
 		} else if (test_once_in(3)) {
 			packets_at_once(s);
 		} else {

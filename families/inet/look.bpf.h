@@ -3,7 +3,7 @@
  * TCP counts itself, and here it is asked: what a connection's own counters have counted since the last look is a
  * difference (inet_difference()), which is pushed (inet_push_difference() of logic.h).
  *
- * Who looks: the connection's own hooks, under its lock (counters.bpf.c), and readers before they take a snapshot
+ * Who looks: the connection's own hooks, under its lock (inet.bpf.c), and readers before they take a snapshot
  * (settle.bpf.c), without it. None waits for another: see inet_take().
  *
  * A connection may count on after a look: until the delay is over, or for good where it then falls silent. So one that
@@ -18,7 +18,7 @@
 #ifndef TOPSTAT_INET_LOOK_H
 #define TOPSTAT_INET_LOOK_H
 
-#include "fallbacks.bpf.h"
+#include "inet.bpf.h"
 #include "logic.h"
 #include "observe/tcp.bpf.h"
 

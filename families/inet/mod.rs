@@ -5,10 +5,9 @@
 //! `README.md` in this folder for what is counted, and where.
 
 abi!("inet");
-mod adopt;
 #[cfg(feature = "bench")]
 pub mod bench;
-mod fallbacks;
+mod builds;
 mod tables;
 
 use std::mem::{offset_of, size_of};
@@ -21,15 +20,14 @@ const _: () = assert!(abi::INET_TABLES == abi::TS_BANK_TABLES, "a bank for each 
 pub fn family() -> Family {
     let fields = [
         (offset_of!(abi::inet_constants, v1_controller), Constant::V1Controller),
-        (offset_of!(abi::inet_constants, build), Constant::Build),
         (offset_of!(abi::inet_constants, jiffy_ns), Constant::JiffyNs),
     ];
     let constants = Constants::new(size_of::<abi::inet_constants>(), fields);
     let ranked = Ranked {
         opaque: true,
         parts: ["rx", "tx"].map(str::to_owned).to_vec(),
-        ..Ranked::new::<abi::inet_section, abi::inet_row>(fallbacks::builds(), constants)
+        ..Ranked::new::<abi::inet_section, abi::inet_row>(builds::builds(), constants)
     };
-    let family = Family::ranked("inet", abi::INET_ABI, (5, 10), tables::samples(), ranked);
-    Family { ready: fallbacks::ready, check: fallbacks::check, ..family }
+    let family = Family::ranked("inet", abi::INET_ABI, (6, 1), tables::samples(), ranked);
+    Family { ready: crate::udp::ready, check: builds::check, ..family }
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What sockets tell of themselves: whose they are, where they send, what was sent again. */
+/* Sockets of the kernel, and the owners of sockets. */
 #ifndef TOPSTAT_INET_OBJECT_H
 #define TOPSTAT_INET_OBJECT_H
 
-#include "fallbacks.bpf.h"
+#include "inet.bpf.h"
 #include "logic.h"
 #include "observe/process.bpf.h"
 
@@ -19,7 +19,7 @@ static __always_inline int inet_is_kernels(void *sock, u32 sample)
 }
 
 /* The task's process is the socket's user. Apart, for the stack of who calls it. */
-static __noinline int inet_owner(struct inet_object *o, struct task_struct *task)
+TS_NOINLINE int inet_owner(struct inet_object *o, struct task_struct *task)
 {
 	struct process_who who;
 
@@ -29,45 +29,5 @@ static __noinline int inet_owner(struct inet_object *o, struct task_struct *task
 	inet_set_owner(o, &who);
 	return 0;
 }
-
-/* What a connection has counted so far; where packets are seen. */
-static __always_inline u32 inet_resent_now(struct bpf_sock *sk)
-{
-	struct bpf_tcp_sock *tp = bpf_tcp_sock(sk);
-
-	return tp ? tp->total_retrans : 0;
-}
-
-#ifdef TOPSTAT_PLAIN
-
-/* By each packet that is sent: TCP counts segments before it sends them again, with the socket
- * locked, so they are seen with the packet itself. */
-static __always_inline u32 inet_resent_by_packet(struct inet_object *o, struct bpf_sock *sk)
-{
-	if (!inet_is_tcp(o->sample))
-		return 0;
-	return inet_resent_since(o, inet_resent_now(sk));
-}
-
-/* Such as a SYN-ACK, before there was a socket: the next packet tells. */
-static __always_inline void inet_resent_before(struct inet_object *o, struct bpf_sock *sk)
-{
-}
-
-#else
-
-/* Such as a SYN-ACK, before there was a socket. */
-static __always_inline void inet_resent_before(struct inet_object *o, struct bpf_sock *sk)
-{
-	inet_push_resent(o, inet_resent_since(o, inet_resent_now(sk)));
-}
-
-/* The tracepoint tells. */
-static __always_inline u32 inet_resent_by_packet(struct inet_object *o, struct bpf_sock *sk)
-{
-	return 0;
-}
-
-#endif
 
 #endif /* TOPSTAT_INET_OBJECT_H */

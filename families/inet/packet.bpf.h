@@ -1,42 +1,132 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What a packet says of itself: its payload, and to which sample its socket belongs. */
+/* UDP by its packets, at the hooks of the root cgroup: a packet's object is found or made, and pushed to the tables. */
 #ifndef TOPSTAT_INET_PACKET_H
 #define TOPSTAT_INET_PACKET_H
 
-#include "fallbacks.bpf.h"
-#include "logic.h"
+#include "object.bpf.h"
 #include "observe/packet.bpf.h"
 
 /* Bytes behind the transport header, or PACKET_OPAQUE. */
 static __always_inline u32 inet_payload(struct __sk_buff *skb, u32 sample, u32 part)
 {
-	u32 is_v6 = sample == INET_TCP_V6 || sample == INET_UDP_V6, len = skb->len;
-	u32 header = packet_headers(skb, inet_is_tcp(sample) ? IPPROTO_TCP : IPPROTO_UDP, is_v6, part == INET_TX);
+	u32 header = packet_headers(skb, IPPROTO_UDP, sample == INET_UDP_V6, part == INET_TX), len = skb->len;
 
 	if (ts_unlikely(header == PACKET_OPAQUE))
 		return PACKET_OPAQUE;
 	return len > header ? len - header : 0;
 }
 
-/* Which sample a packet's socket belongs to: TCP by the packets it exchanges (a
- * dual-stack socket with an IPv4 peer is an IPv4 connection), UDP by its family. Which
- * protocol the socket tells: a packet that IPsec has wrapped has another one, and may be
- * of the other family. */
-static __always_inline u32 inet_sample_of(struct __sk_buff *skb, struct bpf_sock *sk)
+/*
+ * IPsec has wrapped a packet that the socket at this address (0: not known) sends, and its payload can't be told. Returns
+ * whether the packet itself is to be counted; what is not counted of it, is counted as opaque.
+ */
+static __noinline int inet_opaque(struct __sk_buff *skb, u64 sock, u32 sample)
 {
-	int v4 = skb->protocol == bpf_htons(0x0800);
-	u8 protocol = 0;
+	u32 wrapped = packet_wrapped(skb, sock), is_counted = wrapped == PACKET_ITSELF;
 
-	if (sk->type == SOCK_RAW)
-		return INET_SAMPLES;
-	if (sk->protocol == IPPROTO_UDP)
-		return sk->family == AF_INET6 ? INET_UDP_V6 : INET_UDP_V4;
-	if (sk->protocol != IPPROTO_TCP)
-		return INET_SAMPLES;
-	bpf_skb_load_bytes(skb, v4 ? 9 : 6, &protocol, 1);
-	if (protocol != IPPROTO_TCP)
-		v4 = sk->family != AF_INET6 || sk->dst_ip6[2] == bpf_htonl(0xffff);
-	return v4 ? INET_TCP_V4 : INET_TCP_V6;
+	if (sample >= INET_SAMPLES || wrapped == PACKET_AGAIN)
+		return 0;
+	/* A packet's payload is shorter than the packet. */
+	inet_count_opaque(sample, is_counted ? 0 : packet_segments(skb), skb->len);
+	return is_counted;
+}
+
+/* Count a packet that has no object to the totals alone: either there should be one (`refused`), or
+ * its socket is closed already. */
+static __noinline int inet_count_without(struct __sk_buff *skb, u32 sample, u32 part, u32 refused)
+{
+	u32 bytes;
+
+	if (sample >= INET_SAMPLES)
+		return 0;
+	bytes = inet_payload(skb, sample, part);
+	if (bytes == PACKET_OPAQUE)
+		inet_opaque(skb, 0, sample);
+	else
+		inet_count_total(sample, part, packet_segments(skb), bytes, refused);
+	return 0;
+}
+
+/*
+ * The packet's socket has no object yet, or one without a place or a sure owner. Gives the object, which may not have begun,
+ * or NULL (which has been counted).
+ */
+static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u32 part)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct inet_seen now = {};
+	struct inet_object *o;
+	u32 sample;
+
+	if (!sk)
+		return NULL;
+	sk = bpf_sk_fullsock(sk);
+	if (!sk || sk->type == SOCK_RAW)
+		return NULL;
+	sample = sk->family == AF_INET6 ? INET_UDP_V6 : INET_UDP_V4;
+	o = host_make(objects, sk, sk);
+	if (!o || !inet_object_own(o, (u64)sk, &now)) {
+		inet_count_without(skb, sample, part, 1);
+		return NULL;
+	}
+	/* Sockets are known from when they were made or adopted, so this one is the kernel's own. */
+	if (part == INET_TX)
+		o->sure = 1;
+	o->sample = sample;
+	return o;
+}
+
+/*
+ * Gives the object, ready to be pushed to, or NULL (which has been counted). Apart from
+ * inet_object_make(), which needs much of the stack: all calls that lead to one another
+ * have 512 bytes of it.
+ */
+static __noinline struct inet_object *inet_object_ready(struct __sk_buff *skb, u32 part)
+{
+	struct inet_object *o = inet_object_make(skb, part);
+	u64 id;
+
+	if (!o)
+		return NULL;
+	if (!inet_is_dead(o) && !o->object.id) {
+		id = bpf_get_socket_cookie(skb);
+		if (inet_is_kernels((void *)ts_read(o->sock), o->sample))
+			id = inet_kernels_id(id);
+		inet_object_begin(o, o->sample, id);
+	}
+	if (inet_is_dead(o)) {
+		inet_count_without(skb, o->sample, part, 0);
+		return NULL;
+	}
+	return o;
+}
+
+/* Count one packet of the UDP socket: both hooks do so. Always 1: let it pass. */
+static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *sk, u32 part)
+{
+	struct inet_object *o;
+	u32 sample, packets, bytes;
+
+	if (!sk)
+		return 1;
+	o = host_of(objects, sk, sk);
+	if (ts_unlikely(!o || !inet_object_is_own(o) || !o->object.id || (part == INET_TX && !o->sure))) {
+		o = inet_object_ready(skb, part);
+		if (!o)
+			return 1;
+	}
+	sample = o->sample;
+	if (sample >= INET_SAMPLES)
+		return 1;
+	packets = host_number(packet_segments(skb));
+	bytes = inet_payload(skb, sample, part);
+	if (ts_unlikely(bytes == PACKET_OPAQUE)) {
+		if (!inet_opaque(skb, o->sock, sample))
+			return 1;
+		bytes = 0;
+	}
+	inet_count(o, sample, part, packets, host_number(bytes));
+	return 1;
 }
 
 #endif /* TOPSTAT_INET_PACKET_H */

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/*
- * Where TCP's own counters are read (counters.bpf.c): pushes what connections have counted and was not pushed yet. It is
- * run before a snapshot is taken, so that rows are what TCP has counted at that moment.
- */
-#define INET_READER /* see fallbacks.bpf.h */
-#include "fallbacks.bpf.h"
+/* Pushes what connections have counted and was not pushed yet. It is run before a snapshot is taken, so that rows are what TCP has
+ * counted at that moment. */
+#define INET_READER /* see inet.bpf.h */
+#include "inet.bpf.h"
 #include "logic.h"
 #include "look.bpf.h"
 

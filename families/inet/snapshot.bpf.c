@@ -4,8 +4,8 @@
  * observer keeps. Each reader loads its own, with a section of its own to write to, so
  * readers don't know of each other, and nothing is drained.
  */
-#define INET_READER /* see fallbacks.bpf.h */
-#include "fallbacks.bpf.h"
+#define INET_READER /* see inet.bpf.h */
+#include "inet.bpf.h"
 #include "logic.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -19,13 +19,11 @@ static __always_inline void ranked_describe(struct inet_section *s, struct inet_
 	row->about.closed = 0;
 }
 
-#ifdef TS_KEEPS
 static __always_inline void ranked_describe_kept(struct inet_row *row, const struct inet_kept *k)
 {
 	if (k)
 		row->about = k->about;
 }
-#endif
 
 /* Nothing has been held back. */
 static __always_inline int ranked_settle(u32 cpu)

@@ -41,7 +41,6 @@ pub fn builds() -> Builds {
         maps: vec!["runners", "groups", "waited"],
         sizes: vec![runners()],
         keeps: None,
-        less: || None,
     };
     let plain = Build {
         observer: object!("tasks/top.plain.bpf.o"),

@@ -6,11 +6,7 @@ use libbpf_rs::{Link, MapCore as _, MapFlags, MapHandle, Object, ObjectBuilder};
 
 use crate::{Error, Maps, prepare};
 
-/// With atomics that return a value, and without: Linux before 5.12 refuses the first.
-const OBJECTS: [&[u8]; 2] = [
-    include_bytes!(concat!(env!("OUT_DIR"), "/writes.bpf.o")),
-    include_bytes!(concat!(env!("OUT_DIR"), "/writes.plain.bpf.o")),
-];
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/writes.bpf.o"));
 
 /// The source, attached as long as it is held.
 pub struct Writes {
@@ -25,15 +21,7 @@ fn failed(what: &str) -> impl Fn(libbpf_rs::Error) -> Error + '_ {
 impl Writes {
     /// Loads and attaches it, with a ring buffer of so many bytes; of a payload at most `snaplen` is captured.
     pub fn load(ring_bytes: u32, snaplen: u32) -> Result<Self, Error> {
-        let [full, plain] = OBJECTS;
-        // Which of both it is, is found out by loading: libbpf needs not say what the kernel has against the first.
-        let said_to = libbpf_rs::set_print(None);
-        let full = Self::object(full, ring_bytes, snaplen);
-        libbpf_rs::set_print(said_to);
-        let object = match full {
-            Err(Error::Kernel { .. }) => Self::object(plain, ring_bytes, snaplen)?,
-            other => other?,
-        };
+        let object = Self::object(OBJECT, ring_bytes, snaplen)?;
         let program = object
             .progs_mut()
             .next()

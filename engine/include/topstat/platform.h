@@ -58,14 +58,9 @@
 
 #define TS_INLINE static __attribute__((always_inline)) inline
 #define TS_NOINLINE static __attribute__((noinline, unused))
-/* The verifier looks at a static function wherever it is called, at a global one once. Global ones
- * take pointers since 5.12 (e5069b9c23b3), as eBPF has fetching atomics. */
-#if defined(TS_NO_FETCHING_ATOMICS)
-#define TS_APART TS_NOINLINE
-#else
-/* Weak, or clang leaves out arguments that it finds unused, which the verifier wants. */
+/* The verifier looks at a static function wherever it is called, at a global one once. Weak, or clang leaves out arguments that it
+ * finds unused, which the verifier wants. */
 #define TS_APART __attribute__((noinline, weak))
-#endif
 #define TS_ALONE TS_APART
 
 #define ts_read(x) (*(volatile typeof(x) *)&(x))
@@ -82,25 +77,6 @@
 #define ts_rmb() asm volatile("" ::: "memory")
 #define ts_add(p, v) ((void)__sync_fetch_and_add((p), (v)))
 
-#if defined(TS_NO_FETCHING_ATOMICS)
-/*
- * Before 5.12 (kernel commit 5ffa25502b5a) eBPF can add atomically but can't
- * read what was there. Compare and swap is then up to whoever compiles the
- * engine so: it takes a map to have locks in. A plain flag still excludes
- * whatever interrupts its holder, for that ends before the holder goes on; and
- * as long as there are no such atomics, programs are not preempted (before
- * 5.11, 74d862b682f5).
- */
-static __attribute__((unused)) int ts_cas(u64 *p, u64 old, u64 new_value);
-
-TS_INLINE int ts_claim(u64 *p)
-{
-	if (ts_read(*p))
-		return 0;
-	ts_write(*p, 1);
-	return 1;
-}
-#else
 TS_INLINE int ts_cas(u64 *p, u64 old, u64 new_value)
 {
 	return __sync_val_compare_and_swap(p, old, new_value) == old;
@@ -115,7 +91,6 @@ TS_INLINE int ts_claim(u64 *p)
 {
 	return __sync_lock_test_and_set(p, 1) == 0;
 }
-#endif
 
 TS_INLINE void ts_release(u64 *p)
 {

@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use topstat_kernel::Options;
-use topstat_live::nest::reads_counters;
 use topstat_live::watch::{ENDLESS_MS, everything, table};
-use topstat_live::{Case, Key, View, Watch, alone, harness, note, pace};
+use topstat_live::{Case, Key, View, Watch, alone, note, pace};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -28,16 +27,6 @@ pub fn cases() -> Vec<Case> {
 const BPS: &str = "tcp_v4/conns_bps";
 const PPS: &str = "tcp_v4/conns_pps";
 const BYTES: &str = "tcp_v4/conns_bytes";
-
-/// These tables; where the kernel lacks what it takes for rows to stay, the test is left out.
-fn load(paths: &[&str], options: &Options) -> Watch {
-    let mut watch = Watch::load(paths, options);
-    if watch.source().dump(&table(BPS)).unwrap().unkept.is_none() {
-        assert!(!reads_counters(), "rows of closed connections stay");
-        harness::skip("no row of a closed connection stays where packets are counted on this kernel");
-    }
-    watch
-}
 
 /// Opens a connection, sends so many bytes, has one byte back, and closes both ends; for each of these sizes. What each has
 /// sent, by its ends as the client sees them.
@@ -95,7 +84,7 @@ fn unkept(watch: &mut Watch) -> u64 {
 /// Bytes of each, as the generator has sent them, and whose they were.
 fn short_connections_have_their_rows() {
     let count = pace::work(300, 60);
-    let mut watch = load(&[PPS, BPS, BYTES], &everything());
+    let mut watch = Watch::load(&[PPS, BPS, BYTES], &everything());
     let sent = short_connections((0..count).map(|i| 1000 + 7 * i));
     let view = watch.snapshot(BPS);
     let rows = closed(&view);
@@ -117,7 +106,7 @@ fn short_connections_have_their_rows() {
 fn what_does_not_fit_is_counted() {
     let count = pace::work(400, 120);
     let options = Options { top: 8, period_ms: ENDLESS_MS, ..Options::default() };
-    let mut watch = load(&[BPS], &options);
+    let mut watch = Watch::load(&[BPS], &options);
     // Every second one is larger than all before, so that some are turned away at once, and others make way.
     let sent = short_connections((0..count).map(|i| if i % 2 == 0 { 10_000 + 100 * i } else { 500 + i }));
     let view = watch.snapshot(BPS);
@@ -135,7 +124,7 @@ fn what_does_not_fit_is_counted() {
 /// A period and a slide after, none is left.
 fn closed_rows_age_out() {
     let options = Options { period_ms: 2000, ..everything() };
-    let mut watch = load(&[BPS], &options);
+    let mut watch = Watch::load(&[BPS], &options);
     let began = Instant::now();
     let sent = short_connections((0..20).map(|i| 1000 + i));
     let rows = closed(&watch.snapshot(BPS));
@@ -149,7 +138,7 @@ fn closed_rows_age_out() {
 
 /// The socket is the same, and so is its cookie.
 fn a_socket_used_again_has_a_row_for_each_connection() {
-    let mut watch = load(&[BPS], &everything());
+    let mut watch = Watch::load(&[BPS], &everything());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap();
     let client = rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
@@ -197,7 +186,7 @@ fn none_is_missed_that_closes_while_cpus_are_read() {
         sched_setaffinity(None, &only).unwrap();
     };
     let (closes_on, opens_on) = (cpus.next().unwrap(), cpus.next().unwrap());
-    let mut watch = load(&[BPS], &everything());
+    let mut watch = Watch::load(&[BPS], &everything());
     let (known, done) = (Mutex::new(Vec::new()), AtomicBool::new(false));
     let (mut snapshots, mut amid) = (0, 0);
     std::thread::scope(|scope| {
@@ -247,7 +236,7 @@ fn none_is_missed_that_closes_while_cpus_are_read() {
 fn rows_are_whole_with_a_delay_while_readers_settle() {
     const AT_ONCE: usize = 25;
     let rounds = pace::work(16, 2);
-    let mut watch = load(&[BPS], &Options { delay_ms: 2000, ..everything() });
+    let mut watch = Watch::load(&[BPS], &Options { delay_ms: 2000, ..everything() });
     watch.peek(BPS);
     let done = AtomicBool::new(false);
     let (sent, mut snapshots) = std::thread::scope(|scope| {

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use topstat_kernel::Options;
 use topstat_live::attached::{Ids, Programs};
-use topstat_live::nest::reads_counters;
 use topstat_live::watch::everything;
 use topstat_live::{Case, Key, Nest, Transport, Watch, Witness, alone, case, eventually, harness, need, note, pace};
 use topstat_load::{Config, Proto};
@@ -227,8 +226,8 @@ fn busy<T>(churn: f64, work: impl FnOnce() -> T) -> T {
 
 const SOME: [&str; 4] = [PPS, BYTES, "udp_v4/conns_pps", "tcp_v6/conns_pps"];
 
-/// Programs are attached to sockets that are in use, and detached from them, again and again. While they are not attached
-/// nothing is counted, while they are it is. (No socket goes meanwhile: nobody would tell the tables.)
+/// Programs are attached to sockets that are in use, and detached from them, again and again. Readers go on to push what TCP has
+/// counted. (No socket ends meanwhile: without programs its end would not be told.)
 fn attached_and_detached_under_load() {
     const ROUNDS: usize = 20;
     let nest = Nest::new("rounds");
@@ -242,12 +241,6 @@ fn attached_and_detached_under_load() {
             let before = total();
             assert!(eventually(Duration::from_secs(5), || total() > before), "round {round}: nothing is counted");
             drop(links);
-            // What has begun may end.
-            std::thread::sleep(Duration::from_millis(20));
-            let detached = total();
-            std::thread::sleep(Duration::from_millis(20));
-            // Whoever reads TCP's own counters needs nothing that is attached.
-            assert!(reads_counters() || total() == detached, "round {round}: something is still attached");
         }
     });
     note(format!("{ROUNDS} rounds"));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use topstat_kernel::pinned::{self, Adopted};
 use topstat_kernel::{Options, update};
-use topstat_live::nest::{counts_by_functions, reads_counters};
+use topstat_live::nest::counts_by_functions;
 use topstat_live::tally::{TABLES, Tally};
 use topstat_live::watch::{everything, table};
 use topstat_live::{Case, Counts, Key, Nest, Role, Watch, alone, harness, note, pace, truth};
@@ -17,7 +17,6 @@ use topstat_live::{Case, Counts, Key, Nest, Role, Watch, alone, harness, note, p
 pub fn cases() -> Vec<Case> {
     vec![
         alone!(Fills: connections_under_load, Root),
-        alone!(Fills: from_one_way_to_the_other, Root),
         alone!(Fills: datagrams_from_one_way_to_the_other, Root; EveryKernel),
     ]
 }
@@ -120,44 +119,8 @@ fn connections_under_load() {
     note(format!("{upgrade} upgrades, {rounds} messages on each connection meanwhile"));
 }
 
-/// What was pinned by somebody who counts packets is counted so on, and what was pinned by somebody who reads TCP's
-/// counters is, whatever who adopts it would have chosen. That is said.
-fn from_one_way_to_the_other() {
-    if !reads_counters() {
-        harness::skip("there is one way only here");
-    }
-    let nest = Nest::new("other-way");
-    let mut role = Role::start_with("adopter", &[nest.dir.to_str().unwrap(), ""], &[("TOPSTAT_TCP", "packets")]);
-    role.expect("Loaded");
-    role.kill();
-    let pairs = Pairs::open(10);
-    let begin = pairs.settled();
-    for (build, adopted) in [("", Adopted::Found), ("other", Adopted::Upgraded)] {
-        let (state, how) = nest.adopt_as(build, &[PPS, BYTES], &everything());
-        assert_eq!(how, adopted);
-        assert_eq!(state.way(&state.samples()[0]), Some("packets"));
-        let said = pinned::kept(&*state, &everything());
-        assert!(said.iter().any(|line| line.contains("tcp_v4 count by packets, not by counters")), "{said:?}");
-        for path in [PPS, BYTES] {
-            update(&*state, &table(path), |settings| settings.enabled = true).unwrap();
-        }
-        pairs.speak(0);
-        assert_counted(&mut nest.watch(), &pairs, &begin, "packets");
-    }
-    pinned::remove(&nest.pins).unwrap();
-    // The other way round: it is asked for packets, and finds counters.
-    drop(nest.adopt(&[PPS, BYTES], &everything()));
-    let begin = pairs.settled();
-    let mut role = Role::start_with("adopter", &[nest.dir.to_str().unwrap(), "other"], &[("TOPSTAT_TCP", "packets")]);
-    role.expect("Upgraded");
-    role.kill();
-    pairs.speak(1);
-    let state = pinned::open(&nest.pins, topstat_live::nest::inet()).unwrap().expect("it is pinned");
-    assert_eq!(state.way(&state.samples()[0]), Some("counters"));
-    assert_counted(&mut nest.watch(), &pairs, &begin, "counters");
-}
-
-/// The same of UDP: no datagram is lost or counted twice, for the way stays.
+/// What was pinned by a process that counts UDP by packets is counted so on, and what was pinned by one that counts it by
+/// functions is, whatever the adopting process would choose. That is said. No datagram is lost or counted twice.
 fn datagrams_from_one_way_to_the_other() {
     if !counts_by_functions() {
         harness::skip("there is one way only here");

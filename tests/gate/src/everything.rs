@@ -63,7 +63,7 @@ const PIECES: [Piece; 12] = [
             "--also",
             "6.1:debug",
             "--also",
-            "5.10:systemd",
+            "6.1:systemd",
             "--also",
             "newest:systemd",
             "--also",

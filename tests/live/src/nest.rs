@@ -44,11 +44,6 @@ pub fn programs() -> &'static [String] {
     })
 }
 
-/// Whether TCP's own counters are read, and not its packets counted.
-pub fn reads_counters() -> bool {
-    programs().iter().any(|name| name == "inet_probe")
-}
-
 /// Whether UDP is counted by its own functions, and not by its packets.
 pub fn counts_by_functions() -> bool {
     programs().iter().any(|name| name == "inet_received")

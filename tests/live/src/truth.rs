@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use topstat_load::{Conn, Load, TcpInfo};
 
-use crate::nest::reads_counters;
 use crate::pace;
 
 /// A socket, by its addresses.
@@ -146,13 +145,10 @@ pub fn settled(load: &Load) -> Truth {
 }
 
 /// Payload that a socket has, and how much of it twice. On loopback nothing is lost: what TCP sends again, for it was
-/// acknowledged late on a slow host, arrives again, which the receiver's TCP_INFO leaves out. So does topstat where it reads
-/// these counters; where packets are counted each counts.
+/// acknowledged late on a slow host, arrives again, which the receiver's counters leave out.
 pub fn carried(truth: &Truth, key: &Key) -> (u64, u64) {
     let own = &truth[key];
-    let arrived_again = || truth.get(&Key::new(key.remote, key.local)).map_or(0, |peer| peer.bytes_retrans);
-    let peers = if reads_counters() { 0 } else { arrived_again() };
-    (own.bytes() + peers, own.bytes_retrans + peers)
+    (own.bytes(), own.bytes_retrans)
 }
 
 /// What came between two readings, of those connections that are in both.

@@ -11,7 +11,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use topstat_live::modules::{self, Modules};
-use topstat_live::nest::reads_counters;
 use topstat_live::tree::{Document, Stat, errno};
 use topstat_live::watch::ENDLESS_MS;
 use topstat_live::{Busy, Case, Counts, Daemon, Key, Tree, alone, case, limits, note, pace, truth};
@@ -58,10 +57,8 @@ struct Backend {
 fn daemon() {
     let daemon = Daemon::start();
     let tree = daemon.tree();
-    // Not on Linux 5.10.
-    let keeps = tree.read(&format!("{PPS}/dump")).contains("\nunkept\t");
-    assert!(keeps || !reads_counters());
-    check(&Backend { tree, unchangeable: &[libc::EPERM], keeps });
+    assert!(tree.read(&format!("{PPS}/dump")).contains("\nunkept\t"));
+    check(&Backend { tree, unchangeable: &[libc::EPERM], keeps: true });
 }
 
 fn kernel_module() {

@@ -66,7 +66,7 @@ fn in_guest_with(
     let words = argv.iter().map(|word| word.to_string_lossy().into_owned());
     // Which way TCP and UDP are counted is for the guest to know.
     let way = |name: &&str| Some(format!("{name}={}", std::env::var(name).ok()?));
-    let ways = ["TOPSTAT_TCP", "TOPSTAT_UDP"].iter().filter_map(way);
+    let ways = ["TOPSTAT_UDP"].iter().filter_map(way);
     let env = ["env".to_owned()].into_iter().chain(ways).chain(variables.iter().cloned());
     let argv = env.chain([program.to_string_lossy().into_owned()]).chain(words).collect();
     let plan = Plan {

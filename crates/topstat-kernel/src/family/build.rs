@@ -11,7 +11,6 @@ use libbpf_rs::{Object, OpenObject, ProgramAttachType};
 use topstat_engine::abi::ts_ended;
 
 use super::Refill;
-use crate::bpf::atomics;
 use crate::hooks::Hook;
 use crate::maps::Maps;
 use crate::report::{Obstacle, obstacle};
@@ -33,8 +32,6 @@ pub struct Feature {
 pub enum Probe {
     /// By a program that needs it, of the family's `probe.bpf.c`.
     Program(&'static str),
-    /// It is atomics that return a value, which more than one family needs.
-    Atomics,
     /// By what the kernel says of itself.
     Told(fn() -> bool),
 }
@@ -78,8 +75,6 @@ pub struct Build {
     pub sizes: Vec<MapSize>,
     /// Where rows of what has ended stay until they have aged out.
     pub keeps: Option<Keeps>,
-    /// What is left out since this process lacks a privilege, and which; `None` where nothing is.
-    pub less: fn() -> Option<String>,
 }
 
 /// What is kept of objects that have ended: see the engine's `keep.h`.
@@ -220,7 +215,6 @@ impl Builds {
     fn are_missing(&self, needed: &[Feature]) -> Vec<Feature> {
         let lacks = |feature: &&Feature| match feature.probe {
             Probe::Program(program) => self.missing().iter().any(|name| name == program),
-            Probe::Atomics => is_plain() || atomics::known() != Some(true),
             Probe::Told(has) => is_plain() || !has(),
         };
         needed.iter().filter(lacks).cloned().collect()
@@ -253,18 +247,15 @@ impl Builds {
         self.better.iter().position(is_taken).map_or(Which::Full, Which::Better)
     }
 
-    /// The one whose programs have made what is pinned, by what their constants say; where that is true of several better
-    /// ones, which differ in their hooks, the one of whose hooks the most programs are there. Where these are lost, the one for
-    /// this kernel.
+    /// The one whose programs have made what is pinned, by what their constants say; where that is true of several, which
+    /// differ in their hooks, the one with the most programs of its hooks in place. If the programs are lost, the one for this kernel.
     pub fn numbered(&self, number: u32, is_there: impl Fn(&str) -> bool) -> Which {
-        let there = |better: &Better| better.build.hooks.iter().filter(|hook| is_there(&hook.program)).count();
+        let there = |which| self.build(which).hooks.iter().filter(|hook| is_there(&hook.program)).count();
+        let usual = if self.lacking().is_empty() { Which::Full } else { Which::Plain };
         let chosen = self.chosen();
-        let better = self.better.iter().enumerate().filter(|(_, better)| better.build.number == number);
-        match better.max_by_key(|(which, better)| (there(better), Which::Better(*which) == chosen)) {
-            Some((which, _)) => Which::Better(which),
-            None if self.lacking().is_empty() => Which::Full,
-            None => Which::Plain,
-        }
+        let all = (0..self.better.len()).map(Which::Better).chain([usual]);
+        let numbered = all.filter(|which| self.build(*which).number == number);
+        numbered.max_by_key(|which| (there(*which), *which == chosen)).unwrap_or(usual)
     }
 
     /// One of them.
@@ -323,7 +314,6 @@ impl Build {
             maps: Vec::new(),
             sizes: Vec::new(),
             keeps: None,
-            less: || None,
         }
     }
 

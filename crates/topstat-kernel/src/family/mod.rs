@@ -100,14 +100,6 @@ impl Family {
         }
     }
 
-    /// What is left out since this process lacks a privilege, and which; `None` where nothing is.
-    pub fn less(&self) -> Option<String> {
-        match &self.kind {
-            Kind::Ranked(ranked) => (ranked.builds.build(ranked.builds.chosen()).less)(),
-            Kind::Account(_) | Kind::Counters(_) | Kind::Events(_) | Kind::Stacks(_) => None,
-        }
-    }
-
     /// The samples that there are on this kernel.
     pub fn there(&self) -> Vec<Arc<SampleInfo>> {
         match &self.kind {

@@ -41,9 +41,7 @@ fn programs(of: &RankedFamily) -> Check {
     let storage = family.samples.first().map_or("", |sample| sample.objects.storage());
     let check = loads(&name, &samples, loaded.map(drop), format!("hooks: {}; {storage}", hooks.join(", ")));
     let builds = &of.ranked.builds;
-    let mut lacks: Vec<_> =
-        builds.lacking().into_iter().map(|f| format!("without {}: {}", f.name, f.without)).collect();
-    lacks.extend(family.less());
+    let lacks: Vec<_> = builds.lacking().into_iter().map(|f| format!("without {}: {}", f.name, f.without)).collect();
     if check.outcome != Outcome::Ok || lacks.is_empty() {
         return check;
     }

@@ -26,9 +26,6 @@ pub fn adopt(settings: &Settings, backend: &mut dyn Backend) -> Result<Vec<Arc<d
             continue;
         }
         let name = &family.name;
-        if let Some(less) = family.less() {
-            log::warn!("{name}: {less}");
-        }
         let options = apply::options(&settings.config, &family.samples);
         match backend.adopt(&settings.pins, family, &family.tables(), &options) {
             Ok((state, how)) => {

@@ -120,7 +120,6 @@ fn what_is_installed_is_whole_and_can_be_removed() {
         "share/zsh/site-functions/_topstat",
         "share/fish/vendor_completions.d/topstat.fish",
         "lib/systemd/system/topstat.service",
-        "lib/systemd/system-generators/topstat-generator",
         "lib/tmpfiles.d/topstat.conf",
         "share/doc/topstat/topstat.toml",
         "share/doc/topstat/daemon.md",

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The programs, with UDP counted by its functions or by its packets.
+
+use super::abi;
+use crate::bpf;
+use crate::family::{Build, Builds, Keeps, Kind, Refill, Settle, Which};
+use crate::hooks::Hook;
+use crate::report::Check;
+use crate::udp::{self, FUNCTIONS, PACKETS, UDP};
+
+/// Maps of the state: see `look.bpf.h`, and `keep.h` of the engine.
+const MAPS: [&str; 5] = ["active", ".data.unsure", ".data.cell", Keeps::KEPT, Keeps::ENDED];
+/// What is left of connections that have ended.
+const KEEPS: Keeps =
+    Keeps { samples: abi::INET_KEPT_SAMPLES, tables: abi::INET_KEPT_TABLES, size: size_of::<abi::inet_kept>() };
+const UDP_SAMPLES: &[&str] = &["udp_v4", "udp_v6"];
+
+/// Where it stands among the better builds.
+const BY_FUNCTIONS: usize = 0;
+
+/// How UDP is counted.
+pub fn check() -> Vec<Check> {
+    const NAME: &str = "counting of UDP";
+    let Some(family) = crate::catalogue::family_of(UDP_SAMPLES[0]) else { return Vec::new() };
+    let Kind::Ranked(ranked) = &family.kind else { return Vec::new() };
+    if let Some(obstacle) = ranked.builds.unknown() {
+        return vec![Check::untried(NAME, &obstacle)];
+    }
+    if bpf::atomics::known() == Some(false) {
+        return Vec::new(); // the line of the samples says that they can't be loaded
+    }
+    let by_packets = |why: &str| {
+        format!(
+            "by its packets, at the hooks of the root cgroup, {why}; while a table of UDP is on, each packet of TCP pays for that"
+        )
+    };
+    let found = match ranked.builds.chosen() {
+        Which::Better(BY_FUNCTIONS) => {
+            format!("by its own functions, so that TCP pays nothing for it ({UDP}={PACKETS} counts its packets)")
+        }
+        _ if !udp::functions_wanted() => by_packets(&format!("as {UDP}={PACKETS} asks for")),
+        _ => {
+            let lacking = ranked.builds.lacking_for_better(BY_FUNCTIONS);
+            let lacking: Vec<_> = lacking.iter().map(|feature| feature.name).collect();
+            by_packets(&format!("for the kernel lacks {}", lacking.join(", ")))
+        }
+    };
+    vec![Check::ok(NAME, found)]
+}
+
+/// Both of them.
+pub fn builds() -> Builds {
+    // Births before packets, so that no socket is seen without its owner.
+    let of_tcp = [
+        Hook::cgroup("inet_create", "sock_create"),
+        Hook::cgroup("inet_release", "sock_release"),
+        Hook::tracepoint("inet_state", "inet_sock_set_state"),
+        Hook::tracepoint("inet_destroy", "tcp_destroy_sock"),
+        Hook::tracepoint("inet_retransmit", "tcp_retransmit_skb"),
+        Hook::tracepoint("inet_probe", "tcp_probe"),
+        Hook::tracepoint("inet_user", "tcp_rcv_space_adjust"),
+    ];
+    let packets = [Hook::cgroup("inet_ingress", "ingress"), Hook::cgroup("inet_egress", "egress")];
+    let build = |datagrams: &[Hook], way| {
+        let datagrams = datagrams.iter().cloned().map(|hook| hook.only_for(UDP_SAMPLES));
+        Build {
+            adopt: |object| bpf::iterate(object, "inet_adopt", "look for existing sockets").map(drop),
+            settle: Some(Settle { object: object!("inet/settle.bpf.o"), program: "inet_settle", over: "active" }),
+            ways: UDP_SAMPLES.iter().map(|sample| (*sample, way)).collect(),
+            maps: MAPS.to_vec(),
+            keeps: Some(KEEPS),
+            ..Build::new(
+                object!("inet/inet.bpf.o"),
+                object!("inet/snapshot.bpf.o"),
+                of_tcp.iter().cloned().chain(datagrams).collect(),
+                |object, maps, _| Refill::over_map(object, &maps.objects, "inet_refill"),
+            )
+        }
+    };
+    Builds::one(build(&packets, PACKETS)).probed(&udp::PROBES).or_better(
+        build(&udp::hooks("inet"), FUNCTIONS),
+        udp::needed(),
+        udp::functions_wanted,
+    )
+}
