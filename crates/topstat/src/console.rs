@@ -3,6 +3,8 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use jiff::tz::TimeZone;
@@ -90,6 +92,11 @@ pub trait Console {
     ///
     /// When signals cannot be caught.
     fn catch_signals(&mut self, in_place: bool) -> io::Result<()>;
+
+    /// A flag that is set when the program is asked to end by a signal that is caught.
+    fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::default()
+    }
 
     /// The time, by a clock that is never set.
     fn now(&self) -> Instant;

@@ -64,6 +64,9 @@ pub enum Error {
         /// The system's answer.
         why: String,
     },
+    /// The program was asked to end while it waited for a tree.
+    #[error("it was asked to end")]
+    Stopped,
     /// The system refused something.
     #[error("cannot {what}")]
     System {
@@ -83,6 +86,7 @@ impl Error {
             Self::Config(config::Error::Read { source, .. }) if passes(source) => Exit::Failed,
             Self::Parse(_) | Self::Usage(_) | Self::Config(_) => Exit::Usage,
             Self::Sample(topstat_kernel::Error::Option(_)) => Exit::Usage,
+            Self::Stopped => Exit::Done,
             Self::Output(error) => match error.kind() {
                 // Nobody reads any more, or the user wants the program to end, and what was printed is whole: both
                 // are normal ends. (Where it is cut off, the error is another one.)

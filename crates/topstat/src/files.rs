@@ -2,15 +2,16 @@
 //! A tree of files that this program does not serve (`--root`): `/proc/topstat`, which the kernel module makes. What is in it
 //! is found out by looking, for any module of the kernel's may have samples there that nobody else knows.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use topstat_kernel::{Objects, SampleInfo, TableInfo, TableSettings};
 use topstat_model::document::{self, Titles};
 use topstat_model::{Settings, Snapshot, TableType, Unit};
 
+use crate::aside::Aside;
 use crate::daemon::tree::value::Setting;
 use crate::daemon::tree::{File, Kind, Place, Tree};
 use crate::error::Error;
@@ -21,6 +22,7 @@ pub const OF_MODULE: &str = "/proc/topstat";
 /// A tree, and what was found in it.
 pub struct Files {
     root: PathBuf,
+    files: Aside,
     samples: Vec<Arc<SampleInfo>>,
 }
 
@@ -51,13 +53,19 @@ impl Files {
         }
         let catalogue = topstat_kernel::samples();
         let usual = catalogue.iter().map(|sample| sample.name.as_str());
-        let names = in_order(directories(root)?, usual);
+        let mut tree = Self { root: root.to_owned(), files: Aside::default(), samples: Vec::new() };
+        let names = in_order(tree.directories(root)?, usual);
         let found = |name: &String| {
             let known = catalogue.iter().find(|sample| sample.name == *name);
-            sample(root, name, known.map(AsRef::as_ref)).map(Arc::new)
+            tree.sample(name, known.map(AsRef::as_ref)).map(Arc::new)
         };
-        let samples = names.iter().map(found).collect::<Result<_, _>>()?;
-        Ok(Self { root: root.to_owned(), samples })
+        tree.samples = names.iter().map(found).collect::<Result<_, _>>()?;
+        Ok(tree)
+    }
+
+    /// From now on a wait for the tree ends when `stop` is set.
+    pub fn read_until(&mut self, stop: Arc<AtomicBool>) {
+        self.files = Aside::until(stop);
     }
 
     /// Where it is.
@@ -141,7 +149,7 @@ impl Files {
     pub fn settings(&self, table: &TableInfo) -> Result<TableSettings, Error> {
         let number = |place: &str, setting: Setting| {
             let path = self.root.join(place).join(setting.name());
-            let text = read(&path)?;
+            let text = self.read(&path)?;
             setting.parse(text.as_bytes()).map_err(|bad| Error::Daemon(format!("{}: {bad}", path.display())))
         };
         let own = table.path();
@@ -161,7 +169,55 @@ impl Files {
     }
 
     fn text(&self, table: &Arc<TableInfo>, kind: Kind) -> Result<String, Error> {
-        read(&self.path(table, kind))
+        self.read(&self.path(table, kind))
+    }
+
+    fn read(&self, path: &Path) -> Result<String, Error> {
+        let read = self.files.read(path, usize::MAX);
+        let text = read.and_then(|text| String::from_utf8(text).map_err(|_| io::ErrorKind::InvalidData.into()));
+        text.map_err(|error| self.failed("read", path, &error))
+    }
+
+    /// The directories in one, by name: of samples, and of tables.
+    fn directories(&self, at: &Path) -> Result<Vec<String>, Error> {
+        let mut names = self.files.directories(at).map_err(|error| self.failed("list", at, &error))?;
+        names.retain(|name| name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_'));
+        names.sort();
+        Ok(names)
+    }
+
+    fn sample(&self, name: &str, known: Option<&SampleInfo>) -> Result<SampleInfo, Error> {
+        let at = self.root.join(name);
+        let usual: Vec<_> = known.into_iter().flat_map(|sample| &sample.tables).collect();
+        let names = in_order(self.directories(&at)?, usual.iter().map(|table| table.name.as_str()));
+        let table = |(number, table): (usize, &String)| {
+            let path = at.join(table).join(Kind::Type.name());
+            let text = self.read(&path)?;
+            let kind = text.trim().parse().ok().and_then(TableType::from_number);
+            let kind = kind.ok_or_else(|| Error::Daemon(format!("{} is neither 1 nor 2", path.display())))?;
+            Ok(match usual.iter().find(|info| info.name == *table) {
+                Some(info) => TableInfo { kind, ..TableInfo::clone(info) },
+                None => {
+                    let number = u32::try_from(number).unwrap_or(u32::MAX);
+                    TableInfo { kind, ..TableInfo::dynamic(number, table, Unit::Count, "", "") }
+                }
+            })
+        };
+        let tables = names.iter().enumerate().map(table).collect::<Result<Vec<_>, Error>>()?;
+        let (about, objects, columns) = match known {
+            Some(known) => (known.about.as_str(), known.objects, known.columns.clone()),
+            None => ("", Objects::Keyed, vec![]),
+        };
+        let variant = known.and_then(|known| known.variant.clone());
+        Ok(SampleInfo { variant, ..SampleInfo::new(name, about, objects, columns, tables) })
+    }
+
+    fn failed(&self, what: &str, path: &Path, error: &io::Error) -> Error {
+        if self.files.is_to_end() {
+            return Error::Stopped;
+        }
+        let advice = if error.kind() == io::ErrorKind::PermissionDenied { ": only root may" } else { "" };
+        Error::Daemon(format!("cannot {what} {}: {error}{advice}", path.display()))
     }
 
     fn wrong(&self, table: &Arc<TableInfo>, kind: Kind, why: &str) -> Error {
@@ -174,61 +230,9 @@ fn is_known(table: &TableInfo) -> bool {
     topstat_kernel::samples().iter().flat_map(|sample| &sample.tables).any(|known| known.path() == table.path())
 }
 
-fn sample(root: &Path, name: &str, known: Option<&SampleInfo>) -> Result<SampleInfo, Error> {
-    let at = root.join(name);
-    let usual: Vec<_> = known.into_iter().flat_map(|sample| &sample.tables).collect();
-    let names = in_order(directories(&at)?, usual.iter().map(|table| table.name.as_str()));
-    let table = |(number, table): (usize, &String)| {
-        let path = at.join(table).join(Kind::Type.name());
-        let text = read(&path)?;
-        let kind = text.trim().parse().ok().and_then(TableType::from_number);
-        let kind = kind.ok_or_else(|| Error::Daemon(format!("{} is neither 1 nor 2", path.display())))?;
-        Ok(match usual.iter().find(|info| info.name == *table) {
-            Some(info) => TableInfo { kind, ..TableInfo::clone(info) },
-            None => {
-                let number = u32::try_from(number).unwrap_or(u32::MAX);
-                TableInfo { kind, ..TableInfo::dynamic(number, table, Unit::Count, "", "") }
-            }
-        })
-    };
-    let tables = names.iter().enumerate().map(table).collect::<Result<Vec<_>, Error>>()?;
-    let (about, objects, columns) = match known {
-        Some(known) => (known.about.as_str(), known.objects, known.columns.clone()),
-        None => ("", Objects::Keyed, vec![]),
-    };
-    let variant = known.and_then(|known| known.variant.clone());
-    Ok(SampleInfo { variant, ..SampleInfo::new(name, about, objects, columns, tables) })
-}
-
 /// The usual ones first, as they usually come, and the others as they are.
 fn in_order<'a>(mut names: Vec<String>, usual: impl Iterator<Item = &'a str>) -> Vec<String> {
     let usual: Vec<_> = usual.collect();
     names.sort_by_cached_key(|name| usual.iter().position(|usual| usual == name).unwrap_or(usize::MAX));
     names
-}
-
-/// The directories in it, by name: of samples, and of tables.
-fn directories(at: &Path) -> Result<Vec<String>, Error> {
-    let list = || -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(at)? {
-            let entry = entry?;
-            if let (true, Ok(name)) = (entry.file_type()?.is_dir(), entry.file_name().into_string()) {
-                names.push(name);
-            }
-        }
-        names.retain(|name| name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_'));
-        names.sort();
-        Ok(names)
-    };
-    list().map_err(|error| failed("list", at, &error))
-}
-
-fn read(path: &Path) -> Result<String, Error> {
-    fs::read_to_string(path).map_err(|error| failed("read", path, &error))
-}
-
-fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
-    let advice = if error.kind() == io::ErrorKind::PermissionDenied { ": only root may" } else { "" };
-    Error::Daemon(format!("cannot {what} {}: {error}{advice}", path.display()))
 }

@@ -11,6 +11,7 @@
 #![warn(missing_docs)]
 
 mod args;
+mod aside;
 mod backend;
 mod commands;
 mod config;

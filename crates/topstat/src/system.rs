@@ -181,6 +181,10 @@ impl Console for SystemConsole {
         Ok(())
     }
 
+    fn stop_flag(&self) -> Arc<AtomicBool> {
+        self.signals.as_ref().map(|signals| Arc::clone(&signals.stop)).unwrap_or_default()
+    }
+
     fn now(&self) -> Instant {
         Instant::now()
     }

@@ -18,6 +18,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case!(who_asks_a_stopped_daemon_is_told_what_to_do, Root, Fuse),
         case!(an_aborted_tree_is_mounted_again, Root, Fuse),
+        case!(who_waits_for_a_stopped_daemon_ends_when_asked_to, Root, Fuse),
         case!(the_watchdog_is_fed_by_those_who_serve, Root, Fuse; Slow),
         case!(the_kernel_ends_the_wait_for_a_stopped_daemon, Root, Fuse, FuseTimeout, Minutes),
     ]
@@ -113,6 +114,51 @@ fn who_asks_a_stopped_daemon_is_told_what_to_do() {
     let (output, _) = run(&["get", "--mount", mount, "--pins", pins, "enabled"]);
     assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"1\n"[..]), "{}", said(&output));
     daemon.stat("tcp_v4/conns_pps");
+}
+
+/// Commands that read the tree end when asked to, whether the daemon has taken their request or not.
+fn who_waits_for_a_stopped_daemon_ends_when_asked_to() {
+    /// The commands read every 10 ms: some of these stops come while the daemon has a request.
+    const STOPS: usize = 8;
+    let daemon = Daemon::start();
+    let scratch = Scratch::new("waiting");
+    let [mount, pins] = [&daemon.place.mount, &daemon.place.pins].map(|path| path.to_str().unwrap());
+    let history = scratch.path().to_str().unwrap();
+    let record = ["record", "--fine-interval", "10ms", "--interval", "1s", "--mount", mount, "--history", history];
+    let top = ["top", "tcp_v4/conns_pps", "10ms", "--root", mount, "-o", "json"];
+    let mut slowest = Duration::ZERO;
+    let start = |arguments: &[&str]| {
+        let mut command = role::command("topstat");
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().expect("start topstat")
+    };
+    for stop in 0..STOPS {
+        let signal = if stop % 2 == 0 { Signal::INT } else { Signal::TERM };
+        let mut waiting = [start(&record), start(&top)];
+        std::thread::sleep(Duration::from_millis(1000 + 37 * stop as u64));
+        let stopped = Stopped::new(&daemon);
+        let mut asking = [start(&["get", "--root", mount, "enabled"]), start(&["ls", "--root", mount])];
+        std::thread::sleep(Duration::from_millis(300));
+        let asked = Instant::now();
+        for child in waiting.iter_mut().chain(&mut asking) {
+            assert!(child.try_wait().unwrap().is_none(), "the test stops what it is to");
+            rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
+        }
+        let mut all = waiting.iter_mut().chain(&mut asking);
+        let ended = all.by_ref().all(|child| eventually(SOON, || child.try_wait().unwrap().is_some()));
+        slowest = slowest.max(asked.elapsed());
+        drop(stopped);
+        if !ended {
+            all.for_each(|child| drop(child.kill()));
+        }
+        assert!(ended, "stop {stop}: it still waits after {:?}", asked.elapsed());
+        assert!(waiting.iter_mut().all(|child| child.wait().unwrap().success()), "stop {stop}");
+    }
+    note(format!("ended within {slowest:?}"));
+    drop(Stopped::new(&daemon));
+    // What was recorded is whole.
+    let (output, _) = run(&["top", "tcp_v4/conns_pps", "--at", "now", "--history", history, "--pins", pins]);
+    assert!(output.status.success(), "{}", said(&output));
 }
 
 /// The control file system of FUSE, mounted in a place of its own.

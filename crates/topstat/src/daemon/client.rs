@@ -3,7 +3,7 @@
 //! and else through what is pinned, which needs no daemon that runs.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::mount;
@@ -11,6 +11,7 @@ use super::probe::{self, Answer};
 use super::statistics::Statistics;
 use super::tree::value::Setting;
 use super::tree::{File, Kind, Tree};
+use crate::aside::read_all;
 use crate::backend::Backend;
 use crate::error::Error;
 
@@ -75,7 +76,7 @@ impl Client {
         match (self, file.kind) {
             (Self::Tree(root) | Self::Files(root), _) => {
                 let path = root.join(file.path());
-                let read = fs::File::open(&path).and_then(|file| read_all(&file));
+                let read = fs::File::open(&path).and_then(|file| read_all(&file, usize::MAX));
                 read.map_err(|error| self.failed("read", &path, &error))
             }
             (Self::Pinned(_), Kind::Own | Kind::OwnJson) => {
@@ -131,42 +132,9 @@ impl Client {
     }
 }
 
-/// What is asked for at once: a snapshot of 128 rows and what says that it ends there, in two system calls. The daemon is asked
-/// for each, and a file that is made when it is read has no size beforehand.
-const AT_ONCE: usize = 64 << 10;
-
-fn read_all(mut file: &fs::File) -> io::Result<Vec<u8>> {
-    let (mut text, mut filled) = (vec![0; AT_ONCE], 0);
-    loop {
-        if filled == text.len() {
-            text.resize(filled * 2, 0);
-        }
-        match file.read(&mut text[filled..]) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    text.truncate(filled);
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_file_is_read_to_its_end_however_large() {
-        for size in [0, 1, AT_ONCE - 1, AT_ONCE, AT_ONCE + 1, 5 * AT_ONCE] {
-            let path = std::env::temp_dir().join(format!("topstat-client-{}-{size}", std::process::id()));
-            let text: Vec<u8> = (0..size).map(|place| (place % 251) as u8).collect();
-            fs::write(&path, &text).unwrap();
-            let read = fs::File::open(&path).and_then(|file| read_all(&file));
-            fs::remove_file(&path).unwrap();
-            assert!(read.unwrap() == text, "{size}");
-        }
-    }
 
     #[test]
     fn a_path_may_begin_with_the_mount_point() {

@@ -53,6 +53,11 @@ impl Events {
         Ok(events)
     }
 
+    /// A flag that is set when a signal to stop comes.
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stop)
+    }
+
     /// What another thread calls when the tree was unmounted.
     ///
     /// # Errors

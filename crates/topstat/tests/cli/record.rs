@@ -210,6 +210,38 @@ fn it_waits_for_a_tree_and_says_so() {
     assert!(said.contains("the tree is there again"), "{said}");
 }
 
+/// A pipe without a writer blocks a reader, as the tree of a stopped daemon does.
+#[test]
+fn a_tree_that_does_not_answer_keeps_no_recorder_from_its_end() {
+    const SOON: Duration = Duration::from_secs(2);
+    let scratch = Scratch::new("silent");
+    let table = "tcp_v4/conns_pps";
+    for signal in [Signal::INT, Signal::TERM] {
+        scratch.show(table, 41);
+        let mut recorder = scratch.record(&[]);
+        scratch.wait_for(table, 41);
+        scratch.show(table, 42);
+        scratch.wait_for(table, 42);
+        let pipe = scratch.0.join("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        fs::rename(&pipe, scratch.0.join("tree").join(table).join("json")).unwrap();
+        // The recorder reads every 50 ms.
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(recorder.0.try_wait().unwrap().is_none());
+        kill_process(Pid::from_child(&recorder.0), signal).unwrap();
+        let asked = Instant::now();
+        let ended = loop {
+            match recorder.0.try_wait().unwrap() {
+                None if asked.elapsed() < SOON => std::thread::sleep(Duration::from_millis(10)),
+                ended => break ended,
+            }
+        };
+        assert!(ended.is_some_and(|status| status.success()), "{signal:?}: {ended:?} after {:?}", asked.elapsed());
+        let (_, text) = scratch.top(&[table, "--at", "now", "-o", "json"]);
+        assert!(text.contains("\"value\":42,"), "the last record is there: {text}");
+    }
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let scratch = Scratch::new("refused");

@@ -63,7 +63,7 @@ pub fn run(args: &RecordArgs) -> Result<Exit, Error> {
     let root = Root::make(args.history.dir())?;
     let _lock = lock(&root)?;
     keep::remove_unfinished(&root)?;
-    let tree = Tree::new(&args.mount.dir());
+    let tree = Tree::new(&args.mount.dir(), events.stop_flag());
     log::info!("recording {} to {}", args.mount.dir().display(), root.path().display());
     let mut recorder = Recorder::new(&plan, tree, &root, &host());
     let mut schedule = Schedule::new(Instant::now(), plan.options.fine_interval);

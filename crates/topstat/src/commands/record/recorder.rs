@@ -38,7 +38,6 @@ pub struct Recorder<'a> {
     fine_full: bool,
     /// What was said last of what is wrong with the tree, and with the files.
     said: BTreeMap<&'static str, String>,
-    document: Vec<u8>,
 }
 
 struct Recorded {
@@ -64,11 +63,10 @@ impl<'a> Recorder<'a> {
             hour: None,
             fine_full: false,
             said: BTreeMap::new(),
-            document: Vec::new(),
         }
     }
 
-    /// What is done at each fine interval.
+    /// What is done at each fine interval. Ends early when the recorder was asked to end and the tree does not answer.
     pub fn tick(&mut self) {
         if self.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) || self.tables.is_empty() {
             self.look();
@@ -78,7 +76,10 @@ impl<'a> Recorder<'a> {
         let fine = self.plan.fine && !self.fine_full;
         let mut wrong = None;
         for (path, recorded) in self.tables.iter_mut().filter(|(_, recorded)| recorded.on) {
-            let result = record(&self.tree, path, recorded, (coarse, fine), &mut self.document);
+            let result = record(&self.tree, path, recorded, (coarse, fine));
+            if result.is_err() && self.tree.is_to_end() {
+                return;
+            }
             recorded.wrong = result.err();
             if let Some(why) = &recorded.wrong {
                 recorded.table.missed(why);
@@ -103,6 +104,7 @@ impl<'a> Recorder<'a> {
         self.looked = Some(Instant::now());
         let found = match self.tree.tables() {
             Ok(tables) => tables,
+            Err(_) if self.tree.is_to_end() => return,
             Err(error) => {
                 self.say("tree", Some(format!("there is no tree of a daemon: {error}; waiting for one")), "");
                 return;
@@ -209,23 +211,17 @@ impl<'a> Recorder<'a> {
 }
 
 /// Records a table once.
-fn record(
-    tree: &Tree,
-    path: &str,
-    recorded: &mut Recorded,
-    (coarse, fine): (bool, bool),
-    document: &mut Vec<u8>,
-) -> Result<(), String> {
+fn record(tree: &Tree, path: &str, recorded: &mut Recorded, (coarse, fine): (bool, bool)) -> Result<(), String> {
     if !coarse && !fine {
         return Ok(());
     }
-    tree.read(path, document).map_err(|error| format!("cannot read the table: {error}"))?;
-    let time = time_of(document).ok_or("the tree has no document of this version's")?;
+    let document = tree.read(path).map_err(|error| format!("cannot read the table: {error}"))?;
+    let time = time_of(&document).ok_or("the tree has no document of this version's")?;
     if fine {
-        recorded.table.fine(time, document).map_err(|error| chain(&error))?;
+        recorded.table.fine(time, &document).map_err(|error| chain(&error))?;
     }
     if coarse {
-        let snapshot = document::read(document, resolve::shape).map_err(|error| error.to_string())?;
+        let snapshot = document::read(&document, resolve::shape).map_err(|error| error.to_string())?;
         recorded.table.coarse(snapshot).map_err(|error| chain(&error))?;
     }
     Ok(())

@@ -1,37 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The daemon's tree as the recorder sees it: files.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use topstat_history::limits::MOST_LINE_BYTES;
+
+use crate::aside::Aside;
 
 /// A tree that is mounted, or will be.
 pub struct Tree {
     root: PathBuf,
+    files: Aside,
 }
 
 impl Tree {
-    pub fn new(root: &Path) -> Self {
-        Self { root: root.to_owned() }
+    /// The tree at this path. A wait for it ends when `stop` is set.
+    pub fn new(root: &Path, stop: Arc<AtomicBool>) -> Self {
+        Self { root: root.to_owned(), files: Aside::until(stop) }
     }
 
     /// The paths of the tables whose pushes count, in order: `tcp_v4/conns_pps`.
     ///
     /// # Errors
     ///
-    /// Those of the directory.
+    /// Errors of the directory. [`io::ErrorKind::Interrupted`]: the recorder was asked to end.
     pub fn tables(&self) -> io::Result<Vec<String>> {
         // Where there is no tree, that is an error; where all is off, it has no tables to record.
-        if fs::read_to_string(self.root.join("enabled"))?.trim() != "1" {
+        if !self.is_on_or_error("")? {
             return Ok(vec![]);
         }
         let mut tables = Vec::new();
-        for sample in self.below("")?.into_iter().filter(|sample| self.is_on(sample)) {
-            for table in self.below(&sample)? {
+        for sample in self.files.directories(&self.root)? {
+            if !self.is_on(&sample)? {
+                continue;
+            }
+            for table in self.files.directories(&self.root.join(&sample))? {
                 let path = format!("{sample}/{table}");
-                if self.is_on(&path) && self.root.join(&path).join("json").exists() {
+                // Opening finds out whether the file exists.
+                let json = self.files.read(&self.json(&path), 0);
+                if self.is_on(&path)? && json.is_ok() {
                     tables.push(path);
                 }
             }
@@ -44,33 +54,37 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// Those of the file.
-    pub fn read(&self, table: &str, document: &mut Vec<u8>) -> io::Result<()> {
-        document.clear();
-        let file = File::open(self.root.join(table).join("json"))?;
-        file.take(MOST_LINE_BYTES as u64).read_to_end(document)?;
+    /// Errors of the file, and as [`Tree::tables`].
+    pub fn read(&self, table: &str) -> io::Result<Vec<u8>> {
+        let document = self.files.read(&self.json(table), MOST_LINE_BYTES)?;
         if document.ends_with(b"\n") {
-            Ok(())
+            Ok(document)
         } else {
             Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the document is not whole"))
         }
     }
 
-    fn is_on(&self, path: &str) -> bool {
-        fs::read_to_string(self.root.join(path).join("enabled")).is_ok_and(|text| text.trim() == "1")
+    /// Whether the recorder was asked to end.
+    pub fn is_to_end(&self) -> bool {
+        self.files.is_to_end()
     }
 
-    /// The names of the directories in one.
-    fn below(&self, path: &str) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in fs::read_dir(self.root.join(path))? {
-            let entry = entry?;
-            if entry.file_type()?.is_dir()
-                && let Ok(name) = entry.file_name().into_string()
-            {
-                names.push(name);
-            }
+    fn json(&self, table: &str) -> PathBuf {
+        self.root.join(table).join("json")
+    }
+
+    /// Whether a switch is on. A switch that can't be read is off.
+    fn is_on(&self, path: &str) -> io::Result<bool> {
+        match self.is_on_or_error(path) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => Ok(false),
+            on => on,
         }
-        Ok(names)
+    }
+
+    fn is_on_or_error(&self, path: &str) -> io::Result<bool> {
+        /// A switch has a digit and the end of the line.
+        const MOST: usize = 16;
+        let text = self.files.read(&self.root.join(path).join("enabled"), MOST)?;
+        Ok(text.trim_ascii() == b"1")
     }
 }

@@ -29,10 +29,13 @@ pub fn run(
         return past::run(args, color, console);
     }
     let facts = console.facts();
-    let files = args.root.as_deref().map(Files::open).transpose()?;
+    let mut files = args.root.as_deref().map(Files::open).transpose()?;
     let all = files.as_ref().map_or_else(topstat_kernel::samples, |files| files.samples().to_vec());
     let mut plan = Plan::new(args, &all, color, facts)?;
     catch_signals(&plan.output, console)?;
+    if let Some(files) = &mut files {
+        files.read_until(console.stop_flag());
+    }
     let source = match &files {
         Some(files) => Shown::files(files, &mut plan, console)?,
         None => Shown::Kernel(from_kernel(args, &mut plan, backend, console)?),
