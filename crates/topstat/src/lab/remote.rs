@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The end on another host, where `topstat lab serve` runs; and that server.
 
+use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use topstat_model::typeset::escape;
@@ -121,13 +122,30 @@ pub fn addresses(own: &Description, peer: &Description) -> Result<[IpAddr; 2], S
     })
 }
 
-/// How many may open a connection at the same time: more are closed at once.
-const MOST_OPENING: usize = 8;
+/// How many peers without a proof of the key may be connected: enough for the mistakes of a few hosts. A further peer takes
+/// the place of one of them: see [`Openings`].
+const MOST_OPENING: usize = 64;
+/// How many threads of handshakes there may be: one for each such peer, and as many that are about to end.
+const MOST_THREADS: usize = 2 * MOST_OPENING;
+/// Of a handshake's thread: its messages have a few hundred bytes.
+const STACK_BYTES: usize = 256 << 10;
+/// How many refusals wait to be printed. Further refusals are counted.
+const MOST_UNTOLD: usize = 16;
 
 /// Takes connections, and hands on one that has shown the key; more are told that they have to wait for its end.
+///
+/// - **P1** A peer without the key takes no place from a peer with the key: at most [`MOST_OPENING`] peers are in the handshake,
+///   each for at most [`OPENING`](super::wire::OPENING). A new peer is always accepted, and one of the others is dropped. A peer
+///   whose key is proved leaves the handshake, and is not dropped any more.
+/// - **P2** The peer that is let in has a separate place to wait, which refusals can't fill.
+/// - **P3** No thread waits until a refusal is printed. Refusals that are not printed are counted.
 pub struct Server {
-    /// Who has come, and what is to be told of others.
-    pub events: Receiver<Event>,
+    /// The peer that is let in.
+    peers: Receiver<(Channel, SocketAddr)>,
+    /// Refusals and failures, to be printed.
+    told: Receiver<Event>,
+    /// Refusals that found no room there.
+    untold: Arc<AtomicU64>,
     busy: Arc<AtomicBool>,
     address: SocketAddr,
 }
@@ -138,6 +156,8 @@ pub enum Event {
     Peer(Box<Channel>, SocketAddr),
     /// Somebody was refused.
     Refused(SocketAddr, String),
+    /// The number of further refusals.
+    Others(u64),
     /// No connection can be taken.
     Failed(io::Error),
 }
@@ -152,12 +172,20 @@ impl Server {
         let failed = |e: io::Error| format!("cannot listen on {address}: {e}");
         let listener = TcpListener::bind(address).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        // Whoever refuses much waits until that was told.
-        let (events, told) = mpsc::sync_channel(MOST_OPENING);
-        let busy = Arc::new(AtomicBool::new(false));
-        let taking = Arc::clone(&busy);
-        std::thread::spawn(move || take(&listener, &key, &taking, &events));
-        Ok(Self { events: told, busy, address })
+        let ((let_in, peers), (tell, told)) = (mpsc::sync_channel(1), mpsc::sync_channel(MOST_UNTOLD));
+        let (untold, busy) = <(Arc<AtomicU64>, Arc<AtomicBool>)>::default();
+        let door = Door {
+            key,
+            let_in,
+            tell,
+            untold: Arc::clone(&untold),
+            busy: Arc::clone(&busy),
+            served: Mutex::default(),
+            openings: Mutex::default(),
+            threads: AtomicUsize::new(0),
+        };
+        std::thread::Builder::new().spawn(move || take(&listener, &Arc::new(door))).map_err(failed)?;
+        Ok(Self { peers, told, untold, busy, address })
     }
 
     /// Where it listens.
@@ -169,75 +197,166 @@ impl Server {
     pub fn free(&self) {
         self.busy.store(false, Ordering::SeqCst);
     }
+
+    /// The next event, if there is one. A peer that was let in comes before refusals.
+    ///
+    /// # Errors
+    ///
+    /// When no thread takes connections any more.
+    pub fn next(&self) -> Result<Option<Event>, String> {
+        if let Ok((channel, from)) = self.peers.try_recv() {
+            return Ok(Some(Event::Peer(Box::new(channel), from)));
+        }
+        match self.told.try_recv() {
+            Ok(event) => Ok(Some(event)),
+            Err(TryRecvError::Empty) => match self.untold.swap(0, Ordering::SeqCst) {
+                0 => Ok(None),
+                others => Ok(Some(Event::Others(others))),
+            },
+            Err(TryRecvError::Disconnected) => Err("nothing takes connections any more".to_owned()),
+        }
+    }
 }
 
-/// Takes connections as long as anybody hears of them.
-fn take(listener: &TcpListener, key: &Key, busy: &Arc<AtomicBool>, events: &SyncSender<Event>) {
-    let opening = Arc::new(AtomicUsize::new(0));
-    // Who is served, for whoever is not.
-    let served = Arc::new(Mutex::new(None));
-    loop {
-        let (socket, from) = match listener.accept() {
-            Ok(accepted) => accepted,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted || e.kind() == io::ErrorKind::ConnectionAborted => {
-                continue;
+/// The state that all handshakes share.
+struct Door {
+    key: Key,
+    let_in: SyncSender<(Channel, SocketAddr)>,
+    tell: SyncSender<Event>,
+    untold: Arc<AtomicU64>,
+    busy: Arc<AtomicBool>,
+    /// The address of the peer that is served, for the message of a refusal.
+    served: Mutex<Option<SocketAddr>>,
+    openings: Mutex<Openings>,
+    threads: AtomicUsize,
+}
+
+/// Peers in the handshake, the oldest first.
+#[derive(Default)]
+struct Openings {
+    last: u64,
+    all: VecDeque<Opening>,
+}
+
+/// The connection of a peer in the handshake.
+struct Opening {
+    number: u64,
+    from: IpAddr,
+    socket: TcpStream,
+}
+
+impl Openings {
+    /// Adds a peer. If there were [`MOST_OPENING`], drops the oldest peer of the address with the most peers: a host with many
+    /// connections drops only connections of that host.
+    fn add(&mut self, from: IpAddr, socket: TcpStream) -> u64 {
+        if self.all.len() >= MOST_OPENING {
+            let mut of_address: HashMap<IpAddr, usize> = HashMap::new();
+            self.all.iter().for_each(|opening| *of_address.entry(opening.from).or_default() += 1);
+            let most = of_address.values().max().copied().unwrap_or(0);
+            let goes = self.all.iter().position(|opening| of_address[&opening.from] == most);
+            if let Some(gone) = goes.and_then(|at| self.all.remove(at)) {
+                // The thread's read or write ends then. An error means that the peer has closed the connection.
+                let _ = gone.socket.shutdown(Shutdown::Both);
             }
-            Err(e) => {
-                if events.send(Event::Failed(e)).is_err() {
-                    return;
-                }
-                // Such as too many open files: it may pass.
-                std::thread::sleep(Duration::from_secs(1));
-                continue;
+        }
+        self.last += 1;
+        self.all.push_back(Opening { number: self.last, from, socket });
+        self.last
+    }
+
+    /// Removes a peer whose handshake has ended. False: the peer was dropped before.
+    fn remove(&mut self, number: u64) -> bool {
+        let at = self.all.iter().position(|opening| opening.number == number);
+        at.and_then(|at| self.all.remove(at)).is_some()
+    }
+}
+
+/// Takes connections, until the program ends.
+fn take(listener: &TcpListener, door: &Arc<Door>) {
+    /// After a failure, such as too many open files, which may pass.
+    const PAUSE: Duration = Duration::from_secs(1);
+    loop {
+        let taken = match listener.accept() {
+            Ok((socket, from)) => door.begin(socket, from),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted || e.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
+            Err(e) => Err(e),
+        };
+        if let Err(e) = taken {
+            // If the queue is full, an earlier message of it says enough.
+            let _ = door.tell.try_send(Event::Failed(e));
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+impl Door {
+    /// Starts a thread for a handshake.
+    fn begin(self: &Arc<Self>, socket: TcpStream, from: SocketAddr) -> io::Result<()> {
+        // Threads of dropped peers end within milliseconds.
+        while self.threads.load(Ordering::SeqCst) >= MOST_THREADS {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let number = lock(&self.openings).add(from.ip(), socket.try_clone()?);
+        self.threads.fetch_add(1, Ordering::SeqCst);
+        let door = Arc::clone(self);
+        let spawned = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
+            door.shake_hands(socket, from, number);
+            door.threads.fetch_sub(1, Ordering::SeqCst);
+        });
+        spawned.map(drop).inspect_err(|_| {
+            lock(&self.openings).remove(number);
+            self.threads.fetch_sub(1, Ordering::SeqCst);
+        })
+    }
+
+    fn shake_hands(&self, socket: TcpStream, from: SocketAddr, number: u64) {
+        let opened = Channel::accept(socket, &self.key);
+        // P1
+        let stayed = lock(&self.openings).remove(number);
+        let admitted = match stayed {
+            true => opened.and_then(|channel| self.admit(channel, from)),
+            false => Err(format!("more than {MOST_OPENING} were opening connections: it made way for another")),
+        };
+        let refused = match admitted {
+            // P2: the place is empty, since `busy` lets a peer in only after the lab before has ended.
+            Ok(channel) => return drop(self.let_in.try_send((channel, from))),
+            Err(why) => why,
+        };
+        if self.tell.try_send(Event::Refused(from, refused)).is_err() {
+            self.untold.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Lets a peer in that has proved the key, unless another peer is served.
+    fn admit(&self, mut channel: Channel, from: SocketAddr) -> Result<Channel, String> {
+        let mut served = lock(&self.served);
+        let welcome = match self.busy.swap(true, Ordering::SeqCst) {
+            false => Ok(()),
+            true => {
+                let other = served.map_or_else(String::new, |other| format!(" of {other}"));
+                Err(format!("it serves another lab{other}: one at a time"))
             }
         };
-        if opening.fetch_add(1, Ordering::SeqCst) >= MOST_OPENING {
-            opening.fetch_sub(1, Ordering::SeqCst);
-            continue;
+        let told = channel.send(&welcome);
+        if welcome.is_ok() && told.is_err() {
+            self.busy.store(false, Ordering::SeqCst);
         }
-        let (key, busy, events) = (key.clone(), Arc::clone(busy), events.clone());
-        let (opening, served) = (Arc::clone(&opening), Arc::clone(&served));
-        std::thread::spawn(move || {
-            let event = match admit(socket, from, &key, &busy, &served) {
-                Ok(channel) => Event::Peer(Box::new(channel), from),
-                Err(why) => Event::Refused(from, why),
-            };
-            // Before it counts no more: while nobody hears of it, others wait.
-            let _ = events.send(event);
-            opening.fetch_sub(1, Ordering::SeqCst);
-        });
+        told?;
+        welcome?;
+        *served = Some(from);
+        Ok(channel)
     }
 }
 
-/// Hears whether somebody has the key, and whether nobody else is served.
-fn admit(
-    socket: TcpStream,
-    from: SocketAddr,
-    key: &Key,
-    busy: &AtomicBool,
-    served: &Mutex<Option<SocketAddr>>,
-) -> Result<Channel, String> {
-    let mut channel = Channel::accept(socket, key)?;
-    let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
-    let welcome = match busy.swap(true, Ordering::SeqCst) {
-        false => Ok(()),
-        true => {
-            let other = served.map_or_else(String::new, |other| format!(" of {other}"));
-            Err(format!("it serves another lab{other}: one at a time"))
-        }
-    };
-    let told = channel.send(&welcome);
-    if welcome.is_ok() && told.is_err() {
-        busy.store(false, Ordering::SeqCst);
-    }
-    told?;
-    welcome?;
-    *served = Some(from);
-    Ok(channel)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic under these locks leaves no change half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     fn about(addresses: &[&str]) -> Description {
@@ -249,6 +368,101 @@ mod tests {
             cpus: vec![0],
             nodes: Vec::new(),
         }
+    }
+
+    fn key() -> Key {
+        let path = std::env::temp_dir().join(format!("topstat-remote-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        Key::create(&path).unwrap();
+        let key = Key::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        key
+    }
+
+    /// Connects with the key, waits until the server has let it in, and ends the lab.
+    fn visit(server: &Server, key: &Key) -> Result<Duration, String> {
+        let begun = Instant::now();
+        let remote = Remote::connect(&server.address().to_string(), key)?;
+        let took = begun.elapsed();
+        // The server's thread hands the peer on after the welcome.
+        let let_in = |event| matches!(event, Event::Peer(..));
+        while !std::iter::from_fn(|| server.next().unwrap()).any(let_in) {
+            assert!(begun.elapsed() < 2 * OPENING, "no peer was let in");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(remote);
+        server.free();
+        Ok(took)
+    }
+
+    /// P1 … P3
+    #[test]
+    fn who_has_the_key_gets_in_however_many_have_none() {
+        use std::io::Write as _;
+        const PEERS: usize = 3 * MOST_OPENING;
+        let key = key();
+        let server = Server::listen("127.0.0.1:0".parse().unwrap(), key.clone()).unwrap();
+        let connect = || TcpStream::connect(server.address()).unwrap();
+        let _idle: Vec<_> = (0..PEERS).map(|_| connect()).collect();
+        (0..3).for_each(|_| assert!(visit(&server, &key).unwrap() < OPENING));
+        // Peers that send one byte of a message now and then.
+        let mut slow: Vec<_> = (0..PEERS).map(|_| connect()).collect();
+        for _ in 0..3 {
+            slow.iter_mut().for_each(|peer| drop(peer.write(&[0])));
+            assert!(visit(&server, &key).unwrap() < OPENING);
+        }
+        let end = Arc::new(AtomicBool::new(false));
+        let (address, ended) = (server.address(), Arc::clone(&end));
+        let garbage = std::thread::spawn(move || {
+            while !ended.load(Ordering::SeqCst) {
+                let _ = TcpStream::connect(address).and_then(|mut peer| peer.write_all(b"GET / HTTP/1.1\r\n\r\n"));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        (0..6).for_each(|_| assert!(visit(&server, &key).unwrap() < OPENING));
+        end.store(true, Ordering::SeqCst);
+        garbage.join().unwrap();
+    }
+
+    /// P3: refusals fill their queue, and a peer with the key gets in.
+    #[test]
+    fn refusals_that_are_not_told_are_counted() {
+        const PEERS: u64 = 3 * MOST_UNTOLD as u64;
+        let key = key();
+        let server = Server::listen("127.0.0.1:0".parse().unwrap(), key.clone()).unwrap();
+        (0..PEERS).for_each(|_| drop(TcpStream::connect(server.address()).unwrap()));
+        let remote = Remote::connect(&server.address().to_string(), &key).unwrap();
+        let (begun, mut refused, mut let_in) = (Instant::now(), 0, 0);
+        while refused < PEERS && begun.elapsed() < 2 * OPENING {
+            match server.next().unwrap() {
+                Some(Event::Peer(..)) => let_in += 1,
+                Some(Event::Refused(..)) => refused += 1,
+                Some(Event::Others(count)) => refused += count,
+                Some(Event::Failed(e)) => panic!("{e}"),
+                None => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        drop(remote);
+        assert_eq!((refused, let_in), (PEERS, 1));
+    }
+
+    #[test]
+    fn the_address_with_the_most_connections_makes_way() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let connect = || {
+            let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            listener.accept().unwrap();
+            socket
+        };
+        let (one, many): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+        let mut openings = Openings::default();
+        let first = openings.add(one, connect());
+        let second = openings.add(many, connect());
+        for _ in 0..MOST_OPENING {
+            openings.add(many, connect());
+        }
+        assert_eq!(openings.all.len(), MOST_OPENING);
+        assert_eq!((openings.remove(second), openings.remove(first), openings.remove(first)), (false, true, false));
     }
 
     #[test]

@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
-use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
 use super::{caught, put_back, sample};
@@ -56,17 +55,20 @@ pub fn run(args: &ServeArgs, backend: &mut dyn Backend, console: &mut dyn Consol
     }
 }
 
-/// Who has come, if anybody has. Who was refused is told.
+/// A peer that was let in, if one was. Prints refusals: at most `MOST` in one call, since refusals may come faster than they
+/// are printed.
 fn next(server: &Server, console: &mut dyn Console) -> Result<Option<(Channel, SocketAddr)>, Error> {
-    loop {
-        match server.events.try_recv() {
-            Ok(Event::Peer(channel, from)) => return Ok(Some((*channel, from))),
-            Ok(Event::Refused(from, why)) => console.note(&format!("topstat: refused {from}: {why}")),
-            Ok(Event::Failed(e)) => console.note(&format!("topstat: cannot take a connection: {e}")),
-            Err(TryRecvError::Empty) => return Ok(None),
-            Err(TryRecvError::Disconnected) => return Err(Error::Lab("nothing takes connections any more".to_owned())),
+    const MOST: usize = 20;
+    for _ in 0..MOST {
+        match server.next().map_err(Error::Lab)? {
+            Some(Event::Peer(channel, from)) => return Ok(Some((*channel, from))),
+            Some(Event::Refused(from, why)) => console.note(&format!("topstat: refused {from}: {why}")),
+            Some(Event::Others(count)) => console.note(&format!("topstat: refused {count} others")),
+            Some(Event::Failed(e)) => console.note(&format!("topstat: cannot take a connection: {e}")),
+            None => break,
         }
     }
+    Ok(None)
 }
 
 /// Why a lab is over.
