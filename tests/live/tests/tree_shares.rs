@@ -20,6 +20,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case!(whoever_keeps_all_he_can_keeps_nobody_from_reading, Root, Fuse),
         case!(hundreds_of_readers_of_one_user_hold_nobody_up, Root, Fuse),
+        case!(eighty_subordinate_uids_are_one_user, Root, Fuse),
         case!(paths_of_cgroups_are_bounded_and_shown, Root, Fuse, CgroupV2),
     ]
 }
@@ -219,6 +220,51 @@ fn whoever_keeps_all_he_can_keeps_nobody_from_reading() {
     note(format!("{took} files with short texts; resident: {full} kB then, {after} kB after"));
     assert!(after < rss + MORE_RSS_KB, "{after} kB resident after, {rss} kB before");
     assert!(reads(&mut greedy, STAT));
+}
+
+/// Mounts another /etc for this thread and its children: the greedy user has these subordinate uids in it.
+fn give_subordinate_uids(etc: &Path, first: u32, count: u32) {
+    use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+    // SAFETY: no other thread of this process needs to share this one's mounts.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.expect("a mount namespace");
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).expect("keep mounts to oneself");
+    fs::write(etc.join("passwd"), format!("greedy:x:{GREEDY}:{GROUP}::/:/bin/sh\n")).unwrap();
+    fs::write(etc.join("subuid"), format!("greedy:{first}:{count}\n")).unwrap();
+    mount_bind(etc, "/etc").expect("another /etc");
+}
+
+fn eighty_subordinate_uids_are_one_user() {
+    const FIRST: u32 = 2_000_000_000;
+    const UIDS: u32 = 80;
+    /// Open files that all users but root may have together, and a ninth of them.
+    const MOST: u64 = 16_384;
+    const SHARE: u64 = MOST / 9;
+    let scratch = Scratch::new("subuid");
+    give_subordinate_uids(scratch.path(), FIRST, UIDS);
+    let daemon = start();
+    let path = |file: &str| daemon.path(file).to_str().unwrap().to_owned();
+    let mut uids: Vec<Role> = Vec::new();
+    let mut took = Vec::new();
+    let mut take = |uid: u32| {
+        let mut role = Role::start("tree-hoarder", &[&uid.to_string()]);
+        role.tell(&format!("take {}", path("enabled")));
+        let files: u64 = role.expect("took").split(' ').next().and_then(|files| files.parse().ok()).expect("a number");
+        uids.push(role);
+        files
+    };
+    for uid in FIRST..FIRST + UIDS {
+        took.push(take(uid));
+    }
+    took.push(take(GREEDY));
+    assert_eq!((took[0], took.iter().sum::<u64>()), (SHARE, SHARE), "all of them are one user: {took:?}");
+    assert_eq!(number(&user(&daemon, GREEDY).expect("self tells who it is")["handles"]), SHARE);
+    // Uids outside of the range are other users.
+    for uid in [OTHER, FIRST + UIDS] {
+        let mut other = Role::start("tree-hoarder", &[&uid.to_string()]);
+        other.tell(&format!("read {}", path(STAT)));
+        assert!(other.expect("read").parse::<u64>().is_ok(), "{uid} is locked out");
+    }
+    assert!(take(OTHER) > SHARE * 8 / 10);
 }
 
 /// How long a read of root's takes, and how often others have read meanwhile: the medians.

@@ -170,7 +170,7 @@ fn serve(settings: &Settings, states: &[Arc<dyn State>], point: Point, events: &
 /// What answers whoever uses the tree: threads, and the statistics that they read and set.
 fn service(states: &[Arc<dyn State>], cost: &Arc<Cost>, pulse: &Arc<Pulse>) -> Result<Arc<Service>, Error> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).clamp(2, MOST_READERS);
-    let shares = Arc::new(Shares::default());
+    let shares = Arc::new(Shares::of_host());
     let readers = Arc::new(Workers::start("read", threads, pulse).map_err(system("start threads"))?);
     let own: OwnReport = {
         let (cost, shares, readers) = (Arc::clone(cost), Arc::clone(&shares), Arc::clone(&readers));

@@ -91,7 +91,7 @@ impl Bytes {
 #[derive(Clone, Debug)]
 pub struct Payer {
     shares: Arc<Shares>,
-    /// Who has opened the file.
+    /// The owner of the uid that has opened the file.
     uid: u32,
     of: Kind,
 }
@@ -277,12 +277,13 @@ impl Handles {
         Self { open: Mutex::default(), last: AtomicU64::new(0), shares }
     }
 
-    /// Opens a file of a kind for a user.
+    /// Opens a file of a kind for the owner of a uid.
     ///
     /// # Errors
     ///
     /// The user has too many open.
     pub fn open(&self, uid: u32, of: Kind, append: bool) -> Result<u64, Full> {
+        let uid = self.shares.owners.of(uid);
         let share = self.shares.handles.take(uid, 1)?;
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let payer = Payer { shares: Arc::clone(&self.shares), uid, of };

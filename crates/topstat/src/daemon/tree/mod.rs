@@ -6,6 +6,7 @@
 
 pub mod fuse;
 pub mod handle;
+pub mod owners;
 pub mod shares;
 pub mod value;
 

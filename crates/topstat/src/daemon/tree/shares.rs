@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What open files may take of the daemon's memory, counted by user.
 //!
-//! A user who may read the tree may open files and not read on, under as many uids as a user namespace has. That must not
-//! keep others, least of all root, from reading. So of each [`Pool`]:
+//! A member of the tree's group may open files and not read on. That must not keep other users, least of all root, from reading.
+//! Subordinate uids count as their owner ([`Owners`]). So of each [`Pool`]:
 //!
 //! - **S1** all that is taken together is at most `root` + `users`, what the pool was made with.
 //! - **S2** `root` is for uid 0 alone.
@@ -13,6 +13,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::owners::Owners;
 
 /// See S3. The first uid gets a ninth of all; after 32 greedy ones, the next still gets a four hundredth.
 const FRACTION: usize = 8;
@@ -157,6 +159,15 @@ pub struct Shares {
     pub texts: Arc<Pool>,
     /// Bytes of the texts of `self` that they keep.
     pub own: Arc<Pool>,
+    /// The owners of subordinate uids, which the pools don't know.
+    pub owners: Owners,
+}
+
+impl Shares {
+    /// The pools of a daemon on this host.
+    pub fn of_host() -> Self {
+        Self { owners: Owners::of_host(), ..Self::default() }
+    }
 }
 
 impl Default for Shares {
@@ -165,6 +176,7 @@ impl Default for Shares {
             handles: Pool::new("handles", HANDLES),
             texts: Pool::new("bytes of text", TEXTS),
             own: Pool::new("bytes of self", OWN),
+            owners: Owners::default(),
         }
     }
 }
