@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What this kernel and this user allow.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::bpf::{self, Verified};
 use crate::family::{AccountOptions, Family, Kind, SampleInfo};
+use crate::pinned::{self, Attached};
 use crate::ranking::{self, RankedFamily};
 use crate::report::{
     BTF, Check, NO_BTF, OUTSIDE, Outcome, USER_NAMESPACE, WITH_BTF, in_user_namespace, loads, missing_capabilities,
@@ -59,6 +61,24 @@ fn compiler(read: std::io::Result<String>) -> Check {
     }
 }
 
+/// Says that programs count without a way to them: no process has opened their links, and no path leads to the links.
+fn pins(attached: &[Attached]) -> Option<Check> {
+    let lost = attached.iter().filter(|link| link.at.is_none() && link.holders.is_empty());
+    let programs: BTreeSet<&str> = lost.map(|link| link.program.as_str()).collect();
+    let first = programs.first()?;
+    Some(Check {
+        name: "pins".to_owned(),
+        outcome: Outcome::Degraded,
+        found: format!(
+            "no path leads to the pins of {} programs that are attached ({first} is the first): the BPF file system was \
+             unmounted, or is another mount namespace's",
+            programs.len()
+        ),
+        advice: "mount it where it was: a daemon that runs then pins all again (its log, and self, say more)"
+            .to_owned(),
+    })
+}
+
 /// Looks at everything that these samples need, or all samples if there are none; the common things first. Loads every
 /// program once, to hear what the kernel says, and attaches none. (Samples of a family share their programs.)
 pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
@@ -81,6 +101,7 @@ pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
     });
     checks.push(compiler(std::fs::read_to_string(JIT)));
     checks.extend(module);
+    checks.extend(pins(&pinned::attached().unwrap_or_default()));
     let named = |name: &str| samples.iter().any(|sample| sample.name == name);
     let of = |family: &Family| match &family.kind {
         Kind::Ranked(_) | Kind::Counters(_) => family.samples.iter().any(|own| named(&own.name)),
@@ -104,6 +125,24 @@ pub fn check(samples: &[Arc<SampleInfo>]) -> Vec<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_without_a_path_to_their_pins_are_named() {
+        let link = |program: &str, at: Option<&str>, holders: &[u32]| Attached {
+            program: program.to_owned(),
+            link: 1,
+            at: at.map(Into::into),
+            holders: holders.to_vec(),
+        };
+        assert!(pins(&[link("a", Some("/sys/fs/bpf/topstat/a"), &[]), link("b", None, &[7])]).is_none());
+        let check = pins(&[link("c", None, &[]), link("c", None, &[]), link("b", None, &[7])]).unwrap();
+        assert_eq!(check.outcome, Outcome::Degraded);
+        assert!(
+            check.found.contains("1 programs that are attached (c is the first): the BPF file system was unmounted"),
+            "{}",
+            check.found
+        );
+    }
 
     #[test]
     fn a_compiler_that_can_not_be_asked_for_is_unknown() {

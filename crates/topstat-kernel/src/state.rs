@@ -107,6 +107,16 @@ pub trait State: Send + Sync {
 
     /// How what a sample shows is counted, where there is a choice: `counters`.
     fn way(&self, sample: &SampleInfo) -> Option<&'static str>;
+
+    /// Looks whether the pins of this state are found by their path, and pins all again if not. The pins are lost to others when
+    /// the BPF file system is unmounted: the kernel keeps it, and the pins in it, only while this state has it open. Objects,
+    /// tables and settings stay unchanged. True: the state was pinned again.
+    ///
+    /// # Errors
+    /// When the state can't be pinned again, or its pins were removed. The state goes on until it is dropped.
+    fn keep_pinned(&self) -> Result<bool, Error> {
+        Ok(false)
+    }
 }
 
 /// The settings of a family while nobody else changes them.

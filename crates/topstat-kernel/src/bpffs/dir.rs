@@ -14,10 +14,10 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::Error;
@@ -128,6 +128,17 @@ impl Entry {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd()).into()
     }
 
+    /// Opens the map, program or link that is pinned in this file.
+    pub fn get(&self) -> io::Result<OwnedFd> {
+        let path = CString::new(self.object().into_os_string().into_encoded_bytes())?;
+        // SAFETY: a string that ends in 0.
+        match unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) } {
+            // SAFETY: the call has just opened it.
+            fd if fd >= 0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+            error => Err(io::Error::from_raw_os_error(-error)),
+        }
+    }
+
     /// Its descriptor.
     pub fn held(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -184,6 +195,17 @@ impl Dir {
     /// Another descriptor of it, which is locked apart from this one.
     pub fn again(&self) -> Result<OwnedFd, Error> {
         Self::open(self.fd.as_fd(), self.path.clone()).map(|dir| dir.fd)
+    }
+
+    /// Whether both are one directory.
+    pub fn is(&self, other: &Self) -> Result<bool, Error> {
+        let (own, other) = (self.stat()?, other.stat()?);
+        Ok((own.st_dev, own.st_ino) == (other.st_dev, other.st_ino))
+    }
+
+    /// Makes this another directory, which has this path now.
+    pub fn replace(&self, by: &Self) -> Result<(), Error> {
+        replace(&self.fd, by).map_err(|e| broken(&self.path, e))
     }
 
     /// Has only its owner look into it.
@@ -265,6 +287,14 @@ impl Dir {
         Ok(rustix::fs::renameat(&self.fd, from, &self.fd, to)?)
     }
 
+    /// Gives a file in this directory the time of another file.
+    pub fn date(&self, name: &str, as_of: &Entry) -> io::Result<()> {
+        let of = |seconds, ns: u64| Timespec { tv_sec: seconds, tv_nsec: i64::try_from(ns).unwrap_or(0) };
+        let modified = of(as_of.stat.st_mtime, as_of.stat.st_mtime_nsec);
+        let times = Timestamps { last_access: modified, last_modification: modified };
+        Ok(rustix::fs::utimensat(&self.fd, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
     /// Pins an object under a name that nothing has.
     pub fn pin(&self, object: BorrowedFd<'_>, name: &str) -> io::Result<()> {
         let path = CString::new(format!("/proc/self/fd/{}/{name}", self.fd.as_raw_fd()))?;
@@ -294,6 +324,15 @@ impl Dir {
         done.map_err(|e| broken(&path, e))?;
         removed.push(path);
         Ok(())
+    }
+}
+
+/// Makes a descriptor refer to another file.
+pub fn replace(fd: &OwnedFd, by: &impl AsFd) -> io::Result<()> {
+    // SAFETY: the owner keeps the number; the call closes the file before.
+    match unsafe { libc::dup3(by.as_fd().as_raw_fd(), fd.as_raw_fd(), libc::O_CLOEXEC) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
     }
 }
 

@@ -15,7 +15,7 @@ use rustix::fs::{FileType, FlockOperation, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
-pub use dir::{Dir, Entry};
+pub use dir::{Dir, Entry, replace};
 use dir::{FOR_ROOT_ALONE, PRIVATE, broken, check_above, check_private, failed, refused};
 pub use pins::{Adopted, DEFAULT_DIR, Pins};
 

@@ -3,14 +3,14 @@
 //! for counts on.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
 use procfs::process::Process;
 use rustix::fs::{FileType, Mode, OFlags};
 
-use crate::bpffs::Dir;
+use crate::bpffs::{Dir, Entry};
 
 /// Bytes of a program's name that the kernel keeps: `BPF_OBJ_NAME_LEN` less the zero.
 const NAME_BYTES: usize = 15;
@@ -105,7 +105,7 @@ fn search(dir: &Dir, depth: u32, left: &mut u32, found: &mut BTreeMap<u32, PathB
                 }
             }
             FileType::RegularFile => {
-                if let Some(id) = pinned_link(entry.held()) {
+                if let Some(id) = pinned_link(&entry) {
                     found.insert(id, entry.path().to_owned());
                 }
             }
@@ -114,13 +114,9 @@ fn search(dir: &Dir, depth: u32, left: &mut u32, found: &mut BTreeMap<u32, PathB
     }
 }
 
-/// The id of a link that is pinned, by its file.
-fn pinned_link(file: BorrowedFd<'_>) -> Option<u32> {
-    let path = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
-    // SAFETY: a string that ends in 0.
-    let fd = unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) };
-    // SAFETY: just opened, and nobody else's.
-    let object = (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })?;
+/// The id of a link that is pinned.
+fn pinned_link(file: &Entry) -> Option<u32> {
+    let object = file.get().ok()?;
     link_id(Path::new(&format!("/proc/self/fdinfo/{}", object.as_raw_fd())))
 }
 

@@ -115,4 +115,8 @@ impl Attached for Own {
         self.links.lock().unwrap_or_else(PoisonError::into_inner).remove(&hook.program);
         Ok(())
     }
+
+    fn pin_again(&self) -> Result<OwnedFd, Error> {
+        Err(Error::NotLoaded(self.loaded.of.family.name.clone()))
+    }
 }

@@ -76,6 +76,18 @@ pub trait Attached: Send + Sync {
 
     /// Detaches one, if it is attached.
     fn detach(&self, hook: &Hook) -> Result<(), Error>;
+
+    /// Whether the pins are found by their path. True where nothing is pinned.
+    fn is_found(&self) -> bool {
+        true
+    }
+
+    /// Pins all objects again at the path of the pins. Returns the new directory, by which processes lock the settings from
+    /// then on. The caller has locked the settings.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or nothing is pinned of this state.
+    fn pin_again(&self) -> Result<OwnedFd, Error>;
 }
 
 impl Ranking {
@@ -232,7 +244,17 @@ impl State for Ranking {
     fn way(&self, sample: &SampleInfo) -> Option<&'static str> {
         self.of.way(sample)
     }
+
+    fn keep_pinned(&self) -> Result<bool, Error> {
+        if self.attached.is_found() {
+            return Ok(false);
+        }
+        let locked = self.settings.lock()?;
+        self.settings.lock_by(&locked, &self.attached.pin_again()?)?;
+        Ok(true)
+    }
 }
+
 /// A family whose settings are locked.
 struct Setting<'a> {
     state: &'a Ranking,

@@ -235,6 +235,34 @@ impl Pinned {
         Ranking::new(&self.of, self.maps()?, programs, Some(self.dir.again()?), Box::new(attached))
     }
 
+    /// The directory that all families are pinned in.
+    fn pins(&self) -> &Path {
+        let path = self.dir.path();
+        path.parent().and_then(Path::parent).unwrap_or(path)
+    }
+
+    /// Pins all objects of this directory in another directory, too.
+    fn copy(&self, to: &Dir) -> Result<(), Error> {
+        for part in [MAPS, LINKS, PROGRAMS] {
+            let path = self.dir.path_of(part);
+            let from = self.dir.dir(part)?.ok_or_else(|| unusable(&path, &"it was removed"))?;
+            let into = to.make(part)?;
+            for name in from.names()?.into_iter().filter(|name| !name.ends_with(NEW)) {
+                let Some(file) = from.pinned(&name)? else { continue };
+                let object = file.get().map_err(|e| unusable(file.path(), &e))?;
+                let pinned = into.pin(object.as_fd(), &name);
+                pinned.map_err(|e| cannot_pin(&into.path_of(&name), &e))?;
+                // The time of a file says since when the family counts. Without it, only that time is wrong.
+                let _ = into.date(&name, &file);
+            }
+        }
+        match build(&self.dir) {
+            Some(build) => to.make_link(&build, BUILD).map_err(|e| cannot_pin(&to.path_of(BUILD), &e)),
+            // The next adopter replaces the programs.
+            None => Ok(()),
+        }
+    }
+
     /// Removes what somebody who was killed has left in the state.
     fn remove_leftovers(&self) -> Result<(), Error> {
         remove_new(&self.dir)?;
@@ -472,6 +500,39 @@ impl Attached for Pinned {
             return Ok(());
         }
         self.dir.make(LINKS)?.remove_tree(&hook.program, &mut Vec::new())
+    }
+
+    fn is_found(&self) -> bool {
+        let found = || -> Result<bool, Error> {
+            let Some(pins) = bpffs::open(self.pins())? else { return Ok(false) };
+            let Some(abi) = pins.dir(&abi_name(self.of.family.abi))? else { return Ok(false) };
+            abi.dir(&self.of.family.name)?.map_or(Ok(false), |found| found.is(&self.dir))
+        };
+        found().unwrap_or(false)
+    }
+
+    fn pin_again(&self) -> Result<OwnedFd, Error> {
+        let name = &self.of.family.name;
+        let locked = Locked::make(self.pins())?;
+        let abi = locked.dir().make(&abi_name(self.of.family.abi))?;
+        if let Some(other) = abi.find(name)? {
+            return Err(Error::Pins {
+                path: other.path().to_owned(),
+                why: "another state is pinned there by now".to_owned(),
+                advice: "restart the daemon, which adopts that state; the statistics of this daemon end then"
+                    .to_owned(),
+            });
+        }
+        let copy = locked.make_partial(&abi, name)?;
+        let named = || abi.rename(&partial(name), name).map_err(|e| cannot_pin(&abi.path_of(name), &e));
+        if let Err(error) = self.copy(&copy).and_then(|()| named()) {
+            // The first error says more than an error of removing.
+            let _ = abi.remove_tree(&partial(name), &mut Vec::new());
+            return Err(error);
+        }
+        // The descriptor stays valid after the rename.
+        self.dir.replace(&copy)?;
+        self.dir.again()
     }
 }
 

@@ -8,7 +8,7 @@
 //! first only after both had written their words.
 
 use std::mem::{offset_of, size_of};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use rustix::fs::FlockOperation;
 use topstat_model::TableType;
 
 use crate::bpf::Shared;
-use crate::bpffs::lock_file;
+use crate::bpffs::{lock_file, replace};
 use crate::clock;
 use crate::{Error, TableSettings};
 use topstat_engine::abi::{
@@ -73,6 +73,12 @@ impl SharedSettings {
             rustix::fs::flock(shared, FlockOperation::NonBlockingLockExclusive).ok()?;
         }
         Some(Locked { _alone: alone, shared: self.shared.as_ref() })
+    }
+
+    /// Makes another directory the lock between processes.
+    pub fn lock_by(&self, _: &Locked<'_>, dir: &impl AsFd) -> Result<(), Error> {
+        let replaced = self.shared.as_ref().map_or(Ok(()), |shared| replace(shared, dir));
+        replaced.map_err(|e| Error::Kernel { what: "lock the settings".to_owned(), why: e.to_string() })
     }
 
     /// How many times a table's objects began and ended being ordered again: odd while they are.

@@ -11,6 +11,7 @@ pub mod cost;
 pub mod events;
 mod handshake;
 mod keeper;
+mod kept;
 mod lock;
 pub mod logging;
 mod measure;
@@ -38,6 +39,7 @@ use adopt::adopt;
 use apply::apply;
 use cost::Cost;
 use events::{Event, Events};
+use kept::{Fault, Kept};
 use lock::{Lock, NoLock};
 use mount::Point;
 use notify::Notify;
@@ -101,7 +103,9 @@ fn trim() {
 /// When it cannot start: another daemon runs, the mount point can't be used, nothing could be loaded.
 pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> {
     let _lock = Lock::take(&settings.pid_file).map_err(|error| no_lock(&error, &settings.mount))?;
-    let events = Events::catch().map_err(system("catch signals"))?;
+    let mut events = Events::catch().map_err(system("catch signals"))?;
+    // Before anything is pinned: no change is missed.
+    events.watch_mounts();
     // Before anything is loaded: a mount point that can't be used is a mistake that somebody has to see.
     let point = Point::prepare(&settings.mount)?;
     if point.stale > 0 {
@@ -131,7 +135,9 @@ fn serve(settings: &Settings, states: &[Arc<dyn State>], point: Point, events: &
     let mut config = settings.config.clone();
     let (cost, keeper) = Cost::new(states.to_vec(), config.overhead_budget);
     let pulse = Arc::new(Pulse::default());
-    let service = service(states, &cost, &pulse)?;
+    let unpinned = Fault::default();
+    let service = service(states, &cost, &pulse, &unpinned)?;
+    let kept = Kept::new(&settings.pins, states, unpinned);
     let samples = states.iter().flat_map(|state| state.samples()).cloned().collect();
     let mut tree = Served::start(point, settings, samples, service, events)?;
     let keeper = keeper.start().map_err(system("start threads"))?;
@@ -155,8 +161,10 @@ fn serve(settings: &Settings, states: &[Arc<dyn State>], point: Point, events: &
                 reload(&settings.origin, &mut config, states, &cost);
                 notify.ready(&status);
                 tree.mount_again();
+                kept.look();
             }
             Event::Unmounted => tree.unmounted(),
+            Event::Mounts => kept.look(),
             Event::Deadline => {}
         }
     }
@@ -168,15 +176,23 @@ fn serve(settings: &Settings, states: &[Arc<dyn State>], point: Point, events: &
 }
 
 /// What answers whoever uses the tree: threads, and the statistics that they read and set.
-fn service(states: &[Arc<dyn State>], cost: &Arc<Cost>, pulse: &Arc<Pulse>) -> Result<Arc<Service>, Error> {
+fn service(
+    states: &[Arc<dyn State>],
+    cost: &Arc<Cost>,
+    pulse: &Arc<Pulse>,
+    unpinned: &Fault,
+) -> Result<Arc<Service>, Error> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).clamp(2, MOST_READERS);
     let shares = Arc::new(Shares::of_host());
     let readers = Arc::new(Workers::start("read", threads, pulse).map_err(system("start threads"))?);
     let own: OwnReport = {
         let (cost, shares, readers) = (Arc::clone(cost), Arc::clone(&shares), Arc::clone(&readers));
+        let unpinned = unpinned.clone();
         Arc::new(move || {
             let tree = own::Tree::new(&shares, &readers);
-            Own::new(&cost.report(), own::Process::own(), tree, topstat_kernel::remembered_paths())
+            let mut own = Own::new(&cost.report(), own::Process::own(), tree, topstat_kernel::remembered_paths());
+            own.unpinned = unpinned.get();
+            own
         })
     };
     let statistics = Statistics::new(states.to_vec(), threads, Some(own));

@@ -138,6 +138,8 @@ pub struct Own {
     samples: Vec<Sample>,
     measured: Option<Measurement>,
     error: Option<String>,
+    /// Why statistics are not pinned, if they are not.
+    pub unpinned: Option<String>,
     budget: Option<Budget>,
 }
 
@@ -187,6 +189,7 @@ impl Own {
             samples: report.states.iter().flat_map(|state| samples(&**state)).collect(),
             measured,
             error: failed,
+            unpinned: None,
             budget: budget.map(|budget| Budget {
                 share: budget.fraction(),
                 level: level.number(),
@@ -225,6 +228,9 @@ impl Own {
         line("path_bytes", &self.paths.bytes);
         if let Some(error) = &self.error {
             line("error", &escape(error));
+        }
+        if let Some(unpinned) = &self.unpinned {
+            line("unpinned", &escape(unpinned));
         }
         if let Some(measured) = &self.measured {
             line("measured", &measured.time);

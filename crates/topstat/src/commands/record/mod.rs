@@ -75,7 +75,7 @@ pub fn run(args: &RecordArgs) -> Result<Exit, Error> {
                 recorder.tick();
                 schedule.advance(Instant::now());
             }
-            Event::Reload | Event::Unmounted => {}
+            Event::Reload | Event::Unmounted | Event::Mounts => {}
         }
     }
     recorder.end();
