@@ -113,7 +113,9 @@ impl Arrays {
             return Err(failed("the loopback device has no operations"));
         }
         let inside = self.cursor.read::<u64>(0, offset_of!(abi::snmp_cursor, at)) / STEP * STEP;
-        let mut memory = Memory { base: inside, bytes: Vec::new() };
+        // Room for all of it: memory counts only once it is written, and a vector that grows is copied, twice as large.
+        let most = (DOWN + UP.into_iter().max().unwrap_or(0)) * STEP;
+        let mut memory = Memory { base: inside, bytes: Vec::with_capacity(usize::try_from(most).unwrap_or(0)) };
         for _ in 0..DOWN {
             let below = self.memory(memory.base - STEP)?;
             if below.len() < STEP as usize {

@@ -37,6 +37,7 @@ pub use bpf::Verified;
 pub use catalogue::{add, families, family_of, find, samples};
 pub use cgroup::remembered as remembered_paths;
 pub use check::{check, verify};
+pub use clock::possible_cpus;
 pub use error::Error;
 pub use families::{account, capture, netstack, snmp};
 #[cfg(feature = "bench")]

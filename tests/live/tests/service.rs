@@ -30,6 +30,7 @@ pub fn cases() -> Vec<Case> {
         case!(systemd_is_told_what_it_waits_for, Root, Fuse),
         case!(a_configuration_sets_what_it_names_and_a_reload_what_has_changed, Root, Fuse; Distribution),
         case!(a_group_may_read_and_nobody_else, Root, Fuse),
+        case!(loading_takes_no_more_memory_than_is_said, Root, Fuse),
         case!(the_log_has_priorities_for_the_journal, Root, Fuse),
         case!(a_full_file_system_keeps_no_daemon_from_running, Root, Fuse),
         case!(a_user_namespace_is_no_host, UserNamespace),
@@ -373,6 +374,15 @@ fn a_group_may_read_and_nobody_else() {
     };
     assert!(reads(GROUP), "the group");
     assert!(!reads(65_534), "others");
+}
+
+/// The memory of the process without files. docs/daemon.md has the figures with the kernel's memory.
+fn loading_takes_no_more_memory_than_is_said() {
+    const MOST_KB: u64 = 48 << 10;
+    let daemon = Daemon::start();
+    let (peak, file, after) = (daemon.status_kb("VmHWM"), daemon.status_kb("RssFile"), daemon.status_kb("RssAnon"));
+    note(format!("resident at the peak: {peak} kB, with {file} kB of files; without files, after loading: {after} kB"));
+    assert!(peak - file < MOST_KB, "{peak} kB at the peak, {file} kB of it files");
 }
 
 fn the_log_has_priorities_for_the_journal() {

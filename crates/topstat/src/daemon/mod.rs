@@ -3,6 +3,7 @@
 //! kernel; the daemon may come and go.
 
 mod adopt;
+mod allowance;
 mod apply;
 pub mod budget;
 pub mod caps;
@@ -96,6 +97,18 @@ fn trim() {
     }
 }
 
+/// Makes the allocator return large buffers to the kernel as soon as they are freed: loading has buffers of megabytes. By
+/// default the allocator keeps buffers that are smaller than the largest one freed before.
+fn give_back_at_once() {
+    #[cfg(target_env = "gnu")]
+    {
+        /// Buffers of this many bytes, and larger ones, are mapped one by one.
+        const LARGE: libc::c_int = 256 << 10;
+        // SAFETY: no memory is involved but the allocator's settings.
+        unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE) };
+    }
+}
+
 /// Runs until a signal ends it.
 ///
 /// # Errors
@@ -114,6 +127,10 @@ pub fn run(settings: &Settings, backend: &mut dyn Backend) -> Result<(), Error> 
     for missing in caps::missing() {
         log::warn!("{missing}");
     }
+    if let Some(limit) = topstat_kernel::possible_cpus().ok().and_then(allowance::too_small) {
+        log::warn!("{limit}");
+    }
+    give_back_at_once();
     let states = adopt(settings, backend)?;
     apply(&settings.config, &Config::default(), &states)?;
     // Loading has read all of the kernel's types, each time.
