@@ -100,20 +100,44 @@ impl Root {
     ///
     /// I/O errors of the directory.
     pub fn entries(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        self.each_entry(dir, |_, name| Ok(Some(dir.join(name))))
+    }
+
+    /// The paths in a directory with their stats, in no order. A link is not followed. An entry that is removed while they are
+    /// listed is left out.
+    ///
+    /// # Errors
+    ///
+    /// I/O errors of the directory, and of its entries.
+    pub fn stats(&self, dir: &Path) -> io::Result<Vec<(PathBuf, Stat)>> {
+        self.each_entry(dir, |fd, name| match rustix::fs::statat(fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some((dir.join(name), stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        })
+    }
+
+    /// What `each` makes of the names in a directory, which is open only once for all of them.
+    fn each_entry<T>(
+        &self,
+        dir: &Path,
+        each: impl Fn(BorrowedFd<'_>, &OsStr) -> io::Result<Option<T>>,
+    ) -> io::Result<Vec<T>> {
         let fd = match self.walk(dir, false) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(vec![]),
             fd => fd?,
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&fd, ".", flags, Mode::empty())?;
-        let mut paths = Vec::new();
-        for entry in rustix::fs::Dir::new(fd)? {
-            let name = entry?.file_name().to_bytes().to_owned();
+        let listed = rustix::fs::openat(&fd, ".", flags, Mode::empty())?;
+        let mut found = Vec::new();
+        for entry in rustix::fs::Dir::new(listed)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
-                paths.push(dir.join(<OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(&name)));
+                found.extend(each(fd.as_fd(), <OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(name))?);
             }
         }
-        Ok(paths)
+        Ok(found)
     }
 
     /// Opens a file for reading.

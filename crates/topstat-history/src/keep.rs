@@ -9,9 +9,6 @@ use crate::Error;
 use crate::dir::Root;
 use crate::layout::{self, File, Kind, UNFINISHED};
 
-/// The bytes of a block in what a file says of its size.
-const BLOCK: u64 = 512;
-
 /// What is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
@@ -43,11 +40,7 @@ impl Keep {
     pub fn apply(&self, root: &Root, now: SystemTime) -> Result<Kept, Error> {
         let mut files = Vec::new();
         for place in layout::places(root).map_err(Error::of("read", root.path()))? {
-            for file in layout::files(root, &place).map_err(Error::of("read", root.path()))? {
-                // It may just have been sealed.
-                let Ok(stat) = root.stat(&file.path) else { continue };
-                files.push((u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK, file));
-            }
+            files.extend(layout::sized_files(root, &place).map_err(Error::of("read", root.path()))?);
         }
         // Fine records first: what they leave is the hours'.
         files.sort_by_key(|(_, file)| (file.kind != Kind::Fine, file.from));

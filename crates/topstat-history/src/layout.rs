@@ -15,8 +15,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::fs::{FileType, Stat};
+
 use crate::dir::Root;
 
+/// The bytes of a block in what a file says of its size.
+const BLOCK: u64 = 512;
 /// What one log of the coarse records, and one sealed file, covers.
 pub const HOUR: Duration = Duration::from_secs(3600);
 /// What one log of the fine records covers: they are kept for hours, and removed a file at a time.
@@ -191,11 +195,31 @@ pub fn files(root: &Root, place: &Place) -> io::Result<Vec<File>> {
     Ok(files)
 }
 
+/// The files of a table in no order, and the bytes that each takes of the disk.
+///
+/// # Errors
+///
+/// As [`places`].
+pub fn sized_files(root: &Root, place: &Place) -> io::Result<Vec<(u64, File)>> {
+    let mut files = Vec::new();
+    for (date, below) in keyed(root, &place.dir(root.path()), "date=")? {
+        let sized = |(path, stat): (PathBuf, Stat)| {
+            let bytes = u64::try_from(stat.st_blocks).unwrap_or(0) * BLOCK;
+            Some((bytes, File::read(&date, path)?))
+        };
+        files.extend(root.stats(&below)?.into_iter().filter_map(sized));
+    }
+    Ok(files)
+}
+
 /// Directories of this kind, and no links to some: the value behind the `=`, and their path.
 fn keyed(root: &Root, dir: &Path, key: &str) -> io::Result<Vec<(String, PathBuf)>> {
-    let value = |path: PathBuf| Some((path.file_name()?.to_str()?.strip_prefix(key)?.to_owned(), path));
-    let values = root.entries(dir)?.into_iter().filter_map(value);
-    Ok(values.filter(|(_, path)| root.is_dir(path)).collect())
+    let is_dir = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+    let value = |(path, stat): (PathBuf, Stat)| {
+        let value = path.file_name()?.to_str()?.strip_prefix(key)?.to_owned();
+        is_dir(&stat).then_some((value, path))
+    };
+    Ok(root.stats(dir)?.into_iter().filter_map(value).collect())
 }
 
 impl fmt::Display for Place {
