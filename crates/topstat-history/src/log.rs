@@ -15,26 +15,30 @@
 
 use std::fs;
 use std::io::{self, Read, Seek};
+use std::ops::RangeInclusive;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use zstd::stream::raw::{CParameter, DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer};
+use zstd::zstd_safe::compress_bound;
 
 use crate::limits::{FRAME_BYTES, MOST_FRAME_BYTES, MOST_LINE_BYTES, MOST_LOG_BYTES};
 
 /// How hard it compresses: 1 is zstd's fastest ordinary level. Documents of the same table are so much alike that more
 /// gains little, and costs CPU each second.
 const LEVEL: i32 = 1;
-/// What a document is compared with: the last 2^18 bytes, at least one document of 1024 rows before it. What an encoder
-/// needs grows with it, and there are two for each table.
-const WINDOW_LOG: u32 = 18;
+/// What a document is compared with: the last 2^n bytes, two documents at least where none has more rows than 512. An encoder
+/// takes up to ten times as many, and there are two for each table. So n is by how long the lines are.
+const WINDOW_LOGS: RangeInclusive<u32> = 11..=18;
+/// An encoder's hash table has 2^n entries of 4 bytes. More than the level has by itself gain nothing.
+const MOST_HASH_LOG: u32 = 14;
 /// The largest window that is read: 8 MiB, as zstd itself has it by default for streams.
 const WINDOW_LOG_MAX: u32 = 23;
 /// An empty raw block that is marked as the last of its frame.
 const LAST_BLOCK: [u8; 3] = [1, 0, 0];
 /// What a frame begins with.
 const MAGIC: [u8; 4] = 0xFD2F_B528_u32.to_le_bytes();
-/// What is taken from an encoder or decoder at once.
+/// What is taken from an encoder or decoder at once, where there is no room for it yet.
 const CHUNK: usize = 1 << 16;
 
 /// Appends lines to a log.
@@ -46,7 +50,8 @@ pub struct Writer {
     length: u64,
     /// The bytes of lines in the frame that has begun; `None`: none has.
     open: Option<u64>,
-    buffer: Vec<u8>,
+    /// The window of this frame.
+    window_log: u32,
 }
 
 impl Writer {
@@ -58,9 +63,8 @@ impl Writer {
     pub fn open(mut file: fs::File, path: &Path) -> io::Result<Self> {
         let length = mend(&mut file)?;
         let mut encoder = Encoder::new(LEVEL)?;
-        encoder.set_parameter(CParameter::WindowLog(WINDOW_LOG))?;
         encoder.set_parameter(CParameter::ChecksumFlag(false))?;
-        Ok(Self { file, path: path.to_owned(), encoder, length, open: None, buffer: Vec::new() })
+        Ok(Self { file, path: path.to_owned(), encoder, length, open: None, window_log: 0 })
     }
 
     /// Which file it is.
@@ -94,19 +98,30 @@ impl Writer {
     }
 
     fn append_blocks(&mut self, lines: &[u8]) -> io::Result<()> {
-        if self.open.is_some_and(|bytes| bytes >= FRAME_BYTES) {
+        let window_log = window_log(lines.len());
+        if self.open.is_some_and(|bytes| bytes >= FRAME_BYTES || window_log > self.window_log) {
             self.end_frame()?;
         }
         if self.open.is_none() {
-            self.encoder.reinit()?;
+            self.begin_frame(window_log)?;
         }
         *self.open.get_or_insert(0) += lines.len() as u64;
-        let mut input = InBuffer::around(lines);
+        let (mut input, mut blocks) = (InBuffer::around(lines), Vec::with_capacity(compress_bound(lines.len())));
         while input.pos() < lines.len() {
-            take(&mut self.buffer, |output| self.encoder.run(&mut input, output))?;
+            take(&mut blocks, |output| self.encoder.run(&mut input, output))?;
         }
-        while take(&mut self.buffer, |output| self.encoder.flush(output))? > 0 {}
-        self.write()
+        while take(&mut blocks, |output| self.encoder.flush(output))? > 0 {}
+        let length = blocks.len();
+        blocks.extend(LAST_BLOCK);
+        self.write(&blocks, length)
+    }
+
+    fn begin_frame(&mut self, window_log: u32) -> io::Result<()> {
+        self.encoder.reinit()?;
+        self.encoder.set_parameter(CParameter::WindowLog(window_log))?;
+        self.encoder.set_parameter(CParameter::HashLog(window_log.min(MOST_HASH_LOG)))?;
+        self.window_log = window_log;
+        Ok(())
     }
 
     /// Ends the frame, and has the disk keep all that was appended, also when the host loses its power.
@@ -124,31 +139,34 @@ impl Writer {
 
     fn end_frame(&mut self) -> io::Result<()> {
         self.open = None;
-        while take(&mut self.buffer, |output| self.encoder.finish(output, true))? > 0 {}
-        self.write()
+        let mut blocks = Vec::new();
+        while take(&mut blocks, |output| self.encoder.finish(output, true))? > 0 {}
+        self.write(&blocks, blocks.len())
     }
 
-    fn write(&mut self) -> io::Result<()> {
-        let end = self.length + self.buffer.len() as u64;
-        if self.open.is_some() {
-            self.buffer.extend(LAST_BLOCK);
-        }
-        self.file.write_all_at(&self.buffer, self.length)?;
-        self.length = end;
-        self.buffer.clear();
+    /// Writes blocks. The next ones go behind the first `length` bytes of these.
+    fn write(&mut self, blocks: &[u8], length: usize) -> io::Result<()> {
+        self.file.write_all_at(blocks, self.length)?;
+        self.length += length as u64;
         Ok(())
     }
 }
 
+/// The window for lines of this length.
+fn window_log(length: usize) -> u32 {
+    (2 * length).next_power_of_two().ilog2().clamp(*WINDOW_LOGS.start(), *WINDOW_LOGS.end())
+}
+
 /// Appends what a step gives to `buffer`, and returns what the step says.
-fn take(buffer: &mut Vec<u8>, step: impl FnOnce(&mut OutBuffer<'_, [u8]>) -> io::Result<usize>) -> io::Result<usize> {
-    let begin = buffer.len();
-    buffer.resize(begin + CHUNK, 0);
-    let mut output = OutBuffer::around(&mut buffer[begin..]);
-    let said = step(&mut output);
-    let end = begin + output.pos();
-    buffer.truncate(end);
-    said
+fn take(
+    buffer: &mut Vec<u8>,
+    step: impl FnOnce(&mut OutBuffer<'_, Vec<u8>>) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let length = buffer.len();
+    if length == buffer.capacity() {
+        buffer.reserve(CHUNK);
+    }
+    step(&mut OutBuffer::around_pos(buffer, length))
 }
 
 /// Closes the frame that is open at the end of a log, if there is one. Returns the length that the log then has.
@@ -271,9 +289,9 @@ fn decoder() -> io::Result<Decoder<'static>> {
 fn decode(decoder: &mut Decoder<'_>, bytes: &[u8], output: &mut Vec<u8>) -> io::Result<()> {
     let mut input = InBuffer::around(bytes);
     loop {
-        let (before, consumed) = (output.len(), input.pos());
+        let consumed = input.pos();
         take(output, |output| decoder.run(&mut input, output))?;
-        let full = output.len() - before == CHUNK;
+        let full = output.len() == output.capacity();
         if !full && (input.pos() == bytes.len() || input.pos() == consumed) {
             return Ok(());
         }
@@ -584,6 +602,12 @@ mod tests {
         (all, faults)
     }
 
+    /// Where frames begin.
+    fn begins_of(bytes: &[u8]) -> Vec<u64> {
+        let four = bytes.windows(MAGIC.len()).enumerate();
+        four.filter(|(_, four)| *four == MAGIC).map(|(at, _)| at as u64).collect()
+    }
+
     #[test]
     fn cut_off_at_every_byte_it_loses_nothing_that_was_flushed() {
         let scratch = Scratch::new("cut");
@@ -674,11 +698,8 @@ mod tests {
         let scratch = Scratch::new("damaged");
         let path = scratch.0.join("log");
         let mut writer = open(&path).unwrap();
-        let (mut begins, mut ends) = (vec![], vec![]);
+        let mut ends = vec![];
         for number in 0..40 {
-            if number % 8 == 0 {
-                begins.push(writer.length());
-            }
             writer.append(&line(number)).unwrap();
             ends.push(writer.length());
             if number % 8 == 7 {
@@ -686,6 +707,7 @@ mod tests {
             }
         }
         let bytes = fs::read(&path).unwrap();
+        let begins = begins_of(&bytes);
         let all: Vec<_> = (0..40).map(line).collect();
         assert_eq!(read_parts(&path), (all.clone(), vec![]));
         let mut faults = 0;
@@ -699,10 +721,8 @@ mod tests {
             let last = begins.iter().rposition(|begin| *begin as usize <= at + 2).unwrap();
             for (number, line) in all.iter().enumerate() {
                 let before = ends[number] as usize <= at;
-                assert!(
-                    !before && (frame..=last).contains(&(number / 8)) || found.contains(line),
-                    "{at}: line {number}"
-                );
+                let own = begins.iter().rposition(|begin| *begin < ends[number]).unwrap();
+                assert!(!before && (frame..=last).contains(&own) || found.contains(line), "{at}: line {number}");
             }
             // Text that is not compressed may be another one without a fault.
             faults += told.len();
@@ -716,6 +736,39 @@ mod tests {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    /// Two logs of each of 88 tables, with documents of 1 to 8 KB.
+    #[test]
+    fn the_logs_of_all_tables_take_little_memory() {
+        let scratch = Scratch::new("many");
+        let before = most_memory();
+        let open = |number: usize| open(&scratch.0.join(number.to_string())).unwrap();
+        let mut writers: Vec<_> = (0..2 * 88).map(open).collect();
+        for record in 0..20 {
+            for (number, writer) in writers.iter_mut().enumerate() {
+                let rows: String = (0..10 + number % 70).map(|row| format!("{{\"rank\":{row},\"value\":{record},\"comm\":\"a process of this host\",\"cgroup\":\"/system.slice/{}.service\"}},", row * number)).collect();
+                writer.append(format!("{{\"rows\":[{rows}]}}\n").as_bytes()).unwrap();
+            }
+        }
+        let took = most_memory() - before;
+        assert!(took < 24 << 20, "{took} bytes");
+    }
+
+    #[test]
+    fn a_line_that_is_longer_than_the_window_begins_a_frame() {
+        let scratch = Scratch::new("longer");
+        let path = scratch.0.join("log");
+        let mut writer = open(&path).unwrap();
+        let lines: Vec<_> =
+            [10, 100, 9, 100_000, 10, 1_000_000].map(|length| [&vec![b'x'; length][..], b"\n"].concat()).into();
+        for line in &lines {
+            writer.append(line).unwrap();
+        }
+        assert_eq!(read(&path), lines);
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!(zstd::stream::decode_all(&bytes[..]).unwrap(), lines.concat());
+        assert_eq!(begins_of(&bytes).len(), 2);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A table's records on their way to the files: at two resolutions, with the gaps between them.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -50,6 +51,7 @@ impl Table {
             kind,
             interval,
             root: root.clone(),
+            file: None,
             writer: None,
             last: last_of(root, &files, kind),
             why: Some("the recorder did not run".to_owned()),
@@ -172,6 +174,8 @@ struct Stream {
     kind: Kind,
     interval: Duration,
     root: Root,
+    /// What was written last.
+    file: Option<File>,
     writer: Option<Writer>,
     /// The time of the last record.
     last: Option<SystemTime>,
@@ -184,8 +188,11 @@ struct Stream {
 
 impl Stream {
     fn write(&mut self, place: &Place, time: SystemTime, line: &[u8]) -> Result<(), Error> {
-        let file = File::of(self.root.path(), place, self.kind, time);
+        let has_time = |file: &File| file.from <= time && time < file.until();
+        let file = self.file.take().filter(has_time);
+        let file = file.unwrap_or_else(|| File::of(self.root.path(), place, self.kind, time));
         let written = self.write_to(&file, place, time, line);
+        self.file = Some(file);
         match written {
             Ok(()) => {
                 self.last = Some(time);
@@ -215,7 +222,7 @@ impl Stream {
         let gap = self.gap(time).map(|gap| gap.line(&place.sample, &place.table));
         let Some(writer) = &mut self.writer else { return Ok(()) };
         // Both or none: a gap without its record would be followed by another gap of the same time.
-        let lines = [gap.as_deref().unwrap_or_default(), line].concat();
+        let lines = gap.map_or(Cow::Borrowed(line), |gap| Cow::Owned([&gap, line].concat()));
         writer.append(&lines).map_err(Error::of("write", &file.path))?;
         let due = self.synced.is_none_or(|synced| time.duration_since(synced).map_or(true, |since| since >= FRAME));
         if due {
