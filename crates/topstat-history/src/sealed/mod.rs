@@ -23,7 +23,7 @@ mod write;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use crate::dir::Root;
@@ -32,6 +32,8 @@ use crate::layout::{self, File, Kind, Place, UNFINISHED};
 use crate::{Error, salvage};
 
 pub use read::{last_time, read, totals};
+use rows::About;
+use write::Rows;
 
 /// Seals a log: writes the Parquet file of its hour under a temporary name, brings it to the disk, gives it its name, and
 /// removes the log. Where the hour was sealed before (the clock was set back) the file gets all records of both. A log
@@ -44,30 +46,54 @@ pub use read::{last_time, read, totals};
 pub fn seal(root: &Root, place: &Place, log: &File, shapes: Shapes<'_>) -> Result<Option<PathBuf>, Error> {
     let sealed = File::of(root.path(), place, Kind::Sealed, log.from);
     let always = (SystemTime::UNIX_EPOCH, log.until());
-    let mut entries = BTreeMap::new();
-    // A gap ends at the time of the snapshot that follows it: the gap comes first.
-    let mut add = |entry: Entry| {
-        entries.entry((entry.time(), matches!(entry, Entry::Snapshot(_)))).or_insert(entry);
-    };
-    match root.read(&sealed.path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        file => {
-            let file = file.map_err(Error::of("read", &sealed.path))?;
-            read(file, always, shapes, &mut add).map_err(Error::of("read", &sealed.path))?;
-        }
-    }
     let kept = layout::unread_name(root, &log.path);
     let open = root.read(&log.path).map_err(Error::of("read", &log.path))?;
-    let whole = salvage::entries(&open, (log, &kept), always, shapes, &mut add);
-    let whole = whole.map_err(Error::of("read", &log.path))?;
-    let entries: Vec<_> = entries.into_values().collect();
-    if !entries.is_empty() {
+    // Gives all entries, and says whether the log could be read whole.
+    let all = |each: &mut dyn FnMut(Entry)| {
+        match root.read(&sealed.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            file => {
+                let file = file.map_err(Error::of("read", &sealed.path))?;
+                read(file, always, shapes, each).map_err(Error::of("read", &sealed.path))?;
+            }
+        }
+        salvage::entries(&open, (log, &kept), always, shapes, each).map_err(Error::of("read", &log.path))
+    };
+    let (mut about, mut last, mut ordered) = (About::new(place), None, true);
+    let whole = all(&mut |entry| {
+        about.add(&entry);
+        let key = Some(key(&entry));
+        ordered &= last < key;
+        last = key;
+    })?;
+    if last.is_some() {
         let unfinished = sealed.path.with_extension(format!("parquet{UNFINISHED}"));
-        let written = write_whole(root, place, &entries, &unfinished, &sealed.path);
+        let written = root.create(&unfinished).map_err(Error::of("write", &unfinished)).and_then(|file| {
+            let mut rows = Rows::new(about, &file).map_err(Error::of("write", &unfinished))?;
+            let mut result = Ok(());
+            let mut add = |entry: Entry| {
+                if result.is_ok() {
+                    result = rows.add(&entry);
+                }
+            };
+            if ordered {
+                // Read once more, so that an hour of entries is never in memory.
+                all(&mut add)?;
+            } else {
+                let mut entries = BTreeMap::new();
+                all(&mut |entry| {
+                    entries.entry(key(&entry)).or_insert(entry);
+                })?;
+                entries.into_values().for_each(add);
+            }
+            let written = result.and_then(|()| rows.finish()).and_then(|()| file.sync_all());
+            let written = written.and_then(|()| root.rename(&unfinished, &sealed.path));
+            written.and_then(|()| root.sync_names(&sealed.path)).map_err(Error::of("write", &unfinished))
+        });
         if written.is_err() {
             let _ = root.remove(&unfinished);
         }
-        written.map_err(Error::of("write", &unfinished))?;
+        written?;
     }
     if whole {
         root.remove(&log.path).map_err(Error::of("remove", &log.path))?;
@@ -77,12 +103,9 @@ pub fn seal(root: &Root, place: &Place, log: &File, shapes: Shapes<'_>) -> Resul
     Ok(Some(kept))
 }
 
-fn write_whole(root: &Root, place: &Place, entries: &[Entry], unfinished: &Path, path: &Path) -> io::Result<()> {
-    let file = root.create(unfinished)?;
-    write::write(place, entries, &file)?;
-    file.sync_all()?;
-    root.rename(unfinished, path)?;
-    root.sync_names(path)
+/// The order of entries: a gap ends at the time of the snapshot that follows it.
+fn key(entry: &Entry) -> (SystemTime, bool) {
+    (entry.time(), matches!(entry, Entry::Snapshot(_)))
 }
 
 /// Parquet's errors as those of a file, which most of them are.

@@ -2,7 +2,7 @@
 //! Which columns the Parquet file of a table has, and what the file says about them beside its schema.
 
 use serde::{Deserialize, Serialize};
-use topstat_model::{Column, ColumnKind, Field, Snapshot};
+use topstat_model::{Column, ColumnKind, Field};
 
 use crate::entry::Entry;
 use crate::layout::Place;
@@ -73,18 +73,14 @@ pub struct AboutColumn {
 }
 
 impl About {
-    /// What these entries need.
-    pub fn new(place: &Place, entries: &[Entry]) -> Self {
-        let mut about = Self { sample: place.sample.clone(), table: place.table.clone(), ..Self::default() };
-        for entry in entries {
-            if let Entry::Snapshot(snapshot) = entry {
-                about.add(snapshot);
-            }
-        }
-        about
+    /// What a file without entries needs.
+    pub fn new(place: &Place) -> Self {
+        Self { sample: place.sample.clone(), table: place.table.clone(), ..Self::default() }
     }
 
-    fn add(&mut self, snapshot: &Snapshot) {
+    /// And what this entry needs.
+    pub fn add(&mut self, entry: &Entry) {
+        let Entry::Snapshot(snapshot) = entry else { return };
         self.value_name.clone_from(&snapshot.value_name);
         for part in &snapshot.parts {
             if !self.parts.iter().any(|known| known == part) {

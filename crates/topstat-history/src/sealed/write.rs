@@ -19,7 +19,6 @@ use topstat_model::{Field, Row, Snapshot};
 use super::io_error;
 use super::rows::{About, Holds, KEY};
 use crate::entry::{Entry, Gap};
-use crate::layout::Place;
 
 /// How hard sealed files are compressed: an hour is sealed once, and kept for days.
 const LEVEL: i32 = 9;
@@ -27,60 +26,76 @@ const LEVEL: i32 = 9;
 /// its own.
 const GROUP: usize = 4096;
 
-/// Writes entries, in their order, as a Parquet file.
-pub fn write(place: &Place, entries: &[Entry], file: &File) -> io::Result<()> {
-    let about = About::new(place, entries);
-    let columns: Vec<_> = about.schema().into_iter().map(|(name, holds)| Cells::new(name, holds)).collect();
-    let schema = Type::group_type_builder("records").with_fields(columns.iter().map(Cells::schema).collect());
-    let schema = Arc::new(schema.build().map_err(io_error)?);
-    let mut writer = SerializedFileWriter::new(file, schema, properties(&about, &columns)?).map_err(io_error)?;
-    let mut rest = entries;
-    while !rest.is_empty() {
-        let (group, after) = rest.split_at(fitting(rest));
-        write_group(&mut writer, &about, group)?;
-        rest = after;
-    }
-    writer.close().map_err(io_error)?;
-    Ok(())
+/// A Parquet file that gets one entry after the other.
+pub struct Rows<'f> {
+    about: About,
+    writer: SerializedFileWriter<&'f File>,
+    /// The next group of rows.
+    columns: Vec<Cells>,
+    rows: usize,
 }
 
-/// How many of these entries go into a group of rows: all rows of an entry are in the same.
-fn fitting(entries: &[Entry]) -> usize {
-    let mut rows = 0;
-    let fits = |entry: &&Entry| {
-        rows += match entry {
+impl<'f> Rows<'f> {
+    /// Begins a file for entries that need no more than `about` has.
+    pub fn new(about: About, file: &'f File) -> io::Result<Self> {
+        let columns = columns(&about);
+        let schema = Type::group_type_builder("records").with_fields(columns.iter().map(Cells::schema).collect());
+        let schema = Arc::new(schema.build().map_err(io_error)?);
+        let writer = SerializedFileWriter::new(file, schema, properties(&about, &columns)?).map_err(io_error)?;
+        Ok(Self { about, writer, columns, rows: 0 })
+    }
+
+    /// Adds an entry. All of its rows go into the same group.
+    pub fn add(&mut self, entry: &Entry) -> io::Result<()> {
+        let rows = match entry {
             Entry::Snapshot(snapshot) => snapshot.rows.len().max(1),
             Entry::Gap(_) => 1,
         };
-        rows <= GROUP
-    };
-    entries.iter().take_while(fits).count().max(1)
+        if self.rows + rows > GROUP {
+            self.end_group()?;
+        }
+        self.rows += rows;
+        match entry {
+            Entry::Snapshot(snapshot) if snapshot.rows.is_empty() => {
+                add(&mut self.columns, &self.about, snapshot, None);
+            }
+            Entry::Snapshot(snapshot) => {
+                snapshot.rows.iter().for_each(|row| add(&mut self.columns, &self.about, snapshot, Some(row)));
+            }
+            Entry::Gap(gap) => add_gap(&mut self.columns, gap),
+        }
+        Ok(())
+    }
+
+    fn end_group(&mut self) -> io::Result<()> {
+        if std::mem::take(&mut self.rows) == 0 {
+            return Ok(());
+        }
+        let mut group = self.writer.next_row_group().map_err(io_error)?;
+        for column in std::mem::replace(&mut self.columns, columns(&self.about)) {
+            let Some(mut written) = group.next_column().map_err(io_error)? else { break };
+            let levels = Some(&column.levels[..]);
+            match column.holds {
+                Holds::Text => written.typed::<ByteArrayType>().write_batch(&column.texts, levels, None),
+                _ => written.typed::<Int64Type>().write_batch(&column.numbers, levels, None),
+            }
+            .map_err(io_error)?;
+            written.close().map_err(io_error)?;
+        }
+        group.close().map_err(io_error)?;
+        Ok(())
+    }
+
+    /// Ends the file.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.end_group()?;
+        self.writer.close().map_err(io_error)?;
+        Ok(())
+    }
 }
 
-fn write_group(writer: &mut SerializedFileWriter<&File>, about: &About, entries: &[Entry]) -> io::Result<()> {
-    let mut columns: Vec<_> = about.schema().into_iter().map(|(name, holds)| Cells::new(name, holds)).collect();
-    for entry in entries {
-        match entry {
-            Entry::Snapshot(snapshot) if snapshot.rows.is_empty() => add(&mut columns, about, snapshot, None),
-            Entry::Snapshot(snapshot) => {
-                snapshot.rows.iter().for_each(|row| add(&mut columns, about, snapshot, Some(row)));
-            }
-            Entry::Gap(gap) => add_gap(&mut columns, gap),
-        }
-    }
-    let mut group = writer.next_row_group().map_err(io_error)?;
-    for column in &columns {
-        let Some(mut written) = group.next_column().map_err(io_error)? else { break };
-        let levels = Some(&column.levels[..]);
-        match column.holds {
-            Holds::Text => written.typed::<ByteArrayType>().write_batch(&column.texts, levels, None),
-            _ => written.typed::<Int64Type>().write_batch(&column.numbers, levels, None),
-        }
-        .map_err(io_error)?;
-        written.close().map_err(io_error)?;
-    }
-    group.close().map_err(io_error)?;
-    Ok(())
+fn columns(about: &About) -> Vec<Cells> {
+    about.schema().into_iter().map(|(name, holds)| Cells::new(name, holds)).collect()
 }
 
 fn properties(about: &About, columns: &[Cells]) -> io::Result<Arc<WriterProperties>> {
