@@ -74,20 +74,41 @@ impl<'a> Recorder<'a> {
         let coarse = self.ticks.is_multiple_of(self.plan.coarse_every);
         self.ticks += 1;
         let fine = self.plan.fine && !self.fine_full;
-        let mut wrong = None;
-        for (path, recorded) in self.tables.iter_mut().filter(|(_, recorded)| recorded.on) {
-            let result = record(&self.tree, path, recorded, (coarse, fine));
-            if result.is_err() && self.tree.is_to_end() {
-                return;
+        if (coarse || fine) && !self.record((coarse, fine)) {
+            return;
+        }
+        self.seal();
+    }
+
+    /// Records all tables once. False: the recorder was asked to end.
+    fn record(&mut self, coarse_and_fine: (bool, bool)) -> bool {
+        let mut on: Vec<_> = self.tables.iter_mut().filter(|(_, recorded)| recorded.on).collect();
+        let paths: Vec<_> = on.iter().map(|(path, _)| path.as_str()).collect();
+        let (mut wrong, mut done) = (None, 0);
+        let mut failed = |path: &str, recorded: &mut Recorded, why: String| {
+            recorded.table.missed(&why);
+            wrong = Some(format!("{path}: {why}"));
+            recorded.wrong = Some(why);
+        };
+        let read = self.tree.read(&paths, |number, document| {
+            let (path, recorded) = &mut on[number];
+            done = number + 1;
+            let document = document.map_err(|error| format!("cannot read the table: {error}"));
+            match document.and_then(|document| record(document, recorded, coarse_and_fine)) {
+                Ok(()) => recorded.wrong = None,
+                Err(why) => failed(path, recorded, why),
             }
-            recorded.wrong = result.err();
-            if let Some(why) = &recorded.wrong {
-                recorded.table.missed(why);
-                wrong = Some(format!("{path}: {why}"));
+        });
+        if let Err(error) = read {
+            if self.tree.is_to_end() {
+                return false;
+            }
+            for (path, recorded) in &mut on[done..] {
+                failed(path, recorded, format!("cannot read the table: {error}"));
             }
         }
         self.say("records", wrong, "all tables are recorded again");
-        self.seal();
+        true
     }
 
     /// Ends the frames that are open.
@@ -102,7 +123,7 @@ impl<'a> Recorder<'a> {
     /// Looks which tables there are, and removes what is too old or too much.
     fn look(&mut self) {
         self.looked = Some(Instant::now());
-        let found = match self.tree.tables() {
+        let found = match self.tree.close().and_then(|()| self.tree.tables()) {
             Ok(tables) => tables,
             Err(_) if self.tree.is_to_end() => return,
             Err(error) => {
@@ -210,18 +231,14 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// Records a table once.
-fn record(tree: &Tree, path: &str, recorded: &mut Recorded, (coarse, fine): (bool, bool)) -> Result<(), String> {
-    if !coarse && !fine {
-        return Ok(());
-    }
-    let document = tree.read(path).map_err(|error| format!("cannot read the table: {error}"))?;
-    let time = time_of(&document).ok_or("the tree has no document of this version's")?;
+/// Records a table once, by its document.
+fn record(document: &[u8], recorded: &mut Recorded, (coarse, fine): (bool, bool)) -> Result<(), String> {
+    let time = time_of(document).ok_or("the tree has no document of this version's")?;
     if fine {
-        recorded.table.fine(time, &document).map_err(|error| chain(&error))?;
+        recorded.table.fine(time, document).map_err(|error| chain(&error))?;
     }
     if coarse {
-        let snapshot = document::read(&document, resolve::shape).map_err(|error| error.to_string())?;
+        let snapshot = document::read(document, resolve::shape).map_err(|error| error.to_string())?;
         recorded.table.coarse(snapshot).map_err(|error| chain(&error))?;
     }
     Ok(())

@@ -50,18 +50,23 @@ impl Tree {
         Ok(tables)
     }
 
-    /// Reads the document of a table.
+    /// Reads the documents of tables in this order, and hands each, with its number, to `each`.
     ///
     /// # Errors
     ///
-    /// Errors of the file, and as [`Tree::tables`].
-    pub fn read(&self, table: &str) -> io::Result<Vec<u8>> {
-        let document = self.files.read(&self.json(table), MOST_LINE_BYTES)?;
-        if document.ends_with(b"\n") {
-            Ok(document)
-        } else {
-            Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the document is not whole"))
-        }
+    /// The documents that are left can't be read. [`io::ErrorKind::Interrupted`]: the recorder was asked to end.
+    pub fn read(&self, tables: &[&str], each: impl FnMut(usize, io::Result<&[u8]>)) -> io::Result<()> {
+        let paths: Vec<_> = tables.iter().map(|table| self.json(table)).collect();
+        self.files.documents(&paths, MOST_LINE_BYTES, each)
+    }
+
+    /// Closes the files of documents: an unmounted tree goes once no file of it is open.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::Interrupted`]: the recorder was asked to end.
+    pub fn close(&self) -> io::Result<()> {
+        self.files.close()
     }
 
     /// Whether the recorder was asked to end.

@@ -27,10 +27,9 @@ use super::{Entry, File, Kind, Node, Place, Tree};
 use crate::daemon::pulse::{Beat, Pulse, Working};
 use crate::daemon::workers::{Refused, Workers};
 
-/// How long the kernel may keep names: they never change while the tree is mounted.
-const NAMES: Duration = Duration::from_secs(3600);
-/// How long it may keep attributes. Not longer than a user would wait who has given the tree to another group.
-const ATTRIBUTES: Duration = Duration::from_secs(1);
+/// How long the kernel may keep names and attributes: they never change while the tree is mounted. Where it asks for
+/// attributes anew, opening a file takes four requests more, one for each directory on the way and one for the file.
+const KEPT: Duration = Duration::from_secs(3600);
 
 /// The most bytes of one write request: the least that FUSE allows, and a hundred times what a value has.
 const MOST_WRITTEN: u32 = 4096;
@@ -250,7 +249,7 @@ impl Filesystem for TreeFs {
         let _working = self.working();
         match self.tree.lookup(parent.0, name) {
             Some((inode, node)) => {
-                reply.entry_with_ttls(&ATTRIBUTES, &NAMES, &self.attributes(inode, node), Generation(0));
+                reply.entry(&KEPT, &self.attributes(inode, node), Generation(0));
             }
             None => reply.error(Errno::ENOENT),
         }
@@ -259,7 +258,7 @@ impl Filesystem for TreeFs {
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let _working = self.working();
         match self.tree.get(inode.0) {
-            Some(node) => reply.attr(&ATTRIBUTES, &self.attributes(inode.0, node)),
+            Some(node) => reply.attr(&KEPT, &self.attributes(inode.0, node)),
             None => reply.error(Errno::ENOENT),
         }
     }

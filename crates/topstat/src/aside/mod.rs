@@ -5,18 +5,22 @@
 //! SIGKILL; where it has not, by SIGKILL alone. A process can't end while one of its threads waits so. Therefore a child
 //! process reads, and this one waits for a socket. When this one was asked to end, the child is killed, and not waited for.
 
+mod documents;
+
 use std::fs::{self, File};
-use std::io::{self, Read, Write as _};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Read, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+
+use documents::Documents;
 
 /// How often a wait looks whether the program was asked to end: a signal that comes just before a wait interrupts nothing.
 const LOOK: Duration = Duration::from_millis(100);
@@ -25,6 +29,13 @@ const LOOK: Duration = Duration::from_millis(100);
 const AT_ONCE: usize = 64 << 10;
 /// In place of an errno: there was no error.
 const DONE: i32 = 0;
+/// In place of an errno: a document is not whole.
+const NOT_WHOLE: i32 = -1;
+/// Requests that are made at once. They fit into the buffer of the socket, so that this process never waits to write one while
+/// the child waits to write an answer.
+const REQUESTS: usize = 64;
+/// Bytes of answers that are read or written at once: the switches between the two processes are few then.
+const ANSWERS: usize = 64 << 10;
 
 /// A request to the child.
 #[derive(Clone, Copy)]
@@ -33,6 +44,10 @@ enum Ask {
     Read,
     /// The names of the directories in one, each with a zero behind it.
     Directories,
+    /// A document, of a file that then stays open.
+    Document,
+    /// Nothing; files that are open are closed.
+    Close,
 }
 
 /// Reads files by a child process, which is started by the first read.
@@ -73,16 +88,56 @@ impl Aside {
         Ok(names.filter_map(|name| String::from_utf8(name.to_vec()).ok()).collect())
     }
 
+    /// Reads documents of at most `most` bytes in this order, and hands each, with its number, to `each`. Their files stay
+    /// open until [`Aside::close`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Aside::read`], of the process that reads: the documents that are left were not read. Errors of a file go to `each`;
+    /// [`io::ErrorKind::UnexpectedEof`]: the document is not whole, or longer.
+    pub fn documents(
+        &self,
+        paths: &[PathBuf],
+        most: usize,
+        mut each: impl FnMut(usize, io::Result<&[u8]>),
+    ) -> io::Result<()> {
+        self.with_child(|child| {
+            for (round, some) in paths.chunks(REQUESTS).enumerate() {
+                child.request(some.iter().map(|path| (Ask::Document, path.as_path(), most)))?;
+                for number in 0..some.len() {
+                    child.answer(&self.stop, |answer| each(round * REQUESTS + number, answer))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Closes the files of documents.
+    ///
+    /// # Errors
+    ///
+    /// As [`Aside::read`].
+    pub fn close(&self) -> io::Result<()> {
+        self.ask(Ask::Close, Path::new(""), 0).map(drop)
+    }
+
     fn ask(&self, ask: Ask, path: &Path, most: usize) -> io::Result<Vec<u8>> {
+        self.with_child(|child| {
+            child.request([(ask, path, most)].into_iter())?;
+            child.answer(&self.stop, |answer| answer.map(<[u8]>::to_vec))
+        })?
+    }
+
+    /// A child is asked again only after all of its answers.
+    fn with_child<T>(&self, ask: impl FnOnce(&mut Child) -> io::Result<T>) -> io::Result<T> {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         let mut asked = match child.take() {
             Some(child) => child,
             None => Child::start()?,
         };
-        // A child is asked again only after a whole answer.
-        let answer = asked.ask(ask, path, most, &self.stop)?;
+        let answered = ask(&mut asked)?;
         *child = Some(asked);
-        answer
+        Ok(answered)
     }
 }
 
@@ -90,6 +145,9 @@ impl Aside {
 struct Child {
     pid: libc::pid_t,
     socket: UnixStream,
+    /// What was read from the socket, from `taken` on.
+    read: Vec<u8>,
+    taken: usize,
 }
 
 impl Child {
@@ -106,48 +164,71 @@ impl Child {
                 // SAFETY: the call runs no code of the parent at exit.
                 unsafe { libc::_exit(0) }
             }
-            pid => Ok(Self { pid, socket }),
+            pid => Ok(Self { pid, socket, read: Vec::new(), taken: 0 }),
         }
     }
 
-    /// Asks, and waits for the answer. The outer error: there is no answer.
-    fn ask(&mut self, ask: Ask, path: &Path, most: usize, stop: &AtomicBool) -> io::Result<io::Result<Vec<u8>>> {
-        let path = path.as_os_str().as_bytes();
-        let mut request = vec![ask as u8];
-        request.extend(most.to_ne_bytes());
-        request.extend(path.len().to_ne_bytes());
-        request.extend(path);
-        self.socket.write_all(&request)?;
-        let (mut errno, mut length) = ([0; size_of::<i32>()], [0; size_of::<usize>()]);
-        self.fill(&mut errno, stop)?;
-        self.fill(&mut length, stop)?;
-        let mut answer = vec![0; usize::from_ne_bytes(length)];
-        self.fill(&mut answer, stop)?;
-        Ok(match i32::from_ne_bytes(errno) {
-            DONE => Ok(answer),
-            errno => Err(io::Error::from_raw_os_error(errno)),
-        })
+    fn request<'p>(&mut self, asked: impl Iterator<Item = (Ask, &'p Path, usize)>) -> io::Result<()> {
+        let mut requests = Vec::new();
+        for (ask, path, most) in asked {
+            let path = path.as_os_str().as_bytes();
+            requests.push(ask as u8);
+            requests.extend(most.to_ne_bytes());
+            requests.extend(path.len().to_ne_bytes());
+            requests.extend(path);
+        }
+        self.socket.write_all(&requests)
     }
 
-    fn fill(&mut self, mut buffer: &mut [u8], stop: &AtomicBool) -> io::Result<()> {
-        while !buffer.is_empty() {
-            let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+    /// Waits for the next answer, and hands it on. An error: there is none.
+    fn answer<T>(&mut self, stop: &AtomicBool, take: impl FnOnce(io::Result<&[u8]>) -> T) -> io::Result<T> {
+        const HEAD: usize = size_of::<i32>() + size_of::<usize>();
+        let head = self.next(HEAD, stop)?;
+        let (errno, length) = head.split_at(size_of::<i32>());
+        let (errno, length) = (errno.try_into().map(i32::from_ne_bytes), length.try_into().map(usize::from_ne_bytes));
+        let (errno, length) = (errno.map_err(io::Error::other)?, length.map_err(io::Error::other)?);
+        let answer = self.next(length, stop)?;
+        Ok(take(match errno {
+            DONE => Ok(answer),
+            NOT_WHOLE => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the document is not whole")),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }))
+    }
+
+    /// The next bytes of answers.
+    fn next(&mut self, bytes: usize, stop: &AtomicBool) -> io::Result<&[u8]> {
+        while self.read.len() - self.taken < bytes {
+            self.wait(stop)?;
+            self.read.drain(..self.taken);
+            self.taken = 0;
+            let filled = self.read.len();
+            self.read.resize(filled + ANSWERS, 0);
+            let read = self.socket.read(&mut self.read[filled..]);
+            self.read.truncate(filled + read.as_ref().copied().unwrap_or(0));
+            match read {
+                Ok(0) => return Err(io::Error::other("the process that reads files has ended")),
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+        }
+        let from = self.taken;
+        self.taken += bytes;
+        Ok(&self.read[from..self.taken])
+    }
+
+    /// Until there is something to read.
+    fn wait(&self, stop: &AtomicBool) -> io::Result<()> {
+        let look = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
+        loop {
             match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&look)) {
                 Ok(0) | Err(Errno::INTR) if stop.load(Ordering::SeqCst) => {
                     return Err(io::Error::new(io::ErrorKind::Interrupted, "the program was asked to end"));
                 }
-                Ok(0) | Err(Errno::INTR) => continue,
+                Ok(0) | Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
-                Ok(_) => {}
-            }
-            match self.socket.read(buffer) {
-                Ok(0) => return Err(io::Error::other("the process that reads files has ended")),
-                Ok(read) => buffer = &mut buffer[read..],
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Ok(_) => return Ok(()),
             }
         }
-        Ok(())
     }
 }
 
@@ -170,30 +251,55 @@ impl Drop for Child {
 }
 
 /// Answers until the parent closes its end.
-fn serve(mut socket: UnixStream, parent: u32) {
+fn serve(socket: UnixStream, parent: u32) {
     alone(&socket, parent);
+    let Ok(writing) = socket.try_clone() else { return };
+    let mut requests = BufReader::with_capacity(ANSWERS, socket);
+    let mut answers = BufWriter::with_capacity(ANSWERS, writing);
+    let mut documents = Documents::default();
+    while let Ok(()) = serve_one(&mut requests, &mut answers, &mut documents) {}
+}
+
+fn serve_one(
+    requests: &mut BufReader<UnixStream>,
+    answers: &mut BufWriter<UnixStream>,
+    documents: &mut Documents,
+) -> io::Result<()> {
+    // The parent may wait for an answer before it asks again.
+    if requests.buffer().is_empty() {
+        answers.flush()?;
+        requests.fill_buf()?;
+    }
     let mut header = [0; 1 + 2 * size_of::<usize>()];
     let number = |bytes: &[u8]| bytes.try_into().map_or(0, usize::from_ne_bytes);
-    while socket.read_exact(&mut header).is_ok() {
-        let (most, length) = header[1..].split_at(size_of::<usize>());
-        let mut path = vec![0; number(length)];
-        if socket.read_exact(&mut path).is_err() {
-            return;
+    requests.read_exact(&mut header)?;
+    let (most, length) = header[1..].split_at(size_of::<usize>());
+    let mut path = vec![0; number(length)];
+    requests.read_exact(&mut path)?;
+    let path = Path::new(std::ffi::OsStr::from_bytes(&path));
+    match header[0] {
+        asked if asked == Ask::Document as u8 => answer(answers, documents.read(path, number(most))),
+        asked if asked == Ask::Read as u8 => {
+            answer(answers, File::open(path).and_then(|file| read_all(&file, number(most))))
         }
-        let path = Path::new(std::ffi::OsStr::from_bytes(&path));
-        let answer = match header[0] {
-            asked if asked == Ask::Read as u8 => File::open(path).and_then(|file| read_all(&file, number(most))),
-            _ => directories(path),
-        };
-        let (errno, answer) = match answer {
-            Ok(answer) => (DONE, answer),
-            Err(error) => (error.raw_os_error().unwrap_or(libc::EIO), Vec::new()),
-        };
-        let head = [&errno.to_ne_bytes()[..], &answer.len().to_ne_bytes()[..]].concat();
-        if socket.write_all(&head).and_then(|()| socket.write_all(&answer)).is_err() {
-            return;
+        asked if asked == Ask::Close as u8 => {
+            documents.close();
+            answer(answers, Ok([]))
         }
+        _ => answer(answers, directories(path)),
     }
+}
+
+fn answer(answers: &mut BufWriter<UnixStream>, answer: io::Result<impl AsRef<[u8]>>) -> io::Result<()> {
+    let errno = match &answer {
+        Ok(_) => DONE,
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => NOT_WHOLE,
+        Err(error) => error.raw_os_error().unwrap_or(libc::EIO),
+    };
+    let answer = answer.as_ref().map_or(&[][..], AsRef::as_ref);
+    answers.write_all(&errno.to_ne_bytes())?;
+    answers.write_all(&answer.len().to_ne_bytes())?;
+    answers.write_all(answer)
 }
 
 /// Makes the parent independent of the child: the child keeps no file open but the socket, ignores signals to the process
@@ -251,7 +357,6 @@ fn directories(path: &Path) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::time::Instant;
 
     use super::*;
@@ -288,6 +393,32 @@ mod tests {
         fs::create_dir(folder.0.join("below")).unwrap();
         assert_eq!(aside.directories(&folder.0).unwrap(), ["below"]);
         assert_eq!(aside.directories(&path).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+    }
+
+    #[test]
+    fn documents_come_in_order_however_many() {
+        const COUNT: usize = 3 * REQUESTS + 1;
+        let (folder, aside) = (Folder::new("documents"), Aside::default());
+        let text = |number: usize| format!("{number}{}\n", "x".repeat(number * 100));
+        let paths: Vec<_> = (0..COUNT).map(|number| folder.0.join(number.to_string())).collect();
+        for (number, path) in paths.iter().enumerate().filter(|(number, _)| *number != 5) {
+            fs::write(path, if number == 7 { "half".to_owned() } else { text(number) }).unwrap();
+        }
+        for _ in 0..2 {
+            let mut seen = 0;
+            let all = aside.documents(&paths, 1 << 20, |number, document| {
+                assert_eq!(number, seen);
+                seen += 1;
+                match number {
+                    5 => assert_eq!(document.unwrap_err().kind(), io::ErrorKind::NotFound),
+                    7 => assert_eq!(document.unwrap_err().kind(), io::ErrorKind::UnexpectedEof),
+                    _ => assert_eq!(document.unwrap(), text(number).as_bytes()),
+                }
+            });
+            all.unwrap();
+            assert_eq!(seen, COUNT);
+            aside.close().unwrap();
+        }
     }
 
     /// A pipe without a writer blocks a reader, as the tree of a stopped daemon does.
