@@ -13,6 +13,7 @@ mod netstack;
 mod originals;
 mod overhead;
 mod push;
+mod record;
 mod refresh;
 mod scale;
 mod settle;
@@ -83,8 +84,10 @@ enum What {
     Sleep(refresh::Sleep),
     /// What the daemon's file tree takes: to set and get, to read a snapshot, to serve many; and to do nothing.
     Tree(tree::Options),
-    /// What the live view and the recorder take beside a daemon: CPU, time from key to screen, time to the first rows.
+    /// What the live view takes beside a daemon: CPU, time from key to screen, time to the first rows.
     View(view::Options),
+    /// What the recorder takes of CPU and memory with all tables, and of the daemon, beside what is promised.
+    Record(record::Options),
     /// Is the program itself, for another one's measurement.
     #[command(hide = true)]
     Topstat(tree::Topstat),
@@ -97,6 +100,7 @@ impl What {
             What::Push(_) | What::Overhead(_) | What::Read(_) | What::Settle(_) | What::Memory(_) => true,
             What::Exact(_) | What::Refresh(_) | What::Events(_) | What::Snmp(_) | What::Netstack(_) => true,
             What::Containers(_) | What::Originals(_) | What::Switch(_) | What::Tree(_) | What::View(_) => true,
+            What::Record(_) => true,
             What::Icount(_) | What::Accuracy(_) | What::AccuracyGuest(_) | What::IcountGuest(_) => false,
             What::Promised(_) | What::Verified | What::Hold(_) | What::Sleep(_) | What::Topstat(_) => false,
         }
@@ -121,6 +125,7 @@ fn main() -> anyhow::Result<()> {
         What::Containers(options) => containers::run(&options),
         What::Tree(options) => tree::run(&options),
         What::View(options) => view::run(&options),
+        What::Record(options) => record::run(&options),
         What::Topstat(topstat) => tree::topstat(topstat),
         What::Originals(options) => originals::run(&options),
         What::Events(options) => events::run(&options),

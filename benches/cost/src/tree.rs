@@ -101,7 +101,7 @@ impl Daemon {
     }
 
     /// The processor time of all its threads that live.
-    fn cpu(&self) -> Result<Duration> {
+    pub fn cpu(&self) -> Result<Duration> {
         let mut ns = 0;
         for thread in fs::read_dir(format!("/proc/{}/task", self.child.id()))? {
             let text = fs::read_to_string(thread?.path().join("schedstat"))?;

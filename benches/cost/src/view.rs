@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the live view takes, beside other programs that fill a terminal; and the recorder.
+//! What the live view takes, beside other programs that fill a terminal.
 
-use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use topstat_load::{Config, Limits, Load, Plan};
@@ -43,8 +42,6 @@ const CARRIED_FOR: Duration = Duration::from_secs(24 * 3600);
 const TABLE: &str = "tcp_v4/conns_pps";
 /// On the screen of a table behind the number of its rows.
 const ROWS: &str = " rows proven";
-/// What is recorded.
-const RECORDED: usize = 16;
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// From key to key: what one key has drawn is drawn by then.
@@ -119,7 +116,7 @@ impl Program<'_> {
         println!("| from a key to the screen, all CPUs busy | {} |", quoted(&keys, 1));
         println!("| from the start to the first rows, beside a daemon | {} |", quoted(&with, 0));
         println!("| from the start to the first rows, alone | {} |", quoted(&alone, 0));
-        self.recorder(options)
+        Ok(())
     }
 
     fn view(&self, interval: &str, table: Option<&str>) -> Command {
@@ -175,28 +172,6 @@ impl Program<'_> {
         screen.wait_for_rows()?;
         Ok(begun.elapsed().as_secs_f64() * 1e3)
     }
-
-    /// What recording takes, by default.
-    fn recorder(&self, options: &Options) -> Result<()> {
-        let tables = tables(&self.daemon.mount)?;
-        let history = std::env::temp_dir().join(format!("topstat-bench-history-{}", std::process::id()));
-        let mut command = Command::new(&self.topstat);
-        command.arg("record").args(&tables).arg("--history").arg(&history).arg("--mount").arg(&self.daemon.mount);
-        let running = Running(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn()?);
-        let pid = running.0.id();
-        // Several of its intervals, so that what happens every ten seconds is in it as often as it should be.
-        std::thread::sleep(Duration::from_secs(5));
-        let (before, begun) = (cpu_ns(pid), Instant::now());
-        std::thread::sleep(Duration::from_secs(10) * u32::try_from(options.rounds)?);
-        let cpu = (cpu_ns(pid) - before) as f64 / 1e7 / begun.elapsed().as_secs_f64();
-        let memory = status_kb(pid, "VmHWM:");
-        drop(running);
-        let _ = fs::remove_dir_all(&history);
-        println!("\n| topstat record, {} tables by default | |\n|---|---:|", tables.len());
-        println!("| CPU, of one | {cpu:.2}% |");
-        println!("| memory, at most | {:.1} MB |", memory? as f64 / 1000.0);
-        Ok(())
-    }
 }
 
 fn command(topstat: &Path, interval: &str, table: Option<&str>, mount: &Path, pins: &Path) -> Command {
@@ -209,30 +184,6 @@ fn command(topstat: &Path, interval: &str, table: Option<&str>, mount: &Path, pi
 fn quoted(values: &[f64], digits: usize) -> String {
     let s = spread(values);
     format!("{:.digits$} ({:.digits$}–{:.digits$})", s.median, s.low, s.high)
-}
-
-/// The first tables of the daemon, by name, that are on.
-fn tables(mount: &Path) -> Result<Vec<String>> {
-    let mut tables = Vec::new();
-    for sample in fs::read_dir(mount)?.flatten().filter(|entry| entry.path().is_dir()) {
-        for table in fs::read_dir(sample.path())?.flatten().filter(|entry| entry.path().join("json").exists()) {
-            let on = fs::read_to_string(table.path().join("enabled")).is_ok_and(|on| on.starts_with('1'));
-            if on {
-                tables.push(format!("{}/{}", sample.file_name().display(), table.file_name().display()));
-            }
-        }
-    }
-    // Those that have rows come first.
-    tables.sort_by_key(|table| (!table.starts_with("tcp_v4/"), !table.starts_with("tasks/"), table.clone()));
-    tables.truncate(RECORDED);
-    ensure!(!tables.is_empty(), "the daemon has no tables");
-    Ok(tables)
-}
-
-fn status_kb(pid: u32, name: &str) -> Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status")).context("the recorder has ended")?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
-    Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
 
 /// A program on a terminal that is read.
