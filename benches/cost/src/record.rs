@@ -203,17 +203,26 @@ impl Recorder {
         Ok(Self(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn()?))
     }
 
+    /// The process that reads files for it.
+    fn reader(&self) -> Result<u32> {
+        let parent = i32::try_from(self.0.id())?;
+        let stats = procfs::process::all_processes()?.flatten().filter_map(|process| process.stat().ok());
+        let child =
+            stats.into_iter().find(|stat| stat.ppid == parent).context("the recorder has no process that reads")?;
+        Ok(u32::try_from(child.pid)?)
+    }
+
+    /// Of both processes.
     fn cpu(&self) -> Result<Duration> {
-        match cpu_ns(self.0.id()) {
-            0 => bail!("the recorder has ended"),
-            ns => Ok(Duration::from_nanos(ns)),
+        match (cpu_ns(self.0.id()), cpu_ns(self.reader()?)) {
+            (0, _) | (_, 0) => bail!("the recorder has ended"),
+            (own, reader) => Ok(Duration::from_nanos(own + reader)),
         }
     }
 
+    /// Of the recorder, and what the process that reads has of its own: pages of the program are the same in both.
     fn memory_mb(&self, name: &str) -> Result<f64> {
-        let text = fs::read_to_string(format!("/proc/{}/status", self.0.id())).context("the recorder has ended")?;
-        let line = text.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
-        Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? * 1024.0 / 1e6)
+        Ok(status_mb(self.0.id(), name)? + status_mb(self.reader()?, "RssAnon:")?)
     }
 
     fn end(mut self) -> Result<()> {
@@ -222,6 +231,13 @@ impl Recorder {
         ensure!(self.0.wait()?.success(), "the recorder has failed");
         Ok(())
     }
+}
+
+/// A line of /proc/PID/status, which is in kB.
+fn status_mb(pid: u32, name: &str) -> Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).context("the recorder has ended")?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
+    Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? * 1024.0 / 1e6)
 }
 
 impl Drop for Recorder {
