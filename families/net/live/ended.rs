@@ -7,7 +7,7 @@ use topstat_kernel::Source;
 use topstat_live::cgroup::Group;
 use topstat_live::watch::{everything, load, snapshot};
 use topstat_live::{Case, Role, alone, eventually};
-use topstat_model::{Row, Snapshot};
+use topstat_model::{Field, Row, Snapshot};
 
 use super::flows::server;
 
@@ -24,7 +24,7 @@ const BYTES: u64 = 5000;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The closed rows, and those that are not, of what the test has made.
-fn rows<'a>(snapshot: &'a Snapshot, is_own: impl Fn(&[topstat_model::Field]) -> bool) -> (Vec<&'a Row>, Vec<&'a Row>) {
+fn rows(snapshot: &Snapshot, is_own: impl Fn(&[Field]) -> bool) -> (Vec<&Row>, Vec<&Row>) {
     snapshot.rows.iter().filter(|row| is_own(&row.object)).partition(|row| snapshot.is_closed(&row.object))
 }
 
