@@ -64,7 +64,7 @@ pub fn builds() -> Builds {
     let build = |datagrams: &[Hook], way| {
         let datagrams = datagrams.iter().cloned().map(|hook| hook.only_for(UDP_SAMPLES));
         Build {
-            adopt: |object| bpf::iterate(object, "inet_adopt", "look for existing sockets").map(drop),
+            adopt: |object| bpf::adopt(object, "inet_adopt", "look for existing sockets"),
             settle: Some(Settle { object: object!("inet/settle.bpf.o"), program: "inet_settle", over: "active" }),
             ways: UDP_SAMPLES.iter().map(|sample| (*sample, way)).collect(),
             maps: MAPS.to_vec(),

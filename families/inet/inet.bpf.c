@@ -270,13 +270,15 @@ int inet_egress(struct __sk_buff *skb)
 	return inet_udp_packet(skb, INET_TX);
 }
 
-/* The socket was there already, and is the task's. */
-static __always_inline void inet_adopted(struct inet_object *o, struct sock *sk, struct task_struct *task)
+/* The socket was there already, and is the task's. Writes a byte, by which user space counts them. */
+static __always_inline void inet_adopted(struct inet_object *o, struct sock *sk, struct task_struct *task,
+					 struct seq_file *seq)
 {
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	struct inet_seen now;
-	u8 state;
+	u8 state, found = 1;
 
+	bpf_seq_write(seq, &found, sizeof(found));
 	/* Also of a listener: its address tells a copy from it. */
 	if (tp && !o->object.self) {
 		inet_counters(&now, sk, tp, 1);
@@ -286,7 +288,8 @@ static __always_inline void inet_adopted(struct inet_object *o, struct sock *sk,
 	if (!tp)
 		return;
 	state = sk->__sk_common.skc_state;
-	if (state != TCP_LISTEN && state != TCP_CLOSE && !ts_read(o->looked))
+	/* A silent one is due when it speaks again. */
+	if (state != TCP_LISTEN && state != TCP_CLOSE && !ts_read(o->looked) && !inet_is_silent(sk, tp))
 		inet_list(sk, tp, o, 0);
 }
 
@@ -308,6 +311,6 @@ int inet_adopt(struct bpf_iter__task_file *ctx)
 		return 0;
 	o = host_make(objects, sk, sk);
 	if (o && !o->pid)
-		inet_adopted(o, sk, task);
+		inet_adopted(o, sk, task, ctx->meta->seq);
 	return 0;
 }

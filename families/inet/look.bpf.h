@@ -141,6 +141,13 @@ static __noinline int inet_list(struct sock *sk, struct tcp_sock *tp, struct ine
 	return 0;
 }
 
+/* It has been silent for a while, and is due when it speaks again, which in other states than this one no hook sees. */
+static __always_inline int inet_is_silent(struct sock *sk, struct tcp_sock *tp)
+{
+	return sk->__sk_common.skc_state == TCP_ESTABLISHED &&
+	       (s32)((u32)host_jiffies() - tcp_last_active(tp)) > (s32)(INET_SILENT * inet_look_jiffies());
+}
+
 /* It is an object from now on, where it was none. */
 static __always_inline void inet_begin(struct sock *sk, struct inet_object *o)
 {

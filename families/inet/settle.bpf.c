@@ -27,13 +27,6 @@ static __noinline int inet_await_hook(struct inet_object *o)
 	return 0;
 }
 
-/* It has been silent for a while, and is due when it speaks again, which in other states than this one no hook sees. */
-static __always_inline int inet_is_silent(struct sock *sk, struct tcp_sock *tp)
-{
-	return sk->__sk_common.skc_state == TCP_ESTABLISHED &&
-	       (s32)((u32)host_jiffies() - tcp_last_active(tp)) > (s32)(INET_SILENT * inet_look_jiffies());
-}
-
 /* Take it off the list, in two steps. A hook that looks meanwhile puts it there again, and then it has to be there. One that
  * is at work since before the first step may have seen it listed. */
 static __always_inline void inet_unlist(struct sock *sk, struct inet_object *o)

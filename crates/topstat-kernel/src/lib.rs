@@ -33,7 +33,7 @@ mod skipped;
 mod state;
 mod udp;
 
-pub use bpf::Verified;
+pub use bpf::{Verified, found};
 pub use catalogue::{add, families, family_of, find, samples};
 pub use cgroup::remembered as remembered_paths;
 pub use check::{check, verify};

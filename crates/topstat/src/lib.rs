@@ -23,6 +23,7 @@ mod frame;
 mod instant;
 mod lab;
 mod output;
+mod progress;
 mod recording;
 mod resolve;
 mod shared;

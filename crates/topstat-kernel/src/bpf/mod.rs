@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io::Read as _;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, Once};
 
 use libbpf_rs::{
@@ -216,6 +216,31 @@ pub fn iterate(object: &Object, name: &str, what: &str) -> Result<Vec<u8>, Error
     let failed = |e: &dyn std::fmt::Display| Error::Kernel { what: what.to_owned(), why: e.to_string() };
     let link = program(object, name)?.attach().map_err(|e| failed(&e))?;
     read_out(&link).map_err(|e| failed(&e))
+}
+
+/// How many objects [`adopt`] has found in this process.
+static FOUND: AtomicU64 = AtomicU64::new(0);
+
+/// How many objects were found so far that were there before they were looked for, in families that tell.
+pub fn found() -> u64 {
+    FOUND.load(Ordering::Relaxed)
+}
+
+/// Runs an iterator that writes a byte for each object that it finds.
+pub fn adopt(object: &Object, name: &str, what: &str) -> Result<(), Error> {
+    let failed = |e: &dyn std::fmt::Display| Error::Kernel { what: what.to_owned(), why: e.to_string() };
+    let link = program(object, name)?.attach().map_err(|e| failed(&e))?;
+    let mut iterator = Iter::new(&link).map_err(|e| failed(&e))?;
+    // A read returns when the buffer is full: the count is late by its length at most.
+    let mut told = [0; 4096];
+    loop {
+        match iterator.read(&mut told) {
+            Ok(0) => return Ok(()),
+            Ok(found) => FOUND.fetch_add(found as u64, Ordering::Relaxed),
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => 0,
+            Err(e) => return Err(failed(&e)),
+        };
+    }
 }
 
 /// Runs an iterator that is attached.

@@ -15,7 +15,7 @@ use crate::backend::Backend;
 use crate::console::Console;
 use crate::error::{Error, Exit};
 use crate::files::{Described, Files};
-use crate::shared;
+use crate::{progress, shared};
 use crate::view::{View, Watched, catch_signals};
 use plan::Plan;
 
@@ -88,7 +88,7 @@ fn from_kernel(
     console: &mut dyn Console,
 ) -> Result<Box<dyn Source>, Error> {
     let Some(state) = shared(args, plan, backend)? else {
-        return Ok(backend.load(&plan.tables, &plan.options)?);
+        return Ok(progress::told(|| backend.load(&plan.tables, &plan.options))?);
     };
     plan.share(args, state.as_ref())?;
     for table in &plan.tables {
