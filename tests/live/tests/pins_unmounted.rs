@@ -10,12 +10,12 @@ use std::time::Duration;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, unmount};
 use topstat_live::daemon::Place;
 use topstat_live::tree::Document;
-use topstat_live::{Case, Daemon, Scratch, case, eventually, nest, note};
+use topstat_live::{Case, Daemon, Scratch, alone, eventually, nest, note};
 
 pub fn cases() -> Vec<Case> {
     vec![
-        case!(what_is_unmounted_is_missed_and_pinned_again, Root, Fuse),
-        case!(the_usual_file_system_is_mounted_again, Root, Fuse),
+        alone!(Attached: what_is_unmounted_is_missed_and_pinned_again, Root, Fuse),
+        alone!(Attached: the_usual_file_system_is_mounted_again, Root, Fuse),
     ]
 }
 
