@@ -15,8 +15,8 @@ use crate::backend::Backend;
 use crate::console::Console;
 use crate::error::{Error, Exit};
 use crate::files::{Described, Files};
-use crate::{progress, shared};
 use crate::view::{View, Watched, catch_signals};
+use crate::{progress, shared};
 use plan::Plan;
 
 pub fn run(
