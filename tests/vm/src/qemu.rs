@@ -185,7 +185,11 @@ pub fn kernel_arguments(machine: &Machine, interactive: bool) -> String {
 
 /// QEMU's arguments.
 pub fn qemu_arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
-    let cpus = machine.cpus().to_string();
+    let mut cpus = machine.cpus().to_string();
+    // A socket for each node: Linux warns where the CPUs of one are on two nodes.
+    if machine.tier == Tier::Numa {
+        cpus += &format!(",sockets={NODES}");
+    }
     let mut arguments: Vec<String> = Vec::new();
     let mut push = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
 
@@ -322,7 +326,7 @@ mod tests {
     #[test]
     fn the_numa_tier_has_two_nodes() {
         let all = arguments(Tier::Numa, Some("/r/console"));
-        assert!(all.contains("-smp 4 ") && all.contains("-m 2048M "), "{all}");
+        assert!(all.contains("-smp 4,sockets=2 ") && all.contains("-m 2048M "), "{all}");
         assert!(all.contains("id=mem1,size=1024M") && all.contains("node,memdev=mem1,cpus=2-3"), "{all}");
         assert!(arguments(Tier::Stock, None).contains("-numa node,memdev=mem0,cpus=0-1 "));
     }
