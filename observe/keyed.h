@@ -378,6 +378,15 @@ TS_APART int keyed_close(const KEYED_KEY *key, u32 sample)
 	return 0;
 }
 
+/* For readers: whether the object at this address has ended, or its owner has (K8). */
+TS_INLINE u32 keyed_is_closed(u64 obj)
+{
+	u64 ended = 0;
+
+	ts_peek(&ended, sizeof(ended), obj + offsetof(KEYED_OBJECT, keyed.ended));
+	return ended != 0;
+}
+
 /* To an object that is there, in one bank; NULL: to the total, as refused (K4). */
 TS_INLINE int keyed_begin_of(struct keyed *k, u32 number, KEYED_OBJECT *o)
 {

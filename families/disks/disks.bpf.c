@@ -2,7 +2,7 @@
 /* The observer of disks: samples disk_procs and disk_cgroups. */
 #include "logic.h"
 #include "observe/gate.bpf.h"
-#include "observe/group.h"
+#include "observe/owners.bpf.h"
 #include "observe/process.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -234,29 +234,7 @@ static __always_inline void disks_owner_ended(u32 sample, u64 id)
 	bpf_loop(DISKS_DEVICES, disks_close_on, &ending, 0);
 }
 
-/* A leader is freed when its process has ended and was waited for; or when another thread of the process executes a program and
- * takes over its pid. */
-TS_GATE("tp_btf/sched_process_free", disks_process_free)
-
-SEC("tp_btf/sched_process_free")
-int BPF_PROG(disks_process_free, struct task_struct *task)
-{
-	if (task->pid == task->tgid)
-		disks_owner_ended(DISKS_PROCS, process_id(task));
-	return 0;
-}
-
-TS_GATE("tp_btf/cgroup_rmdir", disks_rmdir)
-
-SEC("tp_btf/cgroup_rmdir")
-int BPF_PROG(disks_rmdir, struct cgroup *cgroup)
-{
-	u64 id = group_number(cgroup);
-
-	if (id)
-		disks_owner_ended(DISKS_CGROUPS, id);
-	return 0;
-}
+KEYED_OWNERS(disks, disks_owner_ended, DISKS_PROCS, DISKS_CGROUPS)
 
 /* The kernel does not run disks_complete where it would interrupt itself. */
 TS_GATE("tp_btf/block_io_done", disks_end)

@@ -27,7 +27,7 @@ pub fn family() -> Family {
             object!("disks/disks.bpf.o"),
             object!("disks/snapshot.bpf.o"),
             // Ends before beginnings: no object is held by a request that nobody sees the end of.
-            vec![
+            [
                 Hook::tracepoint("disks_end", "block_io_done").with(START),
                 Hook::tracepoint("disks_complete", "block_rq_complete").losing(),
                 Hook::tracepoint("disks_merge", "block_rq_merge"),
@@ -35,9 +35,10 @@ pub fn family() -> Family {
                 Hook::tracepoint("disks_bio", "block_getrq").without(START),
                 Hook::tracepoint("disks_insert", "block_rq_insert").without(START),
                 Hook::tracepoint("disks_issue", "block_rq_issue").without(START),
-                Hook::tracepoint("disks_process_free", "sched_process_free"),
-                Hook::tracepoint("disks_rmdir", "cgroup_rmdir"),
-            ],
+            ]
+            .into_iter()
+            .chain(Hook::of_owners("disks"))
+            .collect(),
             |object, maps, _| Refill::over_map(object, &maps.objects, "disks_refill"),
         )
     };

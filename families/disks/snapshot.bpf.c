@@ -10,10 +10,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 static __always_inline void ranked_describe(struct disks_section *s, struct disks_row *row, u32 number, u64 obj)
 {
-	u64 ended = 0;
-
-	ts_peek(&ended, sizeof(ended), obj + offsetof(struct disks_object, keyed.ended));
-	row->closed = ended != 0;
+	row->closed = keyed_is_closed(obj);
 	ts_peek(&row->in_flight, sizeof(row->in_flight), obj + offsetof(struct disks_object, keyed.held));
 	ts_peek(&row->who, sizeof(row->who), obj + offsetof(struct disks_object, who));
 }

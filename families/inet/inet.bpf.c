@@ -138,6 +138,14 @@ static __always_inline void inet_over(struct sock *sk, struct tcp_sock *tp, stru
 	inet_object_end(o);
 }
 
+/* The last look. Two hooks tell the end, and the second has nothing left to do. */
+static __always_inline void inet_last_look(struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
+{
+	if (tp && o->object.id)
+		inet_look(sk, tp, o, 0);
+	inet_over(sk, tp, o);
+}
+
 TS_GATE("tp_btf/tcp_probe", inet_probe)
 
 SEC("tp_btf/tcp_probe")
@@ -176,11 +184,8 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 	if (to == TCP_SYN_RECV)
 		return 0;
 	if (to == TCP_CLOSE) {
-		if (o && inet_object_is_own(o) && !inet_is_dead(o)) {
-			if (o->object.id)
-				inet_look(sk, tp, o, 0);
-			inet_over(sk, tp, o);
-		}
+		if (o && inet_object_is_own(o) && !inet_is_dead(o))
+			inet_last_look(sk, tp, o);
 		return 0;
 	}
 	o = inet_counted(sk, tp);
@@ -205,11 +210,8 @@ int BPF_PROG(inet_destroy, struct sock *sk)
 	struct inet_object *o;
 
 	o = host_of(objects, sk, sk);
-	if (!o || !inet_object_is_own(o))
-		return 0;
-	if (tp && o->object.id)
-		inet_look(sk, tp, o, 0);
-	inet_over(sk, tp, o);
+	if (o && inet_object_is_own(o))
+		inet_last_look(sk, tp, o);
 	return 0;
 }
 

@@ -78,8 +78,6 @@ pub fn builds() -> Builds {
         Hook::tracepoint("net_user", "tcp_rcv_space_adjust"),
         Hook::tracepoint("net_retransmit", "tcp_retransmit_skb"),
         Hook::tracepoint("net_segment", "tcp_probe"),
-        Hook::tracepoint("net_process_free", "sched_process_free"),
-        Hook::tracepoint("net_rmdir", "cgroup_rmdir"),
     ];
     // Sockets of UDP are known from when they are made, or found after that.
     let life = [Hook::cgroup("net_release", "sock_release"), Hook::cgroup("net_create", "sock_create")];
@@ -97,7 +95,7 @@ pub fn builds() -> Builds {
             ..Build::new(
                 object!("net/net.bpf.o"),
                 object!("net/snapshot.bpf.o"),
-                life.iter().chain(&of_tcp).cloned().chain(datagrams).collect(),
+                life.iter().chain(&of_tcp).cloned().chain(Hook::of_owners("net")).chain(datagrams).collect(),
                 |object, maps, _| Refill::over_map(object, &maps.objects, "net_refill"),
             )
         }

@@ -9,7 +9,7 @@
  */
 #include "flow.bpf.h"
 #include "observe/gate.bpf.h"
-#include "observe/group.h"
+#include "observe/owners.bpf.h"
 #include "observe/sock.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -223,29 +223,7 @@ int BPF_PROG(net_user, struct sock *sk)
 	return 0;
 }
 
-/* A leader is freed when its process has ended and was waited for; or when another thread of the process executes a program and
- * takes over its pid. */
-TS_GATE("tp_btf/sched_process_free", net_process_free)
-
-SEC("tp_btf/sched_process_free")
-int BPF_PROG(net_process_free, struct task_struct *task)
-{
-	if (task->pid == task->tgid)
-		net_close(NET_PROCS, process_id(task));
-	return 0;
-}
-
-TS_GATE("tp_btf/cgroup_rmdir", net_rmdir)
-
-SEC("tp_btf/cgroup_rmdir")
-int BPF_PROG(net_rmdir, struct cgroup *cgroup)
-{
-	u64 id = group_number(cgroup);
-
-	if (id)
-		net_close(NET_CGROUPS, id);
-	return 0;
-}
+KEYED_OWNERS(net, net_close, NET_PROCS, NET_CGROUPS)
 
 #include "datagrams.bpf.h"
 

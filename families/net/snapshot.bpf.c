@@ -10,11 +10,8 @@ char LICENSE[] SEC("license") = "GPL";
 
 static __always_inline void ranked_describe(struct net_section *s, struct net_row *row, u32 number, u64 obj)
 {
-	u64 ended = 0;
-
 	row->family = AF_INET6;
-	ts_peek(&ended, sizeof(ended), obj + offsetof(struct net_object, keyed.ended));
-	row->closed = ended != 0;
+	row->closed = keyed_is_closed(obj);
 	ts_peek(&row->key, sizeof(row->key), obj + offsetof(struct net_object, key));
 	ts_peek(&row->owner, sizeof(row->owner), obj + offsetof(struct net_object, owner));
 }

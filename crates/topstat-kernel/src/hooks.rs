@@ -53,6 +53,12 @@ impl Hook {
         Self::new(program, At::Gate, format!("tracepoint {event}"))
     }
 
+    /// The programs of `observe/owners.bpf.h`, which tell the end of processes and of control groups.
+    pub fn of_owners(family: &str) -> [Self; 2] {
+        [("process_free", "sched_process_free"), ("rmdir", "cgroup_rmdir")]
+            .map(|(program, event)| Self::tracepoint(&format!("{family}_{program}"), event))
+    }
+
     /// The same where an amount is lost with an event: see [`Hook::losing`].
     #[must_use]
     pub fn losing(self) -> Self {

@@ -22,6 +22,7 @@ mod files;
 mod frame;
 mod instant;
 mod lab;
+mod lock;
 mod output;
 mod progress;
 mod recording;

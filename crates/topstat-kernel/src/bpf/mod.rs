@@ -2,7 +2,7 @@
 //! Loading eBPF objects and getting at their maps.
 
 use std::ffi::OsStr;
-use std::io::Read as _;
+use std::io::{Read as _, Write};
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -213,9 +213,16 @@ pub fn map(object: &Object, name: &str) -> Result<MapHandle, Error> {
 
 /// Runs an iterator over all that the kernel has of its kind, and gives what it writes. `what` it is run for.
 pub fn iterate(object: &Object, name: &str, what: &str) -> Result<Vec<u8>, Error> {
+    let mut written = Vec::new();
+    run(object, name, what, &mut written).map(|()| written)
+}
+
+/// Runs an iterator, and hands what it writes on.
+fn run(object: &Object, name: &str, what: &str, to: &mut impl Write) -> Result<(), Error> {
     let failed = |e: &dyn std::fmt::Display| Error::Kernel { what: what.to_owned(), why: e.to_string() };
     let link = program(object, name)?.attach().map_err(|e| failed(&e))?;
-    read_out(&link).map_err(|e| failed(&e))
+    let mut iterator = Iter::new(&link).map_err(|e| failed(&e))?;
+    std::io::copy(&mut iterator, to).map(drop).map_err(|e| failed(&e))
 }
 
 /// How many objects [`adopt`] has found in this process.
@@ -226,21 +233,23 @@ pub fn found() -> u64 {
     FOUND.load(Ordering::Relaxed)
 }
 
+/// Counts bytes as objects. The kernel hands on up to a buffer of [`std::io::copy`] at a time, and the count is late by as much.
+struct Counter;
+
+impl Write for Counter {
+    fn write(&mut self, written: &[u8]) -> std::io::Result<usize> {
+        FOUND.fetch_add(written.len() as u64, Ordering::Relaxed);
+        Ok(written.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Runs an iterator that writes a byte for each object that it finds.
 pub fn adopt(object: &Object, name: &str, what: &str) -> Result<(), Error> {
-    let failed = |e: &dyn std::fmt::Display| Error::Kernel { what: what.to_owned(), why: e.to_string() };
-    let link = program(object, name)?.attach().map_err(|e| failed(&e))?;
-    let mut iterator = Iter::new(&link).map_err(|e| failed(&e))?;
-    // A read returns when the buffer is full: the count is late by its length at most.
-    let mut told = [0; 4096];
-    loop {
-        match iterator.read(&mut told) {
-            Ok(0) => return Ok(()),
-            Ok(found) => FOUND.fetch_add(found as u64, Ordering::Relaxed),
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => 0,
-            Err(e) => return Err(failed(&e)),
-        };
-    }
+    run(object, name, what, &mut Counter)
 }
 
 /// Runs an iterator that is attached.

@@ -288,14 +288,20 @@ impl Pinned {
         }
         let (loaded, _) = Loaded::afresh(of, tables, options, true)?;
         let made = Self::new(of, locked.make_partial(abi, name)?);
-        let named = || abi.rename(&partial(name), name).map_err(|e| cannot_pin(&abi.path_of(name), &e));
-        if let Err(error) = made.fill(&loaded, pins, tables).and_then(|()| named()) {
-            // What went wrong says more than what goes wrong now.
-            let _ = abi.remove_tree(&partial(name), &mut Vec::new());
-            return Err(error);
-        }
+        made.name_when_done(abi, |made| made.fill(&loaded, pins, tables))?;
         let named = abi.dir(name)?.map(|dir| Self::new(of, dir));
         named.ok_or_else(|| unusable(&abi.path_of(name), &"somebody has removed it"))
+    }
+
+    /// Fills this directory, which is a partial one of `abi`, and then gives it its name. Where either fails, the directory is
+    /// removed.
+    fn name_when_done(&self, abi: &Dir, fill: impl FnOnce(&Self) -> Result<(), Error>) -> Result<(), Error> {
+        let name = &self.of.family.name;
+        let named = || abi.rename(&partial(name), name).map_err(|e| cannot_pin(&abi.path_of(name), &e));
+        fill(self).and_then(|()| named()).inspect_err(|_| {
+            // The first error says more than an error of removing.
+            let _ = abi.remove_tree(&partial(name), &mut Vec::new());
+        })
     }
 
     fn fill(&self, loaded: &Loaded, pins: &Pins, tables: &[Arc<TableInfo>]) -> Result<(), Error> {
@@ -523,15 +529,10 @@ impl Attached for Pinned {
                     .to_owned(),
             });
         }
-        let copy = locked.make_partial(&abi, name)?;
-        let named = || abi.rename(&partial(name), name).map_err(|e| cannot_pin(&abi.path_of(name), &e));
-        if let Err(error) = self.copy(&copy).and_then(|()| named()) {
-            // The first error says more than an error of removing.
-            let _ = abi.remove_tree(&partial(name), &mut Vec::new());
-            return Err(error);
-        }
+        let copy = Self::new(&self.of, locked.make_partial(&abi, name)?);
+        copy.name_when_done(&abi, |copy| self.copy(&copy.dir))?;
         // The descriptor stays valid after the rename.
-        self.dir.replace(&copy)?;
+        self.dir.replace(&copy.dir)?;
         self.dir.again()
     }
 }

@@ -14,13 +14,15 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use documents::Documents;
+
+use crate::lock::lock;
 
 /// How often a wait looks whether the program was asked to end: a signal that comes just before a wait interrupts nothing.
 const LOOK: Duration = Duration::from_millis(100);
@@ -130,7 +132,7 @@ impl Aside {
 
     /// A child is asked again only after all of its answers.
     fn with_child<T>(&self, ask: impl FnOnce(&mut Child) -> io::Result<T>) -> io::Result<T> {
-        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut child = lock(&self.child);
         let mut asked = match child.take() {
             Some(child) => child,
             None => Child::start()?,
@@ -185,8 +187,7 @@ impl Child {
         const HEAD: usize = size_of::<i32>() + size_of::<usize>();
         let head = self.next(HEAD, stop)?;
         let (errno, length) = head.split_at(size_of::<i32>());
-        let (errno, length) = (errno.try_into().map(i32::from_ne_bytes), length.try_into().map(usize::from_ne_bytes));
-        let (errno, length) = (errno.map_err(io::Error::other)?, length.map_err(io::Error::other)?);
+        let (errno, length) = (errno.try_into().map_or(libc::EIO, i32::from_ne_bytes), number(length));
         let answer = self.next(length, stop)?;
         Ok(take(match errno {
             DONE => Ok(answer),
@@ -260,6 +261,11 @@ fn serve(socket: UnixStream, parent: u32) {
     while let Ok(()) = serve_one(&mut requests, &mut answers, &mut documents) {}
 }
 
+/// A number of a header, which has its length.
+fn number(bytes: &[u8]) -> usize {
+    bytes.try_into().map_or(0, usize::from_ne_bytes)
+}
+
 fn serve_one(
     requests: &mut BufReader<UnixStream>,
     answers: &mut BufWriter<UnixStream>,
@@ -271,7 +277,6 @@ fn serve_one(
         requests.fill_buf()?;
     }
     let mut header = [0; 1 + 2 * size_of::<usize>()];
-    let number = |bytes: &[u8]| bytes.try_into().map_or(0, usize::from_ne_bytes);
     requests.read_exact(&mut header)?;
     let (most, length) = header[1..].split_at(size_of::<usize>());
     let mut path = vec![0; number(length)];

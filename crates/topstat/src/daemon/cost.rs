@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::Serialize;
@@ -14,6 +14,7 @@ use super::budget::Level;
 use super::keeper::{Keeper, Order};
 use super::measure::Measurement;
 use crate::config::Share;
+use crate::lock::lock;
 
 /// Whoever reads older figures has new ones measured: one second in sixty at most.
 const FRESH: Duration = Duration::from_secs(60);
@@ -103,7 +104,7 @@ impl Cost {
     }
 
     pub(super) fn shown(&self) -> MutexGuard<'_, Shown> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shown)
     }
 }
 

@@ -5,11 +5,13 @@
 //! other process finds these pins, and they would end with the daemon.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use topstat_kernel::State;
 
 use super::caps;
+
+use crate::lock::lock;
 
 /// The reason why states are not pinned, for `self`. Empty while all are pinned.
 #[derive(Clone, Debug, Default)]
@@ -18,12 +20,12 @@ pub struct Fault(Arc<Mutex<Option<String>>>);
 impl Fault {
     /// The present reason.
     pub fn get(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0).clone()
     }
 
     /// Sets the reason, and returns the one before.
     fn set(&self, to: Option<String>) -> Option<String> {
-        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), to)
+        std::mem::replace(&mut *lock(&self.0), to)
     }
 }
 

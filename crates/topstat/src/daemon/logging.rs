@@ -6,18 +6,19 @@
 use std::fmt;
 use std::io::Write as _;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
 use log::{Log, Metadata, Record};
 use topstat_model::typeset::escape;
 
 use crate::config::Level;
+use crate::lock::lock;
 
 /// Begins to log. Once begun, only the level changes.
 pub fn begin(level: Level) {
     static STDERR: Mutex<Option<&Stderr>> = Mutex::new(None);
-    let mut begun = STDERR.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut begun = lock(&STDERR);
     if begun.is_none() {
         // One for as long as the program runs.
         let stderr: &'static Stderr = Box::leak(Box::new(Stderr { journal: is_journal() }));
@@ -99,7 +100,7 @@ impl Limit {
 
     /// Whether one more may be logged, and how many were held back since the last that was.
     pub fn pass(&self, now: Instant) -> Option<u64> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         if state.begun.is_none_or(|begun| now.saturating_duration_since(begun) >= self.within) {
             (state.begun, state.passed) = (Some(now), 0);
         }

@@ -9,11 +9,13 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use super::caps;
+
+use crate::lock::lock;
 
 /// The threads that serve.
 #[derive(Debug)]
@@ -46,7 +48,7 @@ impl Pulse {
     /// Has a thread watched, for as long as it keeps what this gives.
     pub fn thread(&self, name: String) -> Arc<Beat> {
         let beat = Arc::new(Beat { name, begun: self.begun, since: AtomicU64::new(0) });
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = lock(&self.threads);
         threads.retain(|thread| thread.strong_count() > 0);
         threads.push(Arc::downgrade(&beat));
         beat
@@ -54,7 +56,7 @@ impl Pulse {
 
     /// A thread that has been at one piece of work for this long, and for how long: the one that has been the longest.
     pub fn stuck(&self, long: Duration) -> Option<(String, Duration)> {
-        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let threads = lock(&self.threads);
         let working = threads.iter().filter_map(Weak::upgrade).filter_map(|beat| Some((beat.working_for()?, beat)));
         let (longest, beat) = working.max_by_key(|(time, _)| *time)?;
         (longest >= long).then(|| (beat.name.clone(), longest))

@@ -14,6 +14,8 @@ use super::tree::fuse::{Failure, Store};
 use super::tree::value::Setting;
 use super::tree::{File, Kind, Place};
 
+use crate::lock::lock;
+
 /// The states of all families that are loaded.
 pub struct Statistics {
     families: Vec<Serving>,
@@ -249,7 +251,7 @@ impl Readers {
 
     /// One that is idle; a new one while there may be more; else waits for one.
     fn take(&self, state: &Arc<dyn State>) -> Result<Lent<'_>, Error> {
-        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = lock(&self.pool);
         loop {
             if let Some(source) = pool.idle.pop() {
                 return Ok(Lent { source: Some(source), from: self });
@@ -276,7 +278,7 @@ impl Lent<'_> {
     /// Gives it back. A reader that is dropped without makes room for a new one.
     fn give_back(mut self) {
         let source = self.source.take();
-        let mut pool = self.from.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pool = lock(&self.from.pool);
         pool.idle.extend(source);
         // The drop of this subtracts one.
         pool.made += 1;
@@ -285,7 +287,7 @@ impl Lent<'_> {
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        self.from.pool.lock().unwrap_or_else(PoisonError::into_inner).made -= 1;
+        lock(&self.from.pool).made -= 1;
         self.from.freed.notify_one();
     }
 }

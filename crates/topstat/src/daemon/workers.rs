@@ -18,6 +18,8 @@ use std::{fmt, io, thread};
 
 use super::pulse::{Beat, Pulse};
 
+use crate::lock::lock;
+
 /// See Q4. A thread of a tool that reads has one piece waiting, and no tool has as many threads.
 const MOST_WAITING: usize = 1024;
 /// See Q4. Less than the time after which the kernel takes the daemon for dead.
@@ -219,7 +221,7 @@ impl Queue {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         // What is done is done without the lock; nothing under it panics half way.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.queue)
     }
 
     fn run(&self, pulse: &Arc<Pulse>, name: String) {

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use topstat_model::typeset::escape;
@@ -15,6 +15,8 @@ use super::key::Key;
 use super::place::Trouble;
 use super::side::{Answer, Description, Request, Side};
 use super::wire::{Channel, MESSAGE, OPENING};
+
+use crate::lock::lock;
 
 /// The port where nothing else is said.
 pub const PORT: u16 = 4719;
@@ -346,11 +348,6 @@ impl Door {
         *served = Some(from);
         Ok(channel)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic under these locks leaves no change half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

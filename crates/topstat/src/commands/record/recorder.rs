@@ -44,8 +44,6 @@ struct Recorded {
     table: Table,
     /// It is to be read: what is off is not.
     on: bool,
-    /// Why the last record is missing.
-    wrong: Option<String>,
 }
 
 impl<'a> Recorder<'a> {
@@ -88,15 +86,13 @@ impl<'a> Recorder<'a> {
         let mut failed = |path: &str, recorded: &mut Recorded, why: String| {
             recorded.table.missed(&why);
             wrong = Some(format!("{path}: {why}"));
-            recorded.wrong = Some(why);
         };
         let read = self.tree.read(&paths, |number, document| {
             let (path, recorded) = &mut on[number];
             done = number + 1;
             let document = document.map_err(|error| format!("cannot read the table: {error}"));
-            match document.and_then(|document| record(document, recorded, coarse_and_fine)) {
-                Ok(()) => recorded.wrong = None,
-                Err(why) => failed(path, recorded, why),
+            if let Err(why) = document.and_then(|document| record(document, recorded, coarse_and_fine)) {
+                failed(path, recorded, why);
             }
         });
         if let Err(error) = read {
@@ -159,7 +155,7 @@ impl<'a> Recorder<'a> {
         let offset = APART * u32::try_from(self.tables.len()).unwrap_or(0);
         match Table::open(&self.root, place, self.plan.options, offset) {
             Ok(table) => {
-                self.tables.insert(path, Recorded { table, on: true, wrong: None });
+                self.tables.insert(path, Recorded { table, on: true });
                 // It may have logs of hours that are over.
                 self.hour = None;
             }

@@ -40,8 +40,7 @@ impl Tree {
             for table in self.files.directories(&self.root.join(&sample))? {
                 let path = format!("{sample}/{table}");
                 // Opening finds out whether the file exists.
-                let json = self.files.read(&self.json(&path), 0);
-                if self.is_on(&path)? && json.is_ok() {
+                if self.is_on(&path)? && or_not(self.files.read(&self.json(&path), 0).map(|_| true))? {
                     tables.push(path);
                 }
             }
@@ -80,10 +79,7 @@ impl Tree {
 
     /// Whether a switch is on. A switch that can't be read is off.
     fn is_on(&self, path: &str) -> io::Result<bool> {
-        match self.is_on_or_error(path) {
-            Err(error) if error.kind() != io::ErrorKind::Interrupted => Ok(false),
-            on => on,
-        }
+        or_not(self.is_on_or_error(path))
     }
 
     fn is_on_or_error(&self, path: &str) -> io::Result<bool> {
@@ -91,5 +87,13 @@ impl Tree {
         const MOST: usize = 16;
         let text = self.files.read(&self.root.join(path).join("enabled"), MOST)?;
         Ok(text.trim_ascii() == b"1")
+    }
+}
+
+/// An answer; no, where it can't be had. [`io::ErrorKind::Interrupted`] stays an error: the recorder was asked to end.
+fn or_not(answer: io::Result<bool>) -> io::Result<bool> {
+    match answer {
+        Err(error) if error.kind() != io::ErrorKind::Interrupted => Ok(false),
+        answer => answer,
     }
 }

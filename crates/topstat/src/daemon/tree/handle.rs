@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::{fmt, io};
 
 use memmap2::MmapMut;
@@ -21,6 +21,7 @@ use super::Kind;
 use super::shares::{Full, Share, Shares};
 use super::value::{Bad, Setting};
 use crate::daemon::trim;
+use crate::lock::lock;
 
 /// From this length on a text has pages of its own, which go back to the kernel as soon as it is dropped. The allocator
 /// would keep them as long as anything that was allocated later lives.
@@ -316,11 +317,6 @@ impl Handles {
         }
         Some(last)
     }
-}
-
-/// A thread that panicked with the lock held has left nothing half done: every change here is a single assignment.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -10,8 +10,10 @@ use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use crate::lock::lock;
 
 /// How long the daemon may use a content that has changed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -49,7 +51,7 @@ impl Owners {
     /// The owner of a subordinate uid, never root; any other uid itself.
     pub fn of(&self, uid: u32) -> u32 {
         let Some((subuid, passwd)) = self.files.as_ref().filter(|_| uid != 0) else { return uid };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         if known.looked.is_none_or(|looked| looked.elapsed() >= LOOK_EVERY) {
             known.look(subuid, passwd);
         }

@@ -12,9 +12,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::owners::Owners;
+
+use crate::lock::lock;
 
 /// See S3. The first uid gets a ninth of all; after 32 greedy ones, the next still gets a four hundredth.
 const FRACTION: usize = 8;
@@ -125,7 +127,7 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
         // Nothing in here panics half way.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.taken)
     }
 }
 
