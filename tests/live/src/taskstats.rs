@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the kernel itself says of what a process or a thread has waited for: taskstats, by generic netlink.
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 
 use neli::consts::nl::NlmF;
 use neli::consts::socket::NlFamily;
@@ -119,9 +121,13 @@ fn waits(bytes: &[u8]) -> Waits {
 /// Where the kernel is told whether to account for what tasks wait for.
 const SWITCH: &str = "/proc/sys/kernel/task_delayacct";
 
+/// The lock of the switch, and its value before the first test set it. The switch belongs to the host, and tests run beside each
+/// other. Tests that want it on share the lock, and the last one restores the value.
+const LOCK: &str = "topstat-live-accounting.lock";
+
 /// Has the kernel do so, or not, as long as this lives. Tasks are accounted for that are started meanwhile.
 pub struct Accounting {
-    before: String,
+    lock: File,
 }
 
 impl Accounting {
@@ -130,17 +136,30 @@ impl Accounting {
         std::path::Path::new(SWITCH).exists().then(|| Self::set(true))
     }
 
-    /// On, or off.
+    /// On, or off. Waits for tests that want the other.
     pub fn set(on: bool) -> Self {
-        let before = std::fs::read_to_string(SWITCH).expect(SWITCH);
+        let path = std::env::temp_dir().join(LOCK);
+        let lock = File::options().read(true).write(true).create(true).truncate(false).open(path).expect(LOCK);
+        if lock.try_lock().is_ok() {
+            let before = std::fs::read(SWITCH).expect(SWITCH);
+            lock.write_all_at(&before[..1], 0).expect(LOCK);
+        } else {
+            if on { lock.lock_shared() } else { lock.lock() }.expect(LOCK);
+        }
         std::fs::write(SWITCH, if on { "1" } else { "0" }).expect(SWITCH);
-        Self { before }
+        if on {
+            lock.lock_shared().expect(LOCK);
+        }
+        Self { lock }
     }
 }
 
 impl Drop for Accounting {
     fn drop(&mut self) {
-        let _ = std::fs::write(SWITCH, self.before.trim());
+        let mut before = [0];
+        if self.lock.try_lock().is_ok() && self.lock.read_at(&mut before, 0).is_ok() {
+            let _ = std::fs::write(SWITCH, before);
+        }
     }
 }
 

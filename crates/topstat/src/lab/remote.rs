@@ -430,7 +430,8 @@ mod tests {
         (0..PEERS).for_each(|_| drop(TcpStream::connect(server.address()).unwrap()));
         let remote = Remote::connect(&server.address().to_string(), &key).unwrap();
         let (begun, mut refused, mut let_in) = (Instant::now(), 0, 0);
-        while refused < PEERS && begun.elapsed() < 2 * OPENING {
+        // On a busy host the peer with the key may be let in after the last one without it is refused.
+        while (refused < PEERS || let_in == 0) && begun.elapsed() < 2 * OPENING {
             match server.next().unwrap() {
                 Some(Event::Peer(..)) => let_in += 1,
                 Some(Event::Refused(..)) => refused += 1,
