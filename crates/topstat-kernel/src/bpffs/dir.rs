@@ -12,12 +12,12 @@
 //! directory that is, which works on every kernel (`BPF_F_PATH_FD` would take Linux 6.5): the kernel goes from the
 //! descriptor on, and follows no link when it pins.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::Error;
@@ -30,6 +30,26 @@ const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 /// From a directory to what is in it.
 const STEP: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
+/// Opens the entry with this name, one step from a directory, by `openat2`. A filter of system calls may refuse that call: systemd's
+/// `RestrictSUIDSGID=` does, since a filter can't see the mode in its arguments. Then the entry is opened without following a link,
+/// and refused afterwards if it is on another mount and `resolve` forbids that.
+pub fn step(dir: BorrowedFd<'_>, name: &OsStr, flags: OFlags, resolve: ResolveFlags) -> rustix::io::Result<OwnedFd> {
+    match rustix::fs::openat2(dir, name, flags, Mode::empty(), resolve) {
+        Err(Errno::NOSYS | Errno::PERM) => {}
+        opened => return opened,
+    }
+    let fd = rustix::fs::openat(dir, name, flags | OFlags::NOFOLLOW, Mode::empty())?;
+    if resolve.contains(ResolveFlags::NO_XDEV) && mount_of(dir)? != mount_of(fd.as_fd())? {
+        return Err(Errno::XDEV);
+    }
+    Ok(fd)
+}
+
+/// The mount that a file was opened on.
+fn mount_of(fd: BorrowedFd<'_>) -> rustix::io::Result<u64> {
+    Ok(rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?.stx_mnt_id)
+}
+
 /// What keeps others out of a BPF file system.
 pub const FOR_ROOT_ALONE: &str = "mount the BPF file system for root alone: mount -t bpf -o mode=700 bpf /sys/fs/bpf";
 
@@ -173,7 +193,7 @@ impl Dir {
     /// Opens a directory for reading that is held open otherwise.
     pub fn open(held: BorrowedFd<'_>, path: PathBuf) -> Result<Self, Error> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat2(held, ".", flags, Mode::empty(), STEP).map_err(|e| broken(&path, e))?;
+        let fd = step(held, OsStr::new("."), flags, STEP).map_err(|e| broken(&path, e))?;
         Ok(Self { fd, path })
     }
 
@@ -229,7 +249,7 @@ impl Dir {
     pub fn find(&self, name: &str) -> Result<Option<Entry>, Error> {
         let path = self.path_of(name);
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = match rustix::fs::openat2(&self.fd, name, flags, Mode::empty(), STEP) {
+        let fd = match step(self.fd.as_fd(), OsStr::new(name), flags, STEP) {
             Err(Errno::NOENT) => return Ok(None),
             fd => fd.map_err(|e| broken(&path, e))?,
         };

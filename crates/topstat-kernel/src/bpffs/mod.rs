@@ -77,7 +77,7 @@ impl Step {
         let path = self.path.join(name);
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        let fd = match rustix::fs::openat2(&self.fd, name, flags, Mode::empty(), resolve) {
+        let fd = match dir::step(self.fd.as_fd(), name, flags, resolve) {
             Err(Errno::NOENT) => return Ok(None),
             fd => fd.map_err(|e| broken(&path, e))?,
         };
