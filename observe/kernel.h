@@ -282,6 +282,7 @@ struct seq_file;
 
 struct bpf_iter_meta {
 	struct seq_file *seq;
+	u64 seq_num;
 } CORE;
 
 struct bpf_iter__task {

@@ -134,8 +134,7 @@ static __always_inline void ranked_order_again(u64 self, u64 id)
 		ts_count_peek(&t->scratch, self + ts_view_window(view));
 		value.value = t->scratch.sum[0] + t->scratch.sum[1];
 	} else {
-		if (ts_window_peek(&t->scratch, self + ts_view_window(view)) ||
-		    ts_window_eval(&t->scratch, tick, &value))
+		if (ts_object_peek(&t->scratch, self, view) || ts_window_eval(&t->scratch, tick, &value))
 			value.value = ts_window_now(&t->scratch, tick);
 	}
 	if (value.value)

@@ -3,13 +3,26 @@
 
 use super::abi;
 use crate::bpf;
-use crate::family::{Build, Builds, Keeps, Kind, Refill, Settle, Which};
+use crate::family::{Build, Builds, Entries, Keeps, Kind, MapSize, Refill, Settle, Which};
 use crate::hooks::Hook;
 use crate::report::Check;
 use crate::udp::{self, FUNCTIONS, PACKETS, UDP};
 
-/// Maps of the state: see `look.bpf.h`, and `keep.h` of the engine.
-const MAPS: [&str; 5] = ["active", ".data.unsure", ".data.cell", Keeps::KEPT, Keeps::ENDED];
+/// When tables of TCP were switched on: see `peek.bpf.h`.
+const SINCE: &str = ".data.since";
+/// Maps of the state: see `list.bpf.h`, `peek.bpf.h`, `inet.bpf.c`, `settle.bpf.c`, and `keep.h` of the engine.
+const MAPS: [&str; 10] = [
+    "active",
+    "rings",
+    ".data.unsure",
+    ".data.cell",
+    ".data.cell_changed",
+    ".data.apart",
+    ".data.running",
+    SINCE,
+    Keeps::KEPT,
+    Keeps::ENDED,
+];
 /// What is left of connections that have ended.
 const KEEPS: Keeps =
     Keeps { samples: abi::INET_KEPT_SAMPLES, tables: abi::INET_KEPT_TABLES, size: size_of::<abi::inet_kept>() };
@@ -65,7 +78,14 @@ pub fn builds() -> Builds {
         let datagrams = datagrams.iter().cloned().map(|hook| hook.only_for(UDP_SAMPLES));
         Build {
             adopt: |object| bpf::adopt(object, "inet_adopt", "look for existing sockets"),
-            settle: Some(Settle { object: object!("inet/settle.bpf.o"), program: "inet_settle", over: "active" }),
+            settle: Some(Settle {
+                object: object!("inet/settle.bpf.o"),
+                program: "inet_settle",
+                over: "active",
+                sizes: vec![MapSize::of::<abi::inet_shares>("shares", Entries::Cpus)],
+                since: Some(SINCE),
+            }),
+            sizes: vec![MapSize::of::<abi::inet_scratches>("scratch", Entries::Cpus)],
             ways: UDP_SAMPLES.iter().map(|sample| (*sample, way)).collect(),
             maps: MAPS.to_vec(),
             keeps: Some(KEEPS),

@@ -12,10 +12,9 @@ static __noinline struct inet_object *inet_udp_ready(struct sock *sk, u32 part, 
 {
 	u32 sample = sk->__sk_common.skc_family == AF_INET6 ? INET_UDP_V6 : INET_UDP_V4;
 	struct inet_object *o = host_make(objects, sk, sk);
-	struct inet_seen now = {};
 	u64 id;
 
-	if (!o || !inet_object_own(o, (u64)sk, &now)) {
+	if (!o || !inet_object_own(o, (u64)sk, NULL)) {
 		inet_count_total(sample, part, packets, bytes, 1);
 		return NULL;
 	}
@@ -42,7 +41,7 @@ static __noinline int inet_datagram(struct sock *sk, struct sk_buff *skb, u32 pa
 			return 0;
 	}
 	sample = o->sample;
-	if (sample < INET_SAMPLES)
+	if (sample >= INET_UDP_V4 && sample < INET_SAMPLES)
 		inet_count(o, sample, part, packets, host_number(bytes));
 	return 0;
 }

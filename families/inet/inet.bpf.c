@@ -2,9 +2,9 @@
 /*
  * The observer of sockets: samples tcp_v4, tcp_v6, udp_v4 and udp_v6.
  *
- * TCP counts segments and bytes itself, and its counters are read. A connection is looked at when it is due: once a cell of the
- * delay, at the first segment that it receives in it. That tells the connection itself, by when it received the last one; until
- * it is due, nothing else is read.
+ * TCP counts segments and bytes itself. A hook copies its counters into the connection's ring of records at the first segment that
+ * the connection receives in a cell, and does nothing else; readers do the rest (counted.h). The connection itself tells whether a
+ * segment is the first, by when it received the last one; until then nothing else is read.
  *
  * UDP is counted by its own functions (functions.bpf.h), or by its packets (packet.bpf.h): builds.rs chooses.
  *
@@ -12,7 +12,7 @@
  * listener's on accept, or else made when the socket is first active; then it gets its id, and its place in a sample.
  */
 #include "functions.bpf.h"
-#include "look.bpf.h"
+#include "list.bpf.h"
 #include "made.bpf.h"
 #include "observe/gate.bpf.h"
 #include "observe/sock.bpf.h"
@@ -20,34 +20,49 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* The cell that is now, in jiffies: until then, and since when << 32. In one word, so that all CPUs see both. */
-HOST_WORD(cell);
+/* When the length of a cell changed last, and that length, in jiffies. Cells begin no earlier: a connection that has been taken off
+ * the list is due when it speaks again. */
+HOST_WORD(cell_changed);
+/* The tables with a separate ring, a bit for each table of each sample: INET_APART(). */
+HOST_WORD(apart);
+
+#define INET_APART(sample, ring) (1U << ((sample) * RECORDS_TABLES + (ring)))
 
 /* Further away than any time of a connection, so that all of them are before it. */
 #define INET_ALWAYS_DUE 0x40000000
 
 static __noinline u64 inet_cell(u32 now)
 {
-	u32 length = inet_look_jiffies(), start, until, sample, table;
-	u64 word;
+	u64 length = ~0ULL, word = ts_read(cell_changed);
+	u32 start, until, sample, table, rings = 0;
 
 	for (sample = INET_TCP_V4; sample <= INET_TCP_V6; sample++) {
-		for (table = 0; table < INET_TABLES; table++) {
+		for (table = INET_PPS; table < RECORDS_TABLES; table++) {
 			struct ts_config *c = &settings.config[sample][table];
-			/* Only a precise clock tells the order of two segments in one jiffy. */
-			u64 delay = c->precise ? 0 : ((u64)c->delay << (c->delay_shift & 31)) ?: 1;
+			u64 slide = c->precise ? 0 : c->slide; /* shorter than a jiffy: any segment may be the first */
 
-			if (c->enabled && delay < length)
-				length = delay;
+			if (!c->enabled)
+				continue;
+			length = slide < length ? slide : length;
+			rings |= INET_APART(sample, records_ring(settings.config[sample], table));
 		}
 	}
+	length = length < INET_ALWAYS_DUE ? length : INET_ALWAYS_DUE;
+	ts_write(apart, rings & ~(INET_APART(INET_TCP_V4, INET_PPS) | INET_APART(INET_TCP_V6, INET_PPS)));
+	if ((u32)word != (u32)length) {
+		word = (u64)now << 32 | (u32)length;
+		ts_write(cell_changed, word);
+	}
 	if (length) {
-		start = now - now % length;
-		until = start + length;
+		start = now - now % (u32)length;
+		if ((s32)((u32)(word >> 32) - start) > 0)
+			start = word >> 32;
 	} else {
 		start = now + INET_ALWAYS_DUE;
-		until = now + inet_look_jiffies();
 	}
+	until = now - now % (u32)(length ?: 1) + length;
+	if (!length || (s32)(until - now) > (s32)host_jiffies_of_ms(INET_CELL_MS))
+		until = now + host_jiffies_of_ms(INET_CELL_MS);
 	word = (u64)start << 32 | until;
 	ts_write(cell, word);
 	return word;
@@ -69,42 +84,136 @@ static __always_inline int inet_is_due(struct tcp_sock *tp)
 static __noinline struct inet_object *inet_counted(struct sock *sk, struct tcp_sock *tp)
 {
 	struct inet_object *o = host_of(objects, sk, sk);
-	struct inet_seen now;
+	struct records_counts now;
 
 	if (ts_likely(o && inet_object_is_own(o)))
 		return inet_is_dead(o) ? NULL : o;
 	if (!o)
 		o = host_make(objects, sk, sk);
 	if (!o) {
-		inet_no_memory(sk, tp);
+		host_call(inet_no_memory(sk, tp));
 		return NULL;
 	}
-	inet_counters(&now, sk, tp, 1);
+	inet_counts(&now, sk, tp, 1);
 	return inet_object_own(o, (u64)sk, &now) ? o : NULL;
 }
 
-/* Look at it. `newest`: a segment has just come, which is all that has since it was last active. */
-static __noinline int inet_look(struct sock *sk, struct tcp_sock *tp, struct inet_object *o, u32 newest)
+static __always_inline void inet_record_in(struct record_ring *g, struct ts_config *c, const struct records_counts *counts,
+					   struct tcp_sock *tp)
 {
-	struct inet_difference d;
-	u32 left = 0;
-	u64 looked;
+	u64 jiffies = host_jiffies(), now = ts_unlikely(c->precise) ? ts_precise() : jiffies;
+	u64 active = ts_unlikely(c->precise) ? now : jiffies - (u32)((u32)jiffies - tcp_last_active(tp));
 
-	ts_write(o->looking, o->looking | 1);
-	inet_difference(&d, sk, tp, o, 1);
+	records_add(g, c, counts, now, active, host_cpu());
+}
+
+/* In the rings that tables with other periods have. Without memory these tables do without. */
+static __noinline int inet_record_apart(struct sock *sk, struct tcp_sock *tp, struct inet_object *o,
+					const struct records_counts *counts)
+{
+	struct inet_rings *r;
+	u32 sample;
+
+	if (!sk || !tp || !o || !counts)
+		return 0;
+	sample = o->sample;
+	r = host_make(rings, sk, sk);
+	if (!r || sample > INET_TCP_V6)
+		return 0;
+	ts_write(o->tcp.rings, (u64)r);
+	if (ts_read(apart) & INET_APART(sample, INET_BPS))
+		inet_record_in(&r->ring[INET_BPS - 1], &inet_config(sample)[INET_BPS], counts, tp);
+	if (ts_read(apart) & INET_APART(sample, INET_RETRANS))
+		inet_record_in(&r->ring[INET_RETRANS - 1], &inet_config(sample)[INET_RETRANS], counts, tp);
+	return host_nothing();
+}
+
+/* Make a record, unless the slide has one. `newest`, `resent`: the number of segments that were just received, or sent again, and are
+ * in the counters already (R1). */
+static __noinline int inet_record(struct sock *sk, struct tcp_sock *tp, struct inet_object *o, u32 newest, u32 resent)
+{
+	struct records_counts counts;
+	u32 sample;
+
 	if (ts_unlikely(!o->object.id))
 		inet_begin(sk, o);
-	if (!inet_is_none(&d))
-		left = inet_push_difference(o, &d, newest, inet_left(ts_read(o->looked)));
-	/* After the push: a reader that reads this word then reads all that was pushed. */
-	looked = ts_read(o->looked);
-	if (ts_likely(looked & INET_LISTED))
-		ts_write(o->looked, inet_look_word(looked, INET_LISTED, inet_left(looked) | left));
-	else if (!inet_list(sk, tp, o, left) && left)
-		inet_order(o, left);
-	ts_wmb();
-	ts_write(o->looking, (o->looking | 1) + 1);
+	sample = o->sample;
+	inet_counts(&counts, sk, tp, 1);
+	counts.packets[INET_RX] -= newest;
+	counts.packets[INET_TX] -= resent;
+	counts.resent -= resent;
+	/* The first record contains the counters from the beginning of the connection. */
+	if (ts_unlikely(!o->tcp.ring.slide))
+		inet_taken(&counts, o);
+	inet_record_in(&o->tcp.ring, &inet_config(sample)[INET_PPS], &counts, tp);
+	if (ts_unlikely(ts_read(apart)))
+		host_call(inet_record_apart(sk, tp, o, &counts));
+	if (ts_unlikely(!(ts_read(o->listed) & INET_LISTED)))
+		host_call(inet_list(sk, tp, o));
+	return host_nothing();
+}
+
+/* Add the last difference of a connection that ends to the total of one table, by slides. */
+__attribute__((noinline, weak)) int inet_finish_in(u32 sample, u32 table, u32 claimed)
+{
+	struct inet_scratch *s = inet_scratch(sample);
+	struct ts_bank *bank = host_bank(host_cpu(), sample);
+	u64 given[TS_PARTS] = {}, untaken[TS_PARTS], share[TS_PARTS];
+	struct ts_table *t;
+	struct ts_tick *tick;
+	u64 behind;
+	u32 age;
+
+	if (!bank || !s || sample > INET_TCP_V6 || table >= RECORDS_TABLES || !settings.config[sample][table].enabled)
+		return 0;
+	t = obs_table(bank, ts_bound(table, TS_BANK_TABLES - 1));
+	tick = &bank->tick[ts_bound(table, TS_BANK_TABLES - 1)];
+	untaken[0] = inet_more_of(&s->more, table, 0);
+	untaken[1] = inet_more_of(&s->more, table, 1);
+	if (!(untaken[0] | untaken[1]) || !ts_same_epoch(s->window.slide, tick->slide))
+		return 0;
+	behind = tick->slide > s->window.slide ? tick->slide - s->window.slide : 0;
+	for (age = 0; age <= TS_SLIDES; age++) {
+		share[0] = records_share(&s->window, age, 0, untaken[0], &given[0]);
+		share[1] = records_share(&s->window, age, 1, untaken[1], &given[1]);
+		if (share[0] | share[1])
+			ts_window_add_ago(&t->total, tick, behind + age, share[0], share[1]);
+	}
+	ts_window_add_ago(&t->total, tick, TS_SLIDES + 1, untaken[0] - given[0], untaken[1] - given[1]);
 	return 0;
+}
+
+/* The connection is over, and has counted all: the rest goes to the totals. */
+static __noinline int inet_finish(struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
+{
+	struct inet_scratch *s;
+	struct records_counts was, now, more;
+	struct obs x;
+	u32 sample, table;
+
+	if (!sk || !tp || !o)
+		return 0;
+	inet_taken(&was, o);
+	inet_counts(&now, sk, tp, 1);
+	inet_take(o, &was, &now, &more);
+	sample = o->sample;
+	if (sample > INET_TCP_V6 || !obs_begin(&x, sample, &o->object))
+		return 0;
+	inet_count_bytes(&x, o, &more);
+	s = x.claimed ? inet_scratch(sample) : NULL;
+	for (table = INET_PPS; table < RECORDS_TABLES; table++) {
+		if (s) {
+			s->more = more;
+			inet_peek(&s->window, (u64)(unsigned long)o->object.self, INET_RECORDS_AT(sample, table));
+			inet_finish_in(sample, table, 1);
+		} else if (settings.config[sample][table].enabled) {
+			/* This has interrupted the holder of the claim: the difference counts to now. */
+			ts_window_add_parts(&obs_table(x.bank, table)->total, &x.bank->tick[table],
+					    inet_more_of(&more, table, 0), inet_more_of(&more, table, 1));
+		}
+	}
+	obs_end(&x);
+	return host_nothing();
 }
 
 static __always_inline void inet_own(struct inet_object *o, struct task_struct *task)
@@ -114,36 +223,17 @@ static __always_inline void inet_own(struct inet_object *o, struct task_struct *
 	inet_owner(o, task);
 }
 
-/* It is closed while a reader has taken a difference and does not go on: this has interrupted the reader, or its CPU does not run. */
-static __noinline int inet_closed_amid_reader(struct sock *sk, struct tcp_sock *tp)
-{
-	struct inet_seen all;
-
-	if (!sk || !tp)
-		return 0;
-	inet_counters(&all, sk, tp, 1);
-	inet_closed_amid(inet_sample_of_sock(sk), &all);
-	return 0;
-}
-
-/* The connection is over, and has counted all. A row that is kept of it includes a difference that a reader has taken and not yet pushed. */
+/* The connection is over. Two hooks tell the end, and the second has nothing left to do. */
 static __always_inline void inet_over(struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
 {
-	if (o->object.id && ts_read(o->readers) && !inet_await_readers(o) && tp)
-		inet_closed_amid_reader(sk, tp);
+	ts_write(o->life, o->life | 1);
+	if (tp && o->object.id)
+		host_call(inet_finish(sk, tp, o));
 	if (o->object.id && !o->sure) {
 		o->sure = 1;
 		ts_add(&unsure, -1ULL);
 	}
 	inet_object_end(o);
-}
-
-/* The last look. Two hooks tell the end, and the second has nothing left to do. */
-static __always_inline void inet_last_look(struct sock *sk, struct tcp_sock *tp, struct inet_object *o)
-{
-	if (tp && o->object.id)
-		inet_look(sk, tp, o, 0);
-	inet_over(sk, tp, o);
 }
 
 TS_GATE("tp_btf/tcp_probe", inet_probe)
@@ -158,7 +248,7 @@ int BPF_PROG(inet_probe, struct sock *sk)
 		return 0;
 	o = inet_counted(sk, tp);
 	if (o)
-		inet_look(sk, tp, o, 1);
+		host_call(inet_record(sk, tp, o, 1, 0));
 	return 0;
 }
 
@@ -176,7 +266,7 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 	if (from == TCP_CLOSE) {
 		/* The socket is used for another connection, which begins at 0. */
 		if (o && inet_object_is_own(o) && (inet_is_dead(o) || o->object.id)) {
-			inet_over(sk, tp, o);
+			inet_over(sk, NULL, o); /* its counters are 0 by now */
 			inet_object_reset(o);
 		}
 	}
@@ -185,7 +275,7 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 		return 0;
 	if (to == TCP_CLOSE) {
 		if (o && inet_object_is_own(o) && !inet_is_dead(o))
-			inet_last_look(sk, tp, o);
+			inet_over(sk, tp, o);
 		return 0;
 	}
 	o = inet_counted(sk, tp);
@@ -193,7 +283,7 @@ int BPF_PROG(inet_state, struct sock *sk, int from, int to)
 		return 0;
 	if (!o->sure && BPF_CORE_READ(sk, sk_lock.owned))
 		inet_own(o, (void *)bpf_get_current_task());
-	inet_look(sk, tp, o, 0);
+	host_call(inet_record(sk, tp, o, 0, 0));
 	return 0;
 }
 
@@ -211,21 +301,21 @@ int BPF_PROG(inet_destroy, struct sock *sk)
 
 	o = host_of(objects, sk, sk);
 	if (o && inet_object_is_own(o))
-		inet_last_look(sk, tp, o);
+		inet_over(sk, tp, o);
 	return 0;
 }
 
 TS_GATE("tp_btf/tcp_retransmit_skb", inet_retransmit)
 
 SEC("tp_btf/tcp_retransmit_skb")
-int BPF_PROG(inet_retransmit, struct sock *sk)
+int BPF_PROG(inet_retransmit, struct sock *sk, struct sk_buff *skb)
 {
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
 	struct inet_object *o;
 
 	o = tp ? inet_counted(sk, tp) : NULL;
 	if (o)
-		inet_look(sk, tp, o, 0);
+		host_call(inet_record(sk, tp, o, 0, 1));
 	return 0;
 }
 
@@ -277,13 +367,13 @@ static __always_inline void inet_adopted(struct inet_object *o, struct sock *sk,
 					 struct seq_file *seq)
 {
 	struct tcp_sock *tp = bpf_skc_to_tcp_sock(sk);
-	struct inet_seen now;
+	struct records_counts now;
 	u8 state, found = 1;
 
 	bpf_seq_write(seq, &found, sizeof(found));
 	/* Also of a listener: its address tells a copy from it. */
 	if (tp && !o->object.self) {
-		inet_counters(&now, sk, tp, 1);
+		inet_counts(&now, sk, tp, 1);
 		inet_object_init(o, (u64)sk, &now);
 	}
 	inet_owner(o, task);
@@ -291,8 +381,8 @@ static __always_inline void inet_adopted(struct inet_object *o, struct sock *sk,
 		return;
 	state = sk->__sk_common.skc_state;
 	/* A silent one is due when it speaks again. */
-	if (state != TCP_LISTEN && state != TCP_CLOSE && !ts_read(o->looked) && !inet_is_silent(sk, tp))
-		inet_list(sk, tp, o, 0);
+	if (state != TCP_LISTEN && state != TCP_CLOSE && !ts_read(o->listed) && !inet_is_silent(sk, tp))
+		host_call(inet_list(sk, tp, o));
 }
 
 /* Once the hooks are attached: sockets that were there already, and whose they are. A

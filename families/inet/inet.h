@@ -8,6 +8,7 @@
 
 #include "topstat/section.h"
 #include "observe/process.h"
+#include "observe/record_ring.h"
 
 enum inet_sample {
 	INET_TCP_V4,
@@ -16,6 +17,9 @@ enum inet_sample {
 	INET_UDP_V6,
 	INET_SAMPLES,
 };
+
+/* The samples of TCP come first. */
+enum { INET_TCP_SAMPLES = INET_UDP_V4 };
 
 /* A power of two, and the static one last. */
 enum inet_table {
@@ -70,15 +74,28 @@ TS_INLINE int inet_id_has(u64 id, u64 cookie)
 	return !((id ^ cookie) << (64 - INET_LIFE_SHIFT));
 }
 
-/* What a connection has counted: the low 32 bits of each, as INET_LOOK_MS bounds how much comes in between two looks. */
-struct inet_seen {
-	u64 segments; /* received; those sent are in the high half */
-	u64 bytes; /* of payload, as those */
-	u32 resent; /* segments */
+/* How long a connection is silent at least before it is taken off the list of the active ones. */
+#define INET_SILENT_MS 1000
+/* The longest that hooks go on with a cell as it was computed: settings may have changed. */
+#define INET_CELL_MS 100
+
+/* A connection, which TCP counts: see records.h. */
+struct inet_tcp {
+	struct record_ring ring;
+	u64 rings; /* address of struct inet_rings; 0: not made */
+	/* The counters as of the last reader, which has added them to the totals and to `bytes` of the object. Each word is brought
+	 * forward by one swap, so two readers at once never take one difference twice. */
+	u64 taken[TS_PARTS]; /* bytes */
+	u64 taken_segments; /* received; those sent are in the high half */
+	u32 taken_resent;
+	u32 pad;
 };
 
-/* The longest that an active connection goes unlooked at: in less than 343 Gbit/s that is no 2^32 bytes. */
-#define INET_LOOK_MS 100
+/* Further rings of a connection, for tables whose periods differ: made where there are any. Ring n, from RECORDS_BYTES on, is at
+ * [n - 1]. */
+struct inet_rings {
+	struct record_ring ring[RECORDS_TABLES - 1];
+};
 
 /*
  * An object, in the socket's local storage: it lives as long as the socket.
@@ -95,30 +112,28 @@ struct inet_object {
 	struct ts_object object;
 	union {
 		u64 quiet; /* UDP: see ts_quiet() */
-		u64 looked; /* TCP: see look.bpf.h */
+		u64 listed; /* TCP: see list.bpf.h */
 	};
 	struct ts_count bytes;
-	u32 readers; /* TCP: how many readers have taken a difference, and not pushed it yet */
+	u32 pad;
 	u8 sample; /* enum inet_sample */
 	u8 life; /* of the socket, two for each connection; odd: closed, and what still comes makes no new object of it */
 	u8 sure; /* of the owner; 0: inherited from the listener, until its user sends */
-	u8 looking; /* TCP: odd while a hook has taken a difference, and not pushed it yet */
-	struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
+	u8 pad1;
+	union {
+		struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
+		struct inet_tcp tcp; /* of connections that TCP counts */
+	};
 	u64 sock; /* address of the socket */
-	/*
-	 * Of what the connection has counted, what was pushed: words as those of inet_seen, of which each is brought forward
-	 * by one swap, so that of two who look at once each pushes a difference of its own: see inet_take().
-	 */
-	u64 segments;
-	u64 payload;
-	u32 resent;
 	/* Its user, as in struct process_who; set in process context, see inet_set_owner(). */
-	u32 pid;
 	u64 cgroup;
+	u32 pid;
+	u32 pad2;
 	char comm[PROCESS_COMM];
 };
 
 _Static_assert(sizeof(struct inet_object) + INET_STORAGE_BYTES <= 1024, "an object takes 1 KiB, and not 2");
+_Static_assert(sizeof(struct inet_tcp) <= INET_BYTES * sizeof(struct ts_window), "and no more for TCP's sake");
 
 /* Who uses the socket, from now on. */
 TS_INLINE void inet_set_owner(struct inet_object *o, const struct process_who *who)
@@ -142,7 +157,7 @@ TS_INLINE int inet_is_tcp(u32 sample)
 
 /* Another one whenever a structure changes that is pinned: the constants, the settings, a
  * bank, an object. */
-#define INET_ABI 5
+#define INET_ABI 6
 
 /* Set before loading. */
 struct inet_constants {
@@ -184,7 +199,7 @@ struct inet_kept {
 };
 
 enum {
-	INET_KEPT_SAMPLES = INET_TCP_V6 + 1,
+	INET_KEPT_SAMPLES = INET_TCP_SAMPLES,
 	INET_KEPT_TABLES = INET_BYTES,
 };
 
@@ -196,6 +211,33 @@ struct inet_section {
 	struct ts_section head;
 	u64 sock[INET_SOCK_WORDS]; /* a copy of the start of a struct sock */
 	struct inet_row row[];
+};
+
+/*
+ * Memory for copies of a connection. In hooks it belongs to the CPU that has the claim of its bank of the sample, so there is one for
+ * each CPU and sample. A reader has its own, and one program of a reader runs at a time.
+ */
+struct inet_scratch {
+	struct record_ring ring;
+	struct records_counts was, now, more;
+	struct ts_window window;
+};
+
+struct inet_scratches {
+	struct inet_scratch of[INET_TCP_SAMPLES];
+};
+
+/* Amounts that a reader has taken and not yet added to the totals, by sample, table and slide. They belong to the CPU that has made
+ * the newest record of the connection. */
+struct inet_shares {
+	u64 used;
+	u64 share[INET_TCP_SAMPLES][RECORDS_TABLES][TS_SLIDES + 2][TS_PARTS]; /* the last one: older amounts */
+};
+
+/* A moment, by both clocks of tables. */
+struct inet_moment {
+	u64 jiffies;
+	u64 ns;
 };
 
 /* For the benchmark: which sockets its programs go through. */

@@ -6,7 +6,7 @@
 #ifndef TOPSTAT_INET_LOGIC_H
 #define TOPSTAT_INET_LOGIC_H
 
-#include "observe/host.h"
+#include "observe/records.h"
 #include "inet.h"
 
 HOST_STATE(inet, INET_SAMPLES, INET_SAMPLES);
@@ -15,11 +15,23 @@ HOST_STORAGE(objects, sk, struct inet_object);
 HOST_KEPT(struct inet_kept, INET_KEPT_SAMPLES, INET_KEPT_TABLES);
 #endif
 
+/*
+ * Where TCP's counters are read (INET_RECORDS), a table of connections has no window at an offset: it is made of records. What
+ * stands for the offset names sample and table, and is no multiple of 8 as offsets are.
+ */
+#define INET_RECORDS_AT(sample, table) ((sample) << 3 | ((table) + 1))
+#define INET_RECORDS_SAMPLE(at) ((at) >> 3 & 1)
+#define INET_RECORDS_TABLE(at) (((at) & 7) - 1)
+
 /* All samples have the same tables. */
 TS_INLINE u32 obs_at(u32 sample, u32 table)
 {
 	if (table == INET_BYTES)
 		return offsetof(struct inet_object, bytes);
+#ifdef INET_RECORDS
+	if (inet_is_tcp(sample))
+		return INET_RECORDS_AT(sample, table);
+#endif
 	return offsetof(struct inet_object, window) + table * sizeof(struct ts_window);
 }
 
@@ -30,22 +42,22 @@ TS_INLINE u32 obs_type(u32 sample, u32 table)
 
 #include "observe/obs.h"
 
-/* So much of what the connection counts does not count: it was before the object was known, or was pushed. */
-TS_INLINE void inet_seen_from(struct inet_object *o, const struct inet_seen *seen)
-{
-	o->segments = seen->segments;
-	o->payload = seen->bytes;
-	o->resent = seen->resent;
-}
-
 /* Nothing was pushed yet. For an object that is in no table, and has no id. */
 TS_INLINE void inet_object_reset(struct inet_object *o)
 {
 	ts_write(o->life, (o->life + 1) & ~1);
 	o->quiet = 0;
-	inet_seen_from(o, &(struct inet_seen){});
 	__builtin_memset(&o->window, 0, sizeof(o->window));
 	__builtin_memset(&o->bytes, 0, sizeof(o->bytes));
+}
+
+/* So much of what the connection counts does not count: it was before the object was known, or was taken. */
+TS_INLINE void inet_taken_from(struct inet_object *o, const struct records_counts *now)
+{
+	o->tcp.taken[0] = now->bytes[0];
+	o->tcp.taken[1] = now->bytes[1];
+	o->tcp.taken_segments = (u64)now->packets[1] << 32 | now->packets[0];
+	o->tcp.taken_resent = now->resent;
 }
 
 /* Whether the storage is the object of its own socket, and not a copy. */
@@ -56,11 +68,11 @@ TS_INLINE int inet_object_is_own(const struct inet_object *o)
 
 /*
  * The storage is new, or a copy of the listener's: make it an object of its own, of the socket at this
- * address, whose own counters stand at `now`. What it has counted before it is seen first
+ * address. `now`: TCP's counters (NULL: they are not read). What a connection has counted before it is seen first
  * does not count, unless it is known since it was made, adopted or copied from its listener.
  * False when another CPU has done so, or is doing so just now.
  */
-TS_INLINE int inet_object_init(struct inet_object *o, u64 sock, const struct inet_seen *now)
+TS_INLINE int inet_object_init(struct inet_object *o, u64 sock, const struct records_counts *now)
 {
 	u64 self = ts_read(o->object.self);
 
@@ -69,11 +81,9 @@ TS_INLINE int inet_object_init(struct inet_object *o, u64 sock, const struct ine
 	if (self) { /* the listener's numbers, and its user until the new one is known */
 		o->object.id = 0;
 		o->sure = 0;
-		o->looking = 0;
-		o->readers = 0;
 		inet_object_reset(o);
-	} else if (!o->pid) {
-		inet_seen_from(o, now);
+	} else if (!o->pid && now) {
+		inet_taken_from(o, now);
 	}
 	o->sock = sock;
 	ts_wmb(); /* whoever sees that the object is its own sees all of it */
@@ -100,7 +110,7 @@ TS_NOINLINE int inet_object_await(struct inet_object *o)
 
 /* As inet_object_init(); where several CPUs have the socket's first packets at once, one makes the object, and the others
  * wait for it. False: it is not made yet. */
-TS_INLINE int inet_object_own(struct inet_object *o, u64 sock, const struct inet_seen *now)
+TS_INLINE int inet_object_own(struct inet_object *o, u64 sock, const struct records_counts *now)
 {
 	return inet_object_is_own(o) || inet_object_init(o, sock, now) || inet_object_await(o);
 }
@@ -221,11 +231,8 @@ TS_INLINE void inet_count_opaque(u32 sample, u32 packets, u32 bytes)
 }
 
 /*
- * TCP's own counters: what they have counted since the last look is a difference. Hooks look, and readers
- * before a snapshot, without a lock between them. All that a connection has exchanged is in its differences, once.
- *
- * Between taking a difference and having pushed it, what it has is in no table. Who looks says so before, in `looking` or
- * `readers`, and a reader waits for all others who have said so (inet_settle()).
+ * In the kernel module, what TCP's own counters have counted since the last look is a difference, which is pushed. (eBPF has
+ * records: counted.h.)
  */
 struct inet_difference {
 	u32 segments[2]; /* received, sent: enum inet_part */
@@ -235,8 +242,8 @@ struct inet_difference {
 	u32 last; /* jiffies: when the connection was last active; for a segment that has just come, before that */
 };
 
-/* A counter that has gone back by less than this has not: it was read before somebody else read it, or a reader without
- * the connection's lock has seen one part of a change before the other. */
+/* A counter that seems to go back by less than this was read before another look at the connection, or without the connection's
+ * lock, amid a change. */
 #define INET_BACK (1U << 20)
 
 TS_INLINE u32 inet_more(u32 seen, u32 now)
@@ -244,49 +251,6 @@ TS_INLINE u32 inet_more(u32 seen, u32 now)
 	u32 more = now - seen;
 
 	return more > -INET_BACK ? 0 : more;
-}
-
-/* What was pushed so far. */
-TS_INLINE void inet_seen_read(struct inet_seen *seen, struct inet_object *o)
-{
-	seen->segments = ts_read(o->segments);
-	seen->bytes = ts_read(o->payload);
-	seen->resent = ts_read(o->resent);
-}
-
-/*
- * Bring a word of what was pushed, which was `was` before the counters were read, to where they stood. What that is more,
- * by half, is the caller's to push. 0: somebody else has brought it forward, or the socket is used again, since it was
- * read: read it, and then the counters, again.
- */
-TS_INLINE int inet_take(u64 *seen, u64 was, u64 now, u32 *more)
-{
-	u32 low = inet_more(was, now), high = inet_more(was >> 32, now >> 32);
-
-	if (!(low | high))
-		return 1;
-	if (!ts_cas(seen, was, (u64)((u32)(was >> 32) + high) << 32 | (u32)((u32)was + low)))
-		return 0;
-	more[0] += low;
-	more[1] += high;
-	return 1;
-}
-
-/* The same of all of them. */
-TS_INLINE int inet_take_all(struct inet_object *o, const struct inet_seen *was, const struct inet_seen *now,
-			    struct inet_difference *d)
-{
-	int all = inet_take(&o->segments, was->segments, now->segments, d->segments);
-	u32 resent;
-
-	all &= inet_take(&o->payload, was->bytes, now->bytes, d->bytes);
-	resent = inet_more(was->resent, now->resent);
-	if (ts_likely(!resent))
-		return all;
-	if (!ts_cas32(&o->resent, was->resent, was->resent + resent))
-		return 0;
-	d->resent += resent;
-	return all;
 }
 
 TS_INLINE int inet_is_none(const struct inet_difference *d)
@@ -366,41 +330,6 @@ TS_APART int inet_order(struct inet_object *o, u32 tables)
 		obs_order(&x, INET_BYTES);
 	obs_end(&x);
 	return x.claimed;
-}
-
-/* Received and sent of a word of inet_seen. */
-TS_INLINE u64 inet_both(u64 word)
-{
-	return (u64)(u32)word + (word >> 32);
-}
-
-/* There is no memory for the connection's object, or for what has its differences settled: how much it has exchanged
- * since it was looked at is not known, but no more than it has counted in all (T6). */
-TS_INLINE void inet_refuse(u32 sample, const struct inet_seen *all)
-{
-	struct obs x;
-
-	if (sample >= INET_SAMPLES || !obs_begin_total(&x, sample, 1))
-		return;
-	obs_refuse(&x, INET_PPS, inet_both(all->segments));
-	obs_refuse(&x, INET_BPS, inet_both(all->bytes));
-	obs_refuse(&x, INET_BYTES, inet_both(all->bytes));
-	obs_refuse(&x, INET_RETRANS, all->resent);
-	obs_end(&x);
-}
-
-/* The connection has closed, and somebody who had taken a difference of it has not pushed that yet: how much it is is not known,
- * but no more than it has counted in all. That is not lost, but what is left of the connection in dynamic tables lacks it. */
-TS_INLINE void inet_closed_amid(u32 sample, const struct inet_seen *all)
-{
-	struct obs x;
-
-	if (sample >= INET_SAMPLES || !obs_begin_total(&x, sample, 0))
-		return;
-	obs_unknown(&x, INET_PPS, inet_both(all->segments));
-	obs_unknown(&x, INET_BPS, inet_both(all->bytes));
-	obs_unknown(&x, INET_RETRANS, all->resent);
-	obs_end(&x);
 }
 
 #endif /* TOPSTAT_INET_LOGIC_H */

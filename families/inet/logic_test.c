@@ -6,7 +6,7 @@
 #define TS_KEEPS
 static void test_step(void);
 #define TS_STEP() test_step()
-#include "logic.h"
+#include "counted.h"
 #include "observe/user_test.h"
 
 #define SOCKETS 20
@@ -101,7 +101,7 @@ static void packet(struct test_socket *s, u32 part)
 		refused_bytes[s->sample] += b;
 		return;
 	}
-	if (!inet_object_own(o, (u64)s, &(struct inet_seen){})) {
+	if (!inet_object_own(o, (u64)s, NULL)) {
 		TEST_WANT(o->object.self == INET_INIT, "nobody else makes the object");
 		inet_count_total(s->sample, part, n, b, 1);
 		refused_packets[s->sample] += n;
@@ -171,98 +171,71 @@ static void close_socket(struct test_socket *s)
 }
 
 /*
- * Where TCP's counters are read: whoever looks, and however looks interleave, what is pushed is what was counted, once. Each
- * of those who look goes on by one step at a time: it reads what was pushed, then the counters, then takes the difference.
+ * Where TCP's counters are read: however readers interleave, what they take is what was counted, once. Each reader goes on by one step
+ * at a time: it reads what was taken, then the counters, then takes the difference.
  */
-#define LOOKERS 3
+#define READERS 3
+#define COUNTERS 5
 
-struct test_looker {
+struct test_reader {
 	u32 step;
-	struct inet_seen was, now;
+	struct records_counts was, now;
 };
 
-static void test_looks(void)
+static void test_add(u64 *sums, const struct records_counts *more)
+{
+	u32 k;
+
+	for (k = 0; k < TS_PARTS; k++) {
+		sums[k] += more->packets[k];
+		sums[2 + k] += more->bytes[k];
+	}
+	sums[4] += more->resent;
+}
+
+static void test_takes(void)
 {
 	static struct inet_object o;
-	struct test_looker lookers[LOOKERS] = {};
-	u64 counted[5] = {}, taken[5] = {};
-	struct inet_seen now;
+	struct test_reader readers[READERS] = {};
+	u64 counted[COUNTERS] = {}, taken[COUNTERS] = {};
+	struct records_counts now, more;
 	u32 i, k, first = test_random(1U << 31) * 2 + test_random(2); /* so that counters wrap, too */
 
 	memset(&o, 0, sizeof(o));
-	now = (struct inet_seen){ (u64)first << 32 | first, (u64)first << 32 | first, first };
-	inet_seen_from(&o, &now);
+	now = (struct records_counts){ .bytes = { first, (1ULL << 56) - first }, .packets = { first, first }, .resent = first };
+	inet_taken_from(&o, &now);
 	for (i = 0; i < 200; i++) {
-		struct test_looker *l = &lookers[test_random(LOOKERS)];
-		struct inet_difference d = {};
-		u32 more[5];
+		struct test_reader *r = &readers[test_random(READERS)];
 
-		for (k = 0; k < 5; k++)
-			counted[k] += more[k] = test_once_in(2) ? 0 : test_random(1 << test_random(20));
-		now.segments = (u64)((u32)(now.segments >> 32) + more[1]) << 32 | (u32)((u32)now.segments + more[0]);
-		now.bytes = (u64)((u32)(now.bytes >> 32) + more[3]) << 32 | (u32)((u32)now.bytes + more[2]);
-		now.resent += more[4];
-		if (l->step == 0) {
-			inet_seen_read(&l->was, &o);
-		} else if (l->step == 1) {
-			l->now = now;
+		more = (struct records_counts){};
+		for (k = 0; k < TS_PARTS; k++) {
+			more.packets[k] = test_once_in(2) ? 0 : test_random(1 << test_random(20));
+			more.bytes[k] = test_once_in(2) ? 0 : (u64)test_random(1 << test_random(20)) << test_random(12);
+			now.packets[k] += more.packets[k];
+			now.bytes[k] += more.bytes[k];
+		}
+		more.resent = test_once_in(2) ? 0 : test_random(1 << test_random(20));
+		now.resent += more.resent;
+		test_add(counted, &more);
+		if (r->step == 0) {
+			inet_taken(&r->was, &o);
+		} else if (r->step == 1) {
+			r->now = now;
 		} else {
-			inet_take_all(&o, &l->was, &l->now, &d);
-			for (k = 0; k < 2; k++) {
-				taken[k] += d.segments[k];
-				taken[2 + k] += d.bytes[k];
-			}
-			taken[4] += d.resent;
+			inet_take(&o, &r->was, &r->now, &more);
+			test_add(taken, &more);
 		}
-		l->step = (l->step + 1) % 3;
-		for (k = 0; k < 5; k++)
-			TEST_WANT(taken[k] <= counted[k], "counter %u: more was pushed than counted", k);
+		r->step = (r->step + 1) % 3;
+		for (k = 0; k < COUNTERS; k++)
+			TEST_WANT(taken[k] <= counted[k], "counter %u: more was taken than counted", k);
 	}
-	/* The last look, when the connection is closed, finds the rest. */
-	{
-		struct inet_difference d = {};
-		struct inet_seen was;
-
-		inet_seen_read(&was, &o);
-		TEST_WANT(inet_take_all(&o, &was, &now, &d), "nobody else looks");
-		for (k = 0; k < 2; k++) {
-			taken[k] += d.segments[k];
-			taken[2 + k] += d.bytes[k];
-		}
-		taken[4] += d.resent;
-	}
-	for (k = 0; k < 5; k++)
-		TEST_WANT(taken[k] == counted[k], "counter %u: %llu were pushed of %llu", k, (unsigned long long)taken[k],
+	/* The last one, when the connection is closed, finds the rest. */
+	inet_taken(&readers[0].was, &o);
+	inet_take(&o, &readers[0].was, &now, &more);
+	test_add(taken, &more);
+	for (k = 0; k < COUNTERS; k++)
+		TEST_WANT(taken[k] == counted[k], "counter %u: %llu were taken of %llu", k, (unsigned long long)taken[k],
 			  (unsigned long long)counted[k]);
-}
-
-/* What is not known of a connection that closes while somebody is at it bounds rows of dynamic tables, and nothing is lost. */
-static u64 no_memory_in(u32 sample)
-{
-	u64 count = 0;
-	u32 cpu;
-
-	for (cpu = 0; cpu < HOST_USER_CPUS; cpu++)
-		count += obs_table(host_bank(cpu, sample), INET_PPS)->no_memory;
-	return count;
-}
-
-static void test_closed_amid(void)
-{
-	const u32 sample = INET_TCP_V4;
-	const struct inet_seen all = { 3ULL << 32 | 5, 70ULL << 32 | 11, 2 };
-	u64 was[INET_TABLES], total = test_total(sample, INET_PPS), no_memory = no_memory_in(sample);
-	u32 table;
-
-	for (table = 0; table < INET_TABLES; table++)
-		was[table] = test_refused(sample, table);
-	inet_closed_amid(sample, &all);
-	TEST_WANT(test_refused(sample, INET_PPS) - was[INET_PPS] == 8, "segments");
-	TEST_WANT(test_refused(sample, INET_BPS) - was[INET_BPS] == 81, "bytes");
-	TEST_WANT(test_refused(sample, INET_RETRANS) - was[INET_RETRANS] == 2, "segments sent again");
-	TEST_WANT(test_refused(sample, INET_BYTES) == was[INET_BYTES], "of static tables its row is gone");
-	TEST_WANT(test_total(sample, INET_PPS) == total, "the total has it already, or will");
-	TEST_WANT(no_memory_in(sample) == no_memory, "there was memory");
 }
 
 /*
@@ -288,7 +261,7 @@ static void test_crowd(void)
 
 	memset(crowd, 0, sizeof(crowd));
 	for (i = 0; i < CROWD; i++) {
-		inet_object_init(&crowd[i], 1 + i, &(struct inet_seen){});
+		inet_object_init(&crowd[i], 1 + i, NULL);
 		inet_object_begin(&crowd[i], sample, 1000 + i);
 	}
 	for (step = 0; step < steps; step++) {
@@ -335,7 +308,7 @@ static void test_bursts(void)
 	struct inet_object *o = &object;
 
 	memset(o, 0, sizeof(*o));
-	inet_object_init(o, 1, &(struct inet_seen){});
+	inet_object_init(o, 1, NULL);
 	inet_object_begin(o, sample, 1000);
 	for (burst = 0; burst < 20; burst++) {
 		struct inet_difference d = { .segments = { 1 + (burst ? 10 : 0), 0 }, .bytes = { bytes, 0 } };
@@ -441,7 +414,7 @@ TEST(inet)
 	u32 i, sample, table, steps = 40 + test_random(300), delay = test_once_in(2) ? 0 : 1 + test_random(300);
 
 	test_ids();
-	test_looks();
+	test_takes();
 	memset(sockets, 0, sizeof(sockets));
 	memset(&objects, 0, sizeof(objects));
 	memset(packets, 0, sizeof(packets));
@@ -487,5 +460,4 @@ TEST(inet)
 		}
 		compare();
 	}
-	test_closed_amid();
 }

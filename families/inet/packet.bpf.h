@@ -54,7 +54,6 @@ static __noinline int inet_count_without(struct __sk_buff *skb, u32 sample, u32 
 static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u32 part)
 {
 	struct bpf_sock *sk = skb->sk;
-	struct inet_seen now = {};
 	struct inet_object *o;
 	u32 sample;
 
@@ -65,7 +64,7 @@ static __noinline struct inet_object *inet_object_make(struct __sk_buff *skb, u3
 		return NULL;
 	sample = sk->family == AF_INET6 ? INET_UDP_V6 : INET_UDP_V4;
 	o = host_make(objects, sk, sk);
-	if (!o || !inet_object_own(o, (u64)sk, &now)) {
+	if (!o || !inet_object_own(o, (u64)sk, NULL)) {
 		inet_count_without(skb, sample, part, 1);
 		return NULL;
 	}
@@ -116,7 +115,7 @@ static __always_inline int inet_packet(struct __sk_buff *skb, struct bpf_sock *s
 			return 1;
 	}
 	sample = o->sample;
-	if (sample >= INET_SAMPLES)
+	if (sample < INET_UDP_V4 || sample >= INET_SAMPLES)
 		return 1;
 	packets = host_number(packet_segments(skb));
 	bytes = inet_payload(skb, sample, part);

@@ -1,121 +1,351 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Pushes what connections have counted and was not pushed yet. It is run before a snapshot is taken, so that rows are what TCP has
- * counted at that moment. */
+/*
+ * What readers run before a snapshot: it goes through the active connections, takes what each has counted, and orders it. So rows are
+ * what TCP has counted at that moment.
+ */
 #define INET_READER /* see inet.bpf.h */
 #include "inet.bpf.h"
-#include "logic.h"
-#include "look.bpf.h"
+#include "list.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Until the hook that is at work on the connection, if there is one, has pushed what it has taken. */
-static __noinline int inet_await_hook(struct inet_object *o)
-{
-	u8 looking;
-	u32 i;
+/* By CPU. User space resizes it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct inet_shares);
+} shares SEC(".maps");
 
-	if (!o)
-		return 0;
-	ts_rmb(); /* what was taken before `looking` */
-	looking = ts_read(o->looking);
-	if (!(looking & 1))
-		return 1;
-	for (i = 0; i < INET_AWAIT; i++) {
-		if (ts_read(o->looking) != looking)
-			return 1;
-	}
-	return 0;
+struct inet_settling {
+	struct ts_window window;
+	struct records_counts was, now, more; /* of the connection that is being settled */
+	u64 value[RECORDS_TABLES];
+	u32 last; /* when it was last active, in jiffies */
+	u32 cpu; /* that has made its newest record */
+	u32 known; /* tables, by bit, in which its value is known */
+	u32 claimed;
+	u64 waits; /* amounts are outstanding: run the program again */
+	struct ts_tick tick[INET_TCP_SAMPLES][RECORDS_TABLES]; /* of now */
+	u64 at[INET_TCP_SAMPLES][RECORDS_TABLES]; /* the slides, with their epochs, that shares count back from */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct inet_settling);
+} settling SEC(".maps");
+
+/* The moment of the latest run, by both clocks: what came before it was taken as tables were set then. */
+struct inet_moment moment SEC(".data.moment");
+
+/* How many CPUs' shares there may be: more than CPUs. */
+#define INET_CPUS 8192
+/* Shares are added to the totals after this number of connections: a run ends amid a million. */
+#define INET_FLUSH 4096
+
+static __always_inline struct inet_settling *inet_settling(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&settling, &zero);
 }
 
-/* Take it off the list, in two steps. A hook that looks meanwhile puts it there again, and then it has to be there. One that
- * is at work since before the first step may have seen it listed. */
-static __always_inline void inet_unlist(struct sock *sk, struct inet_object *o)
-{
-	u64 looked = ts_read(o->looked);
-	u32 now = host_jiffies();
+/* How long a run of readers is believed to go on (see list.bpf.h). */
+#define INET_RUN_MS 1000
 
-	if (looked & INET_LISTED) {
-		ts_cas(&o->looked, looked, inet_look_word(looked, INET_LEAVING, inet_left(looked)));
-		return;
-	}
-	if (now - (u32)looked < inet_look_jiffies() || inet_left(looked) || ts_read(o->looking) & 1 ||
-	    !ts_cas(&o->looked, looked, inet_look_word(looked, 0, 0)))
-		return;
-	bpf_sk_storage_delete(&active, sk);
-	if (ts_read(o->looked) & INET_ON_LIST)
-		host_make(active, sk, sk);
-}
-
-/*
- * It was looked at, `looked` was what was known of it before, and these tables are left. What somebody who has looked
- * meanwhile has left stays so, and these with it.
- */
-static __always_inline void inet_settled(struct sock *sk, struct tcp_sock *tp, struct inet_object *o, u64 looked,
-					 u32 left)
+static __always_inline void inet_run(s64 more)
 {
+	u64 now = host_jiffies(), word, next;
 	u32 i;
 
-	if (!(looked & INET_ON_LIST)) {
-		inet_list(sk, tp, o, left);
-		return;
-	}
-	if (ts_cas(&o->looked, looked, inet_look_word(looked, INET_LISTED, left)))
-		return;
-	for (i = 0; left && i < INET_LOOK_TRIES; i++) {
-		looked = ts_read(o->looked);
-		if (ts_cas(&o->looked, looked, inet_look_word(looked, looked & INET_ON_LIST, inet_left(looked) | left)))
+	for (i = 0; i < 2 * INET_TRIES; i++) {
+		word = ts_read(running);
+		next = word & 0xffff;
+		if (now > word >> 16)
+			next = 0;
+		next = more < 0 ? next - !!next : next + 1;
+		if (ts_cas(&running, word, next ? (now + host_jiffies_of_ms(INET_RUN_MS)) << 16 | next : 0))
 			return;
 	}
 }
 
-/* Apart, for the stack: who pushes needs nearly all of it. */
-static __noinline int inet_difference_since(struct inet_difference *d, struct sock *sk, struct tcp_sock *tp,
-					    struct inet_object *o)
+static __always_inline int inet_others_run(void)
 {
-	if (!d || !sk || !tp || !o)
-		return 0;
-	inet_difference(d, sk, tp, o, 0);
-	return !inet_is_none(d);
+	u64 word = ts_read(running);
+
+	return word & 0xffff && host_jiffies() <= word >> 16;
 }
 
-/* Writes a byte for each connection of which another has taken what it has not pushed yet, and does not go on. */
+/* Shares of one table of one CPU's. */
+__attribute__((noinline, weak)) int inet_flush_table(u32 cpu, u32 sample, u32 table)
+{
+	struct inet_shares *h = bpf_map_lookup_elem(&shares, &cpu);
+	struct ts_bank *bank = host_bank(cpu, sample);
+	struct inet_settling *s = inet_settling();
+	struct ts_tick *tick;
+	u64 behind, *share;
+	struct ts_table *t;
+	u32 age;
+
+	if (!h || !s || !bank || sample >= INET_TCP_SAMPLES || table >= RECORDS_TABLES)
+		return 0;
+	t = obs_table(bank, ts_bound(table, TS_BANK_TABLES - 1));
+	tick = &s->tick[sample][table];
+	if (ts_read(t->total.slide) != tick->slide)
+		ts_window_begin(&t->total, tick);
+	behind = tick->slide - s->at[sample][table];
+	for (age = 0; age <= TS_SLIDES + 1; age++) {
+		share = h->share[sample][table][age];
+		if (!(share[0] | share[1]))
+			continue;
+		if (ts_same_epoch(tick->slide, s->at[sample][table]))
+			ts_window_add_ago(&t->total, tick, behind + age, share[0], share[1]);
+		share[0] = share[1] = 0;
+	}
+	return 0;
+}
+
+static int inet_flush_cpu(u32 cpu, void *context)
+{
+	struct inet_shares *h = bpf_map_lookup_elem(&shares, &cpu);
+	u32 table;
+
+	if (!h)
+		return 1;
+	if (!h->used)
+		return 0;
+	h->used = 0;
+	for (table = 0; table < RECORDS_TABLES; table++) {
+		inet_flush_table(cpu, INET_TCP_V4, table);
+		inet_flush_table(cpu, INET_TCP_V6, table);
+	}
+	return 0;
+}
+
+static __always_inline void inet_flush(struct inet_settling *s)
+{
+	u32 table;
+
+	bpf_loop(INET_CPUS, inet_flush_cpu, NULL, 0);
+	for (table = 0; table < RECORDS_TABLES; table++) {
+		s->at[INET_TCP_V4][table] = s->tick[INET_TCP_V4][table].slide;
+		s->at[INET_TCP_V6][table] = s->tick[INET_TCP_V6][table].slide;
+	}
+}
+
+/* The ticks of now. Shares that were counted back from an earlier slide are given to the totals before. */
+static __noinline int inet_now(struct inet_settling *s)
+{
+	u64 jiffies = host_jiffies();
+	u32 sample, table, moved = 0;
+
+	if (!s)
+		return 0;
+	for (sample = 0; sample < INET_TCP_SAMPLES; sample++) {
+		for (table = 0; table < RECORDS_TABLES; table++) {
+			ts_tick_now(&s->tick[sample][table], &settings.config[sample][table], jiffies, 0);
+			moved |= s->tick[sample][table].slide != s->at[sample][table];
+		}
+	}
+	if (moved)
+		inet_flush(s);
+	return 0;
+}
+
+/* The value in one table; and the shares of its slides in the difference. */
+__attribute__((noinline, weak)) int inet_value(struct record_ring *g, u32 sample, u32 table)
+{
+	struct inet_settling *s = inet_settling();
+	u64 given[TS_PARTS] = {}, untaken[TS_PARTS], part[TS_PARTS], *share, behind, ago;
+	struct inet_shares *h;
+	struct ts_value value;
+	struct ts_config *c;
+	struct ts_tick *tick;
+	u32 cpu, age, i;
+
+	if (!g || !s || sample >= INET_TCP_SAMPLES || table >= RECORDS_TABLES)
+		return 0;
+	c = &settings.config[sample][table];
+	tick = &s->tick[sample][table];
+	for (i = 0; i < INET_TRIES; i++) {
+		if (records_window(&s->window, g, &s->now, table, c, since[sample][table], inet_active(c, s->last)) ==
+		    TS_COPY_OK)
+			break;
+	}
+	if (i == INET_TRIES || ts_window_eval(&s->window, tick, &value)) {
+		s->waits = 1;
+		return 0;
+	}
+	s->value[table] = value.value;
+	s->known |= 1U << table;
+	untaken[0] = inet_more_of(&s->more, table, 0);
+	untaken[1] = inet_more_of(&s->more, table, 1);
+	if (!(untaken[0] | untaken[1]) || !c->enabled || !ts_same_epoch(s->window.slide, tick->slide))
+		return 0;
+	cpu = s->cpu;
+	h = bpf_map_lookup_elem(&shares, &cpu);
+	if (!h)
+		return 0;
+	h->used = 1;
+	behind = tick->slide > s->window.slide ? tick->slide - s->window.slide : 0;
+	for (age = 0; age <= TS_SLIDES; age++) {
+		part[0] = records_share(&s->window, age, 0, untaken[0], &given[0]);
+		part[1] = records_share(&s->window, age, 1, untaken[1], &given[1]);
+		ago = behind + age;
+		if (!(part[0] | part[1]) || ago > TS_SLIDES)
+			continue;
+		share = (void *)((char *)h->share[sample][table] + host_item_at(ago, TS_SLIDES + 1, sizeof(h->share[0][0][0])));
+		share[0] += part[0];
+		share[1] += part[1];
+	}
+	/* Older amounts are in sums alone. */
+	share = h->share[sample][table][TS_SLIDES + 1];
+	share[0] += untaken[0] - given[0];
+	share[1] += untaken[1] - given[1];
+	return 0;
+}
+
+/* Add the difference to the running totals, and order the object in each table. */
+__attribute__((noinline, weak)) int inet_order_all(struct inet_object *o)
+{
+	struct inet_settling *s = inet_settling();
+	u32 sample, table;
+	struct obs x;
+
+	if (!o || !s)
+		return 0;
+	sample = o->sample;
+	if (sample >= INET_TCP_SAMPLES || !obs_begin(&x, sample, &o->object))
+		return 0;
+	s->claimed = x.claimed;
+	inet_count_bytes(&x, o, &s->more);
+	for (table = 0; table < RECORDS_TABLES; table++) {
+		struct ts_table *t = obs_table(x.bank, table);
+		struct ts_tick *tick = &x.bank->tick[table];
+
+		if (!x.config[table].enabled || !(s->known >> table & 1) || !s->value[table])
+			continue;
+		if (ts_likely(x.claimed))
+			ts_order(t, tick, o->object.self, o->object.id, s->value[table], obs_view(sample, table), NULL);
+		else
+			ts_contended(t, tick, s->value[table], obs_view(sample, table));
+	}
+	if (x.config[INET_BYTES].enabled && (o->bytes.sum[0] | o->bytes.sum[1]))
+		obs_order(&x, INET_BYTES);
+	obs_end(&x);
+	return 0;
+}
+
+/* Take the connection off the list, in two steps. A hook that makes a record in between lists it again. A hook that has begun before
+ * the first step may have seen it listed. */
+static __always_inline void inet_unlist(struct sock *sk, struct inet_object *o)
+{
+	u64 listed = ts_read(o->listed);
+	u32 now = host_jiffies();
+
+	if (listed & INET_LISTED) {
+		ts_cas(&o->listed, listed, inet_list_word(INET_LEAVING));
+		return;
+	}
+	if (now - (u32)listed < host_jiffies_of_ms(INET_CELL_MS) || !ts_cas(&o->listed, listed, 0))
+		return;
+	bpf_sk_storage_delete(&active, sk);
+	if (ts_read(o->listed) & INET_ON_LIST)
+		host_make(active, sk, sk);
+}
+
+/* Take the difference between the connection's counters and the last reader's. */
+static __noinline int inet_take_all(struct sock *sk, struct tcp_sock *tp, struct inet_object *o, struct inet_settling *s)
+{
+	struct records_counts was, now;
+
+	if (!sk || !tp || !o || !s)
+		return 0;
+	inet_taken(&was, o);
+	inet_counts(&now, sk, tp, 0);
+	s->last = tcp_last_active(tp);
+	s->now = now;
+	inet_take(o, &was, &now, &s->more);
+	return 0;
+}
+
+/* The ring of a table, if the connection has it. */
+static __always_inline struct record_ring *inet_ring_of(struct sock *sk, struct inet_object *o, u32 sample, u32 table)
+{
+	u32 which = records_ring(inet_config(sample), table);
+	struct inet_rings *r;
+
+	if (!which)
+		return &o->tcp.ring;
+	r = host_of(rings, sk, sk);
+	if (!r)
+		return NULL;
+	return which == INET_BPS ? &r->ring[INET_BPS - 1] : &r->ring[INET_RETRANS - 1];
+}
+
+static __always_inline void inet_value_in(struct sock *sk, struct inet_object *o, u32 sample, u32 table)
+{
+	struct record_ring *g = inet_ring_of(sk, o, sample, table);
+
+	if (g)
+		inet_value(g, sample, table);
+}
+
+/* Writes a byte in the end where something is outstanding that another reader has taken, or a hook is writing. */
 SEC("iter/bpf_sk_storage_map")
 int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 {
-	struct inet_difference d;
-	struct inet_object *o;
+	struct inet_settling *s = inet_settling();
 	struct sock *sk = ctx->sk;
+	struct inet_object *o;
 	struct tcp_sock *tp;
-	u32 left, pushed, settled;
+	struct record *r;
+	u32 sample;
 	u8 waits = 1;
-	u64 looked;
 
-	if (!sk || !ctx->value)
+	if (!s)
 		return 0;
+	if (!sk || !ctx->value) { /* that was the last */
+		moment.jiffies = host_jiffies();
+		moment.ns = ts_precise();
+		if (!ctx->meta->seq_num)
+			return 0;
+		inet_now(s);
+		inet_flush(s);
+		inet_run(-1);
+		if (s->waits || inet_others_run())
+			bpf_seq_write(ctx->meta->seq, &waits, sizeof(waits));
+		return 0;
+	}
+	if (!ctx->meta->seq_num) {
+		s->waits = 0;
+		inet_run(1);
+	}
 	tp = bpf_skc_to_tcp_sock(sk);
 	if (!tp)
 		return 0;
 	o = host_of(objects, sk, sk);
 	if (!o || !inet_object_is_own(o) || inet_is_dead(o))
 		return 0;
-	ts_add(&o->readers, 1);
-	pushed = inet_difference_since(&d, sk, tp, o);
-	settled = inet_await_hook(o);
-	looked = ts_read(o->looked);
-	left = inet_left(looked);
-	if (pushed) {
-		if (!o->object.id)
-			inet_begin(sk, o);
-		left |= inet_push_difference(o, &d, 0, INET_LEFT_ALL);
-	}
-	if (left && inet_order(o, left))
-		left = 0;
-	if (pushed || left != inet_left(looked))
-		inet_settled(sk, tp, o, looked, left);
-	else if (!left && inet_is_silent(sk, tp))
+	if (ctx->meta->seq_num % INET_FLUSH == INET_FLUSH - 1)
+		inet_flush(s);
+	inet_now(s);
+	if (!o->object.id)
+		inet_begin(sk, o);
+	sample = ts_bound(o->sample, INET_TCP_V6);
+	r = records_at(&o->tcp.ring, (o->tcp.ring.slide & TS_SLIDE_NUMBER) % TS_MARKS);
+	s->cpu = r->cpu;
+	s->known = s->claimed = 0;
+	inet_take_all(sk, tp, o, s);
+	inet_value_in(sk, o, sample, INET_PPS);
+	inet_value_in(sk, o, sample, INET_BPS);
+	inet_value_in(sk, o, sample, INET_RETRANS);
+	inet_order_all(o);
+	if (s->claimed && inet_is_silent(sk, tp))
 		inet_unlist(sk, o);
-	ts_add(&o->readers, -1U);
-	if (ts_unlikely(!inet_await_readers(o) || !settled))
-		bpf_seq_write(ctx->meta->seq, &waits, sizeof(waits));
+	else if (ts_read(o->listed) & INET_LEAVING)
+		inet_list(sk, tp, o);
 	return 0;
 }

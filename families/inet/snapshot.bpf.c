@@ -13,10 +13,24 @@ char LICENSE[] SEC("license") = "GPL";
 #define ranked_row inet_row
 #define ranked_section inet_section
 
+/* The CPU that has made the newest record, from 1. Readers order connections, on any CPU. */
+static __always_inline u32 inet_cpu_of(u64 obj)
+{
+	u64 ring = obj + offsetof(struct inet_object, tcp.ring), slide = 0;
+	u32 cpu = 0;
+
+	ts_peek(&slide, sizeof(slide), ring);
+	ring += offsetof(struct record_ring, record) + (slide & TS_SLIDE_NUMBER) % TS_MARKS * sizeof(struct record);
+	ts_peek(&cpu, sizeof(cpu), ring + offsetof(struct record, cpu));
+	return cpu + 1;
+}
+
 static __always_inline void ranked_describe(struct inet_section *s, struct inet_row *row, u32 sample, u64 obj)
 {
 	inet_describe(&row->about, s->sock, obj);
 	row->about.closed = 0;
+	if (inet_is_tcp(sample))
+		row->row.cpu = inet_cpu_of(obj);
 }
 
 static __always_inline void ranked_describe_kept(struct inet_row *row, const struct inet_kept *k)

@@ -185,7 +185,6 @@ static void tcp_settle(const struct sock *sk, struct tcp_object *t)
  */
 static struct tcp_object *tcp_make(struct sock *sk, bool new, bool told)
 {
-	static const struct inet_seen nothing; /* what was pushed is in `seen` of struct tcp_object */
 	struct tcp_object *t = tcp_of(sk);
 	u32 sample = tcp_sample(sk);
 
@@ -199,7 +198,7 @@ static struct tcp_object *tcp_make(struct sock *sk, bool new, bool told)
 	/* Another CPU may have made it, or be about to: it has no id yet then, and is not looked at. */
 	if (inet_object_is_own(&t->o))
 		return t;
-	if (!inet_object_init(&t->o, (u64)(unsigned long)sk, &nothing))
+	if (!inet_object_init(&t->o, (u64)(unsigned long)sk, NULL))
 		return NULL;
 	owner_unknown(t, told);
 	if (!new)
@@ -248,7 +247,7 @@ static u64 cell;
 /* Where a clock is precise, every segment is looked at. Several CPUs may find that another cell has begun, and write the same. */
 static noinline u64 cell_begin(u32 now)
 {
-	u32 length = msecs_to_jiffies(INET_LOOK_MS), start = now + ALWAYS_DUE, until = now + length, sample, table;
+	u32 length = msecs_to_jiffies(INET_CELL_MS), start = now + ALWAYS_DUE, until = now + length, sample, table;
 	u64 word;
 
 	for (sample = INET_TCP_V4; sample <= INET_TCP_V6; sample++) {

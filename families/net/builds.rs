@@ -87,7 +87,13 @@ pub fn builds() -> Builds {
         Build {
             adopt,
             adopt_before: Some("net_destroy"),
-            settle: Some(Settle { object: object!("net/settle.bpf.o"), program: "net_settle", over: "active" }),
+            settle: Some(Settle {
+                object: object!("net/settle.bpf.o"),
+                program: "net_settle",
+                over: "active",
+                sizes: Vec::new(),
+                since: None,
+            }),
             number,
             ways: SAMPLES.iter().map(|sample| (*sample, way)).collect(),
             sizes: vec![MapSize::of::<abi::net_cpu>("batches", Entries::Cpus)],

@@ -60,6 +60,7 @@ pub fn builds() -> Builds {
             MapSize::of::<u32>("group_free", Entries::Groups),
         ],
         ways: Vec::new(),
+        settle: None,
         ..full
     };
     let needed = Feature {

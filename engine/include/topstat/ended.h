@@ -27,7 +27,7 @@ TS_INLINE int ts_keep_copy(struct ts_window *to, u64 obj, ts_view view)
 	u32 i;
 
 	for (i = 0; i < TS_KEEP_TRIES; i++)
-		if (ts_window_peek(to, obj + ts_view_window(view)) == TS_COPY_OK)
+		if (ts_object_peek(to, obj, view) == TS_COPY_OK)
 			return 1;
 	return 0;
 }
@@ -87,24 +87,35 @@ TS_INLINE void ts_keep_end(struct ts_table *t, const struct ts_tick *tick, u32 s
 	ts_refresh_kept(t, tick, slot - 1, view, &v);
 }
 
-/* The object is not kept, for the claim was taken. */
-TS_INLINE void ts_keep_none(struct ts_table *t, const struct ts_tick *tick, u64 obj, ts_view view)
+/* The most that the object's window can be worth, from its head: nothing is taken to have faded. A family whose objects have no
+ * windows defines another way. */
+#ifndef ts_object_most
+#define ts_object_most ts_window_most
+#endif
+
+TS_INLINE u64 ts_window_most(const struct ts_tick *tick, u64 obj, ts_view view)
 {
 	struct {
 		struct ts_window_head head;
 		u64 fading;
 	} w = {};
+
+	_Static_assert(offsetof(struct ts_window, fading) == sizeof(w.head), "the head of a window, and what fades");
+	if (ts_peek(&w, sizeof(w), obj + ts_view_window(view)) || !ts_same_epoch(w.head.slide, tick->slide))
+		return 0;
+	return w.head.sum[0] + w.head.sum[1] - w.head.base + w.fading;
+}
+
+/* The object is not kept, for the claim was taken. */
+TS_INLINE void ts_keep_none(struct ts_table *t, const struct ts_tick *tick, u64 obj, ts_view view)
+{
 	struct ts_ended *ended = ts_ended_of(t->place);
 	u64 most;
 
-	_Static_assert(offsetof(struct ts_window, fading) == sizeof(w.head), "the head of a window, and what fades");
 	if (!ended)
 		return;
 	ts_add(&ended->ends, 1);
-	if (ts_peek(&w, sizeof(w), obj + ts_view_window(view)) || !ts_same_epoch(w.head.slide, tick->slide))
-		return;
-	/* Nothing is taken to have faded. */
-	most = w.head.sum[0] + w.head.sum[1] - w.head.base + w.fading;
+	most = ts_object_most(tick, obj, view);
 	if (!most)
 		return;
 	ts_add(&ended->unkept, 1);

@@ -25,7 +25,7 @@ struct ts_row {
 	u32 slot;
 	u32 count; /* how often ordered on this CPU */
 	u32 busy; /* the value is the key, for the object was being written */
-	u32 pad;
+	u32 cpu; /* of the object's latest event, from 1, where a family knows it; 0: this section's */
 };
 
 struct ts_section {
@@ -95,6 +95,7 @@ TS_INLINE u64 ts_section_row(struct ts_section *s, struct ts_table *t, u32 slot,
 		return 0;
 	row->id = e->id;
 	row->key = key = ts_entry(t, e->pos, mask)->key;
+	row->cpu = 0;
 	row->slot = slot;
 	row->count = e->count;
 	row->pushed = e->pushed;

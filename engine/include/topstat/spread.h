@@ -89,25 +89,32 @@ TS_APART int ts_window_spread(struct ts_window *w, const struct ts_tick *tick, u
 }
 
 /*
- * Add what was used in an earlier slide, so many before the tick's, below TS_SLIDES: as if it had been pushed evenly in that
- * slide. The caller has begun the tick's slide.
+ * Add what was used in an earlier slide, so many before the tick's: as if it had been pushed evenly in that slide. What is older
+ * than TS_SLIDES is in the sum alone, and in no value. The caller has begun the tick's slide.
  */
 TS_APART int ts_window_add_ago(struct ts_window *w, const struct ts_tick *tick, u32 ago, u64 amount0, u64 amount1)
 {
-	u64 done, sum0 = 0, sum1 = 0;
+	u64 done, fading, sum0 = 0, sum1 = 0;
 	struct ts_mark *mark;
 	u32 i, marks;
 
-	if (!w || !tick || ago >= TS_SLIDES)
+	if (!w || !tick)
 		return 0;
-	ts_add(&w->sum[0], amount0);
-	ts_add(&w->sum[1], amount1);
 	done = ts_read(w->done);
-	if (!ago || !ts_is_done(done, tick->slide) || !ts_cas(&w->done, done, TS_WRITING))
-		return 0;
+	if (ago > TS_SLIDES) {
+		if (!ts_is_done(done, tick->slide) || !ts_cas(&w->done, done, TS_WRITING))
+			return 0;
+		ts_add(&w->sum[0], amount0);
+		ts_add(&w->sum[1], amount1);
+	} else {
+		ts_add(&w->sum[0], amount0);
+		ts_add(&w->sum[1], amount1);
+		if (!ago || !ts_is_done(done, tick->slide) || !ts_cas(&w->done, done, TS_WRITING))
+			return 0;
+	}
 	marks = ts_done_marks(done);
-	/* All slides that have begun since began with so much more. None of them is the oldest of the period: `base` stays. */
-	for (i = 0; i < TS_SLIDES - 1; i++) {
+	/* All slides that have begun since began with so much more. */
+	for (i = 0; i < TS_MARKS; i++) {
 		if (i >= ago)
 			break;
 		if (!(marks >> i & 1))
@@ -118,6 +125,12 @@ TS_APART int ts_window_add_ago(struct ts_window *w, const struct ts_tick *tick, 
 		ts_write(mark->sum[0], sum0 + (amount0 << 8));
 		ts_write(mark->sum[1], sum1 + (amount1 << 8));
 	}
+	if (ago > TS_SLIDES) {
+		ts_write(w->base, w->base + amount0 + amount1);
+		ts_wmb(); /* W9: pairs with ts_window_peek() */
+		ts_write(w->done, done);
+		return 0;
+	}
 	mark = ts_window_mark(w, tick, ago);
 	if (!(marks >> ago & 1)) { /* without pushes, it began with what the next one began with */
 		ts_write(mark->sum[0], sum0);
@@ -125,6 +138,15 @@ TS_APART int ts_window_add_ago(struct ts_window *w, const struct ts_tick *tick, 
 	}
 	ts_mark_fraction(&mark->sum[0], 0);
 	ts_mark_fraction(&mark->sum[1], TS_FRACTIONS - 1);
+	if (ago == TS_SLIDES) { /* so much more has faded in part, and the period begins with so much more */
+		fading = w->fading + amount0 + amount1;
+		ts_write(w->fading, fading);
+		ts_write(w->fading_first, 0);
+		ts_write(w->fading_last, TS_FRACTIONS - 1);
+		ts_write(w->fading_step, ((fading << 8) + TS_FRACTIONS - 1) / TS_FRACTIONS);
+		ts_wmb(); /* W8: pairs with ts_window_now() */
+		ts_write(w->base, w->base + amount0 + amount1);
+	}
 	ts_wmb(); /* W9: pairs with ts_window_peek() */
 	ts_write(w->done, ts_done(tick->slide, marks | 1U << ago));
 	return 0;

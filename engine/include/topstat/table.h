@@ -244,6 +244,12 @@ TS_INLINE u64 ts_id_in(struct ts_table *t, u32 slot, u64 obj, ts_view view)
 	return kept ? ts_read(kept->id) : 0;
 }
 
+/* Copy the window of the object at this address, which may be stale; returns an enum ts_copy. A family whose objects have no windows,
+ * since the kernel counts them itself, defines how to make one. */
+#ifndef ts_object_peek
+#define ts_object_peek(w, obj, view) ts_window_peek((w), (obj) + ts_view_window(view))
+#endif
+
 /*
  * Look at the object in the slot again, which has not ended: its value at the table's moment, into *v, by
  * way of a copy in *w.
@@ -265,7 +271,7 @@ TS_INLINE int ts_evaluate(struct ts_table *t, const struct ts_tick *tick, u32 sl
 	if (ts_view_type(view) == TS_STATIC)
 		copy = ts_count_peek(w, e->obj + ts_view_window(view));
 	else
-		copy = ts_window_peek(w, e->obj + ts_view_window(view));
+		copy = ts_object_peek(w, e->obj, view);
 	/* The id after the copy: if it is the same object now, it was then. */
 	id = copy == TS_COPY_GONE ? 0 : ts_id_now(e->obj, view);
 	if (!id || id != e->id)

@@ -123,7 +123,7 @@ proptest! {
     #[test]
     fn what_was_used_some_slides_ago(
         begin in 1u64 << 20..1 << 40,
-        steps in prop::collection::vec((0u64..60, 0u32..10, 0u64..100_000, 0u64..100_000), 1..60),
+        steps in prop::collection::vec((0u64..60, 0u32..13, 0u64..100_000, 0u64..100_000), 1..60),
     ) {
         let mut runner = Runner::new(1000);
         let mut now = begin;

@@ -37,7 +37,7 @@ pub enum Probe {
 }
 
 /// What pushes, before a snapshot, what objects have used and was not pushed yet, and orders them, whatever the delay.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settle {
     /// The compiled programs.
     pub object: &'static [u8],
@@ -46,6 +46,12 @@ pub struct Settle {
     pub program: &'static str,
     /// The map, one of [`Build::maps`].
     pub over: &'static str,
+    /// Maps of these programs whose size is known when they are loaded.
+    pub sizes: Vec<MapSize>,
+    /// Where objects are counted by the kernel itself (`observe/records.h`): a map of [`Build::maps`] with the moment from which on
+    /// each table counts, a u64 for each table of each bank. The programs have a map `.data.moment` then, with the moment of
+    /// their latest run, in jiffies and in nanoseconds.
+    pub since: Option<&'static str>,
 }
 
 /// One way to compile a family's programs.
@@ -108,6 +114,7 @@ impl Keeps {
 }
 
 /// The size of a map.
+#[derive(Clone, Debug)]
 pub struct MapSize {
     /// Its name.
     pub map: &'static str,
@@ -319,12 +326,8 @@ impl Build {
 
     /// Sizes the maps that have their size from elsewhere.
     pub fn resize(&self, object: &mut OpenObject, options: &Options, cpus: u32) -> Result<(), Error> {
-        for MapSize { map, value, entries } in &self.sizes {
-            let entries = match entries {
-                Entries::Cpus => cpus,
-                Entries::Groups => options.groups,
-            };
-            bpf::resize(object, map, *value, entries)?;
+        for size in &self.sizes {
+            size.set(object, cpus, options.groups)?;
         }
         if let Some(keeps) = self.keeps {
             let entries = topstat_engine::entries_for(options.top).map_err(|e| Error::Option(e.to_string()))?;
@@ -337,6 +340,15 @@ impl Build {
 }
 
 impl MapSize {
+    /// Sizes the map of an object that is about to be loaded.
+    pub fn set(&self, object: &mut OpenObject, cpus: u32, groups: u32) -> Result<(), Error> {
+        let entries = match self.entries {
+            Entries::Cpus => cpus,
+            Entries::Groups => groups,
+        };
+        bpf::resize(object, self.map, self.value, entries)
+    }
+
     /// A map of so many `T`.
     pub fn of<T>(map: &'static str, entries: Entries) -> Self {
         Self { map, value: size_of::<T>(), entries }

@@ -22,6 +22,8 @@ pub fn merge<'a>(
     for (cpu, rows) in sections {
         for row in rows.iter() {
             let head = &row.head;
+            // Readers order objects that the kernel counts itself. The CPU of the latest event is another one then.
+            let cpu = head.cpu.checked_sub(1).unwrap_or(cpu);
             // Rows that a refill has put here were not pushed here.
             let here = pushed_since.is_none_or(|since| head.pushed >= since);
             let merged = by_id.entry(head.id).or_insert_with(|| Merged { row, cpus: Vec::new() });

@@ -23,7 +23,7 @@ use std::mem::size_of;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use topstat_engine::abi::ts_census;
+use topstat_engine::abi::{TS_BANK_TABLES, ts_census};
 use topstat_model::Lost;
 
 #[cfg(feature = "bench")]
@@ -64,6 +64,8 @@ pub struct Ranking {
     skipped: Skipped,
     told: Told,
     settler: Settler,
+    /// From when on tables count that are counted by the kernel itself: see [`Settle::since`](crate::family::Settle::since).
+    since: Option<Shared>,
     /// See the engine's `keep.h`.
     ended: Option<Ended>,
     attached: Box<dyn Attached>,
@@ -112,6 +114,7 @@ impl Ranking {
         }
         of.check_maps(&maps, &shape)?;
         let entries = shape.entries_mask.wrapping_add(1);
+        let since = of.build().settle.as_ref().and_then(|settle| maps.get(settle.since?)).map(Shared::new);
         Ok(Self {
             banks: Banks::new(&maps.banks, of.banks(), entries)?,
             census: Shared::new(&maps.census)?,
@@ -124,7 +127,8 @@ impl Ranking {
             of: of.clone(),
             maps,
             programs,
-            settler: Settler::new(of.build().settle),
+            settler: Settler::new(of.build().settle.clone()),
+            since: since.transpose()?,
             attached,
         })
     }
@@ -181,6 +185,17 @@ impl Ranking {
     /// See [`Settler::run`].
     pub fn settle(&self) -> Result<Settled, Error> {
         self.settler.run(&self.maps)
+    }
+
+    /// Such a table counts from now on: it was switched on, or has another period. It was settled just now.
+    fn begin(&self, sample: u32, number: u32, to: &TableSettings) -> Result<(), Error> {
+        let Some(since) = &self.since else { return Ok(()) };
+        let place = (sample * TS_BANK_TABLES + number) as usize * size_of::<u64>();
+        if let Some(moment) = self.settler.moment()? {
+            let is_precise = self.settings.is_precise(to)?;
+            since.write(0, place, if is_precise { moment.ns } else { moment.jiffies });
+        }
+        Ok(())
     }
 
     /// While there was a delay, objects may have grown unseen.
@@ -273,6 +288,9 @@ impl Setter for Setting<'_> {
         let hooks = if switched { self.state.hooks_for(table, to) } else { Vec::new() };
         for (hook, _) in hooks.iter().filter(|(_, is_needed)| *is_needed) {
             self.state.attached.attach(hook)?;
+        }
+        if (switched && to.counts()) || old.period_ms != to.period_ms {
+            self.state.begin(sample, number, to)?;
         }
         let before = self.state.settings.set(&self.locked, sample, number, table.kind, to)?;
         self.state.changed(sample, number, &before, to);

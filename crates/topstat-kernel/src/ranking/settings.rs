@@ -181,6 +181,12 @@ impl SharedSettings {
         Ok(before)
     }
 
+    /// Whether a table that is set so has the clock of nanoseconds.
+    pub fn is_precise(&self, to: &TableSettings) -> Result<bool, Error> {
+        let config = topstat_engine::config(to.period_ms, to.order_ms(), TS_DYNAMIC, true, 1, self.hz);
+        Ok(config.map_err(|e| Error::Option(e.to_string()))?.precise != 0)
+    }
+
     /// Banks of a CPU.
     fn banks(&self) -> u32 {
         u32::try_from(self.banks.len()).unwrap_or(0)

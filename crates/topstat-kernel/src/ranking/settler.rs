@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Pushes what objects have used and was not pushed yet, where a family's programs leave such a rest.
 
+use std::mem::size_of;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use libbpf_rs::{Link, Object};
 
+use crate::bpf::Shared;
+use crate::clock::possible_cpus;
 use crate::family::{Refill, Settle};
 use crate::maps::Maps;
 use crate::{Error, bpf};
@@ -31,10 +34,17 @@ pub struct Settler {
     loaded: Mutex<Option<Loaded>>,
 }
 
+/// The moment of a run, by both clocks that tables have.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Moment {
+    pub jiffies: u64,
+    pub ns: u64,
+}
+
 struct Loaded {
     // Dropped first.
     link: Link,
-    _object: Object,
+    object: Object,
 }
 
 impl Settler {
@@ -55,6 +65,19 @@ impl Settler {
 
     fn lock(&self) -> MutexGuard<'_, Option<Loaded>> {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The moment of the latest run; what came before it was taken as the tables were set then. `None`: nothing asks for it.
+    ///
+    /// # Errors
+    /// A map that can't be read.
+    pub fn moment(&self) -> Result<Option<Moment>, Error> {
+        let place = self.lock();
+        let Some(loaded) = place.as_ref().filter(|_| self.how.as_ref().is_some_and(|how| how.since.is_some())) else {
+            return Ok(None);
+        };
+        let moment = Shared::new(&bpf::map(&loaded.object, ".data.moment")?)?;
+        Ok(Some(Moment { jiffies: moment.read(0, 0), ns: moment.read(0, size_of::<u64>()) }))
     }
 
     /// Pushes it, and orders the objects whose it is.
@@ -87,11 +110,14 @@ fn loaded<'a>(place: &'a mut Option<Loaded>, how: &Settle, maps: &Maps) -> Resul
 fn load(how: &Settle, maps: &Maps) -> Result<Loaded, Error> {
     let mut object = bpf::open("settle", how.object)?;
     maps.share(&mut object)?;
+    for size in &how.sizes {
+        size.set(&mut object, possible_cpus()?, 0)?;
+    }
     let object = bpf::load("settle", object)?;
     let over = maps.get(how.over).ok_or_else(|| Error::Kernel {
         what: format!("attach {}", how.program),
         why: format!("the map {} is missing", how.over),
     })?;
     let mut iterators = Refill::over_map(&object, over, how.program)?.iterators;
-    Ok(Loaded { link: iterators.remove(0), _object: object })
+    Ok(Loaded { link: iterators.remove(0), object })
 }

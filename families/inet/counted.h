@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Connections that TCP counts (records.h): hooks only make records, and readers do the rest. A reader takes the difference between
+ * the counters and the last reader's, and adds the difference to the totals, by the slides of the records, and to the connection's
+ * running total. Then it orders the connection by the values that records and counters give. When the connection ends, a hook
+ * takes the rest. So the totals contain everything that a connection has exchanged, once.
+ */
+#ifndef TOPSTAT_INET_COUNTED_H
+#define TOPSTAT_INET_COUNTED_H
+
+#include "logic.h"
+
+/* A reader tries again when another has taken at the same moment, or a hook is making a record. */
+#define INET_TRIES 4
+
+/* Bring a word forward, which was `was` before the counters were read. Returns the difference, which belongs to the caller; 0: the
+ * counters have not moved, or another reader has taken the difference. */
+TS_INLINE u64 inet_take_bytes(u64 *word, u64 was, u64 now)
+{
+	u64 more = records_more(was, now, RECORDS_BYTES);
+
+	return more && ts_cas(word, was, was + more) ? more : 0;
+}
+
+/* Take the difference between `was`, the words, which are read first, and the counters `now`; into `more`. */
+TS_INLINE void inet_take(struct inet_object *o, const struct records_counts *was, const struct records_counts *now,
+			 struct records_counts *more)
+{
+	u64 in = records_more(was->packets[0], now->packets[0], RECORDS_PACKETS);
+	u64 out = records_more(was->packets[1], now->packets[1], RECORDS_PACKETS);
+	u64 resent = records_more(was->resent, now->resent, RECORDS_RESENT);
+	u64 word = (u64)was->packets[1] << 32 | was->packets[0];
+
+	more->bytes[0] = inet_take_bytes(&o->tcp.taken[0], was->bytes[0], now->bytes[0]);
+	more->bytes[1] = inet_take_bytes(&o->tcp.taken[1], was->bytes[1], now->bytes[1]);
+	if (!(in | out) ||
+	    !ts_cas(&o->tcp.taken_segments, word, (u64)(u32)(was->packets[1] + out) << 32 | (u32)(was->packets[0] + in)))
+		in = out = 0;
+	more->packets[0] = in;
+	more->packets[1] = out;
+	if (!resent || !ts_cas32(&o->tcp.taken_resent, was->resent, was->resent + resent))
+		resent = 0;
+	more->resent = resent;
+}
+
+/* The words, before the counters are read. */
+TS_INLINE void inet_taken(struct records_counts *was, struct inet_object *o)
+{
+	u64 segments = ts_read(o->tcp.taken_segments);
+
+	was->bytes[0] = ts_read(o->tcp.taken[0]);
+	was->bytes[1] = ts_read(o->tcp.taken[1]);
+	was->packets[0] = segments;
+	was->packets[1] = segments >> 32;
+	was->resent = ts_read(o->tcp.taken_resent);
+	ts_rmb();
+}
+
+/* The amount for one part of a table. */
+TS_INLINE u64 inet_more_of(const struct records_counts *more, u32 table, u32 part)
+{
+	if (table == INET_BPS)
+		return more->bytes[part & 1];
+	if (table == INET_PPS)
+		return more->packets[part & 1];
+	return part ? more->resent : 0;
+}
+
+/* There is no memory for the connection's object, or for what has readers find it: how much it has exchanged since it was
+ * read is not known, but no more than it has counted in all (T6). */
+TS_INLINE void inet_refuse(u32 sample, const struct records_counts *all)
+{
+	u64 bytes = all->bytes[0] + all->bytes[1];
+	struct obs x;
+
+	if (sample >= INET_SAMPLES || !obs_begin_total(&x, sample, 1))
+		return;
+	obs_refuse(&x, INET_PPS, (u64)all->packets[0] + all->packets[1]);
+	obs_refuse(&x, INET_BPS, bytes);
+	obs_refuse(&x, INET_BYTES, bytes);
+	obs_refuse(&x, INET_RETRANS, all->resent);
+	obs_end(&x);
+}
+
+/* To the running total, and the connection's: total before object (P1). */
+TS_INLINE void inet_count_bytes(struct obs *x, struct inet_object *o, const struct records_counts *more)
+{
+	if (!x->config[INET_BYTES].enabled)
+		return;
+	if (more->bytes[0])
+		ts_push_static_quiet(obs_table(x->bank, INET_BYTES), &o->bytes, 0, more->bytes[0]);
+	if (more->bytes[1])
+		ts_push_static_quiet(obs_table(x->bank, INET_BYTES), &o->bytes, 1, more->bytes[1]);
+}
+
+#endif /* TOPSTAT_INET_COUNTED_H */

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The windows of a connection, made of its records and of TCP's counters, by addresses that may be stale. */
+#ifndef TOPSTAT_INET_PEEK_H
+#define TOPSTAT_INET_PEEK_H
+
+#include "counted.h"
+#include "observe/tcp.bpf.h"
+
+/* Further rings of connections: see struct inet_rings. */
+HOST_STORAGE(rings, sk, struct inet_rings);
+
+/* When a table was switched on last, or its period was changed, in ticks of its clock (R5). User space writes it. */
+u64 since[INET_SAMPLES][TS_BANK_TABLES] SEC(".data.since");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct inet_scratches);
+} scratch SEC(".maps");
+
+static __always_inline struct inet_scratch *inet_scratch(u32 sample)
+{
+#ifdef INET_READER
+	u32 cpu = 0;
+#else
+	u32 cpu = host_cpu();
+#endif
+	struct inet_scratches *s = bpf_map_lookup_elem(&scratch, &cpu);
+
+	return s ? &s->of[sample & 1] : NULL;
+}
+
+static __always_inline struct ts_config *inet_config(u32 sample)
+{
+	return settings.config[ts_bound(sample, INET_TCP_V6)];
+}
+
+/* When a connection was last active, in ticks; 0: jiffies are too coarse to tell. */
+static __always_inline u64 inet_active(const struct ts_config *c, u32 last)
+{
+	u64 now = host_jiffies();
+
+	return c->precise ? 0 : now - (u32)((u32)now - last);
+}
+
+/* `has_lock`: the caller holds the connection's lock. */
+static __always_inline void inet_counts(struct records_counts *now, struct sock *sk, struct tcp_sock *tp, u32 has_lock)
+{
+	now->bytes[0] = tcp_received(sk, tp, has_lock);
+	now->bytes[1] = tp->bytes_sent;
+	now->packets[0] = tp->segs_in;
+	now->packets[1] = tp->segs_out;
+	now->resent = tp->total_retrans;
+	now->pad = 0;
+}
+
+/* The counters of the object at this address, which may be stale, and the time of its last activity, in jiffies. False: no object is
+ * there. */
+static __always_inline int inet_peek_counts(struct records_counts *now, u32 *last, u64 obj)
+{
+	u64 sock = 0, bytes, flags;
+	struct tcp_sock *tp;
+	u32 locked, data, sent;
+	struct sock *sk;
+	u8 life = 0;
+
+	if (ts_peek(&sock, sizeof(sock), obj + offsetof(struct inet_object, sock)))
+		return 0;
+	ts_peek(&life, sizeof(life), obj + offsetof(struct inet_object, life));
+	tp = (void *)sock;
+	sk = (void *)sock;
+	bytes = BPF_CORE_READ(tp, bytes_received);
+	locked = !(life & 1) && tcp_is_locked(sk); /* one that is closed changes no more */
+	flags = BPF_CORE_READ(sk, __sk_common.skc_flags);
+	now->bytes[0] = bytes - (bytes && (locked || flags >> bpf_core_enum_value(enum sock_flags, SOCK_DONE) & 1));
+	now->bytes[1] = BPF_CORE_READ(tp, bytes_sent);
+	now->packets[0] = BPF_CORE_READ(tp, segs_in);
+	now->packets[1] = BPF_CORE_READ(tp, segs_out);
+	now->resent = BPF_CORE_READ(tp, total_retrans);
+	now->pad = 0;
+	data = BPF_CORE_READ((struct inet_connection_sock *)tp, icsk_ack.lrcvtime);
+	sent = BPF_CORE_READ(tp, lsndtime);
+	*last = BPF_CORE_READ(tp, rcv_tstamp);
+	if ((s32)(data - *last) > 0)
+		*last = data;
+	if ((s32)(sent - *last) > 0)
+		*last = sent;
+	return 1;
+}
+
+/* The address of the ring with the records of this table; 0: the connection has no ring for it. */
+static __always_inline u64 inet_ring_at(u64 obj, u32 sample, u32 table)
+{
+	u32 which = records_ring(inet_config(sample), table);
+	u64 rings = 0;
+
+	if (!which)
+		return obj + offsetof(struct inet_object, tcp.ring);
+	if (ts_peek(&rings, sizeof(rings), obj + offsetof(struct inet_object, tcp.rings)) || !rings)
+		return 0;
+	return rings + (which - 1) * sizeof(struct record_ring);
+}
+
+/* The window of a table (`at`: INET_RECORDS_AT()) of the connection whose object is at this address. Returns an enum ts_copy. */
+__attribute__((noinline, weak)) int inet_peek(struct ts_window *w, u64 obj, u32 at)
+{
+	u32 sample = INET_RECORDS_SAMPLE(at), table = INET_RECORDS_TABLE(at), last;
+	struct inet_scratch *s = inet_scratch(sample);
+	struct ts_config *c;
+	u64 ring, head[2];
+
+	if (!w || !s || table >= RECORDS_TABLES)
+		return TS_COPY_GONE;
+	c = &inet_config(sample)[table];
+	w->slide = 0;
+	ring = inet_ring_at(obj, sample, table);
+	if (!ring)
+		return TS_COPY_OK;
+	if (ts_peek(&s->ring, sizeof(s->ring), ring))
+		return TS_COPY_GONE;
+	ts_rmb(); /* pairs with records_add() */
+	if (ts_peek(head, sizeof(head), ring))
+		return TS_COPY_GONE;
+	if (head[0] != s->ring.slide || head[1] != s->ring.done)
+		return TS_COPY_BUSY;
+	if (!inet_peek_counts(&s->now, &last, obj)) /* R3 */
+		return TS_COPY_GONE;
+	return records_window(w, &s->ring, &s->now, table, c, since[sample][table], inet_active(c, last));
+}
+
+/* The most that a window of it can be worth. Without scratch memory: the caller has no claim. */
+__attribute__((noinline, weak)) u64 inet_most(u64 obj, u32 at)
+{
+	u32 sample = INET_RECORDS_SAMPLE(at), table = INET_RECORDS_TABLE(at), last;
+	u64 ring, head[2];
+	struct records_counts now;
+	struct record oldest;
+
+	if (table >= RECORDS_TABLES)
+		return 0;
+	ring = inet_ring_at(obj, sample, table);
+	if (!ring || ts_peek(head, sizeof(head), ring) || !head[0])
+		return 0;
+	ring += offsetof(struct record_ring, record) + records_oldest(head[0], head[1]) * sizeof(struct record);
+	if (ts_peek(&oldest, sizeof(oldest), ring) || !inet_peek_counts(&now, &last, obj))
+		return 0;
+	return records_since(&oldest, &now, table, 0) + records_since(&oldest, &now, table, 1);
+}
+
+#endif /* TOPSTAT_INET_PEEK_H */

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR MIT */
+/*
+ * Events come at random moments, and each one may make a record. Windows, and the shares of slides, are compared with a model that
+ * keeps every event.
+ */
+#include <stdio.h>
+#include "observe/records.h"
+
+#define EVENTS 400
+
+struct test_event {
+	u64 at; /* ticks */
+	struct records_counts more;
+};
+
+static struct test_event events[EVENTS];
+static u32 count;
+static u64 state;
+
+static u32 chance(u32 n)
+{
+	state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+	return (u32)(state >> 33) % n;
+}
+
+static u64 amount(const struct test_event *e, u32 of, u32 part)
+{
+	if (of == RECORDS_BYTES)
+		return e->more.bytes[part];
+	if (of == RECORDS_PACKETS)
+		return e->more.packets[part];
+	return part ? e->more.resent : 0;
+}
+
+static void add(struct records_counts *sum, const struct records_counts *more)
+{
+	u32 part;
+
+	for (part = 0; part < TS_PARTS; part++) {
+		sum->bytes[part] += more->bytes[part];
+		sum->packets[part] += more->packets[part];
+	}
+	sum->resent += more->resent;
+}
+
+static u32 fraction(const struct ts_config *c, u64 at)
+{
+	return (at % c->slide * c->fraction) >> 48;
+}
+
+/* The sum of a slide's events, from the event with this number on; and the fractions of the slide's first and last event. */
+static u64 in_slide(const struct ts_config *c, u64 slide, u32 from, u32 of, u32 part, u32 *first, u32 *last)
+{
+	u64 sum = 0;
+	u32 i, any = 0;
+
+	for (i = 0; i < count; i++) {
+		if (events[i].at / c->slide != slide)
+			continue;
+		if (!any++)
+			*first = fraction(c, events[i].at);
+		*last = fraction(c, events[i].at);
+		if (i >= from)
+			sum += amount(&events[i], of, part);
+	}
+	return any ? sum : 0;
+}
+
+static int compare(const struct record_ring *g, const struct ts_config *c, const struct records_counts *now, u64 at, u64 since,
+		   u32 taken, char *why, size_t bytes)
+{
+	u64 slide = at / c->slide, active = count ? events[count - 1].at : 0, given, untaken;
+	struct ts_tick tick = { .end = 0 };
+	u32 of, part, age, i, first = 0, last = 0;
+	struct ts_window w;
+	struct ts_value v;
+
+	ts_tick_to(&tick, c, c->epoch, at);
+	for (of = 0; of < RECORDS_TABLES; of++) {
+		u64 want = 0, fading = 0, from = 0;
+
+		/* From the first slide on whose record is of this moment or later (R5). */
+		for (age = TS_MARKS; age-- > 0;) {
+			u64 number = slide - age;
+
+			first = TS_FRACTIONS;
+			in_slide(c, number, 0, of, 0, &first, &last);
+			if (first < TS_FRACTIONS &&
+			    (number > since / c->slide || (number == since / c->slide && first >= fraction(c, since)))) {
+				from = number;
+				break;
+			}
+		}
+		for (age = 0; from && age <= TS_SLIDES; age++) {
+			u64 sum = 0;
+
+			if (slide - age < from)
+				break;
+			for (part = 0; part < TS_PARTS; part++)
+				sum += in_slide(c, slide - age, 0, of, part, &first, &last);
+			if (age < TS_SLIDES)
+				want += sum;
+			else
+				fading = sum;
+		}
+		want += fading ? ts_fade(fading, tick.fraction, first, last) : 0;
+		if (records_window(&w, g, now, of, c, since, active) != TS_COPY_OK || ts_window_eval(&w, &tick, &v))
+			return snprintf(why, bytes, "table %u is busy", of);
+		if (v.value != want)
+			return snprintf(why, bytes, "table %u has %llu, not %llu", of, (unsigned long long)v.value,
+					(unsigned long long)want);
+		if (since)
+			continue;
+		for (part = 0; part < TS_PARTS; part++) {
+			untaken = given = 0;
+			for (i = taken; i < count; i++)
+				untaken += amount(&events[i], of, part);
+			if (slide != g->slide << 16 >> 16)
+				continue;
+			for (age = 0; age <= TS_SLIDES; age++) {
+				u64 share = records_share(&w, age, part, untaken, &given);
+
+				want = in_slide(c, slide - age, taken, of, part, &first, &last);
+				if (share != want)
+					return snprintf(why, bytes, "table %u, part %u: %llu of slide -%u, not %llu", of, part,
+							(unsigned long long)share, age, (unsigned long long)want);
+			}
+		}
+	}
+	return 0;
+}
+
+int records_test(u64 seed, char *why, size_t bytes);
+int records_test(u64 seed, char *why, size_t bytes)
+{
+	struct ts_config c = { .enabled = 1, .type = TS_DYNAMIC, .epoch = 7 };
+	struct records_counts now = {}, began;
+	struct record_ring ring = {};
+	u64 at, active = 0, since = 0;
+	u32 part, taken = 0;
+
+	state = seed * 0x9E3779B97F4A7C15ULL + 1;
+	count = 0;
+	c.slide = 1 + chance(1 << (1 + chance(20)));
+	c.fraction = (1ULL << 56) / c.slide;
+	at = (1ULL << 32) + chance(1U << 31);
+	/* Counters may be about to wrap. */
+	now.bytes[0] = chance(2) ? (1ULL << 56) - chance(100000) : chance(1000);
+	now.packets[1] = chance(2) ? ~0U - chance(1000) : 0;
+	now.resent = chance(2) ? ~0U - chance(10) : 0;
+	while (count < EVENTS) {
+		struct test_event *e = &events[count];
+		u32 reach = 1 << chance(10);
+
+		at += chance(4) ? chance((u32)(c.slide / reach) + 1) : chance(4) ? chance(2) * c.slide : chance(30) * c.slide;
+		e->at = at;
+		e->more = (struct records_counts){};
+		for (part = 0; part < TS_PARTS; part++) {
+			e->more.packets[part] = chance(3);
+			e->more.bytes[part] = chance(2) ? chance(1 << chance(24)) : 0;
+		}
+		e->more.resent = !chance(9);
+		began = now;
+		records_add(&ring, &c, &began, at, active, count % 8);
+		add(&now, &e->more);
+		now.bytes[0] &= (1ULL << 56) - 1;
+		active = at;
+		count++;
+		if (!chance(20))
+			taken = count;
+		if (!chance(40))
+			since = at;
+		if (chance(4))
+			continue;
+		if (compare(&ring, &c, &now, at + (chance(2) ? 0 : chance(12) * c.slide / 2), 0, taken, why, bytes) ||
+		    compare(&ring, &c, &now, at, since, taken, why, bytes))
+			return 1;
+	}
+	return 0;
+}
