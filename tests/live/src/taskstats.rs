@@ -12,6 +12,7 @@ use neli::nl::NlPayload;
 use neli::router::synchronous::NlRouter;
 use neli::types::{Buffer, GenlBuffer};
 use neli::utils::Groups;
+use rustix::fs::{FlockOperation, flock};
 
 #[allow(non_camel_case_types, missing_docs, dead_code, clippy::all)]
 mod abi {
@@ -140,15 +141,15 @@ impl Accounting {
     pub fn set(on: bool) -> Self {
         let path = std::env::temp_dir().join(LOCK);
         let lock = File::options().read(true).write(true).create(true).truncate(false).open(path).expect(LOCK);
-        if lock.try_lock().is_ok() {
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             let before = std::fs::read(SWITCH).expect(SWITCH);
             lock.write_all_at(&before[..1], 0).expect(LOCK);
         } else {
-            if on { lock.lock_shared() } else { lock.lock() }.expect(LOCK);
+            flock(&lock, if on { FlockOperation::LockShared } else { FlockOperation::LockExclusive }).expect(LOCK);
         }
         std::fs::write(SWITCH, if on { "1" } else { "0" }).expect(SWITCH);
         if on {
-            lock.lock_shared().expect(LOCK);
+            flock(&lock, FlockOperation::LockShared).expect(LOCK);
         }
         Self { lock }
     }
@@ -157,7 +158,8 @@ impl Accounting {
 impl Drop for Accounting {
     fn drop(&mut self) {
         let mut before = [0];
-        if self.lock.try_lock().is_ok() && self.lock.read_at(&mut before, 0).is_ok() {
+        let is_last = flock(&self.lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if is_last && self.lock.read_at(&mut before, 0).is_ok() {
             let _ = std::fs::write(SWITCH, before);
         }
     }

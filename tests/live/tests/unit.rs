@@ -215,7 +215,12 @@ fn it_starts_serves_and_stops() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     service.start();
     assert_eq!((property("ActiveState").as_str(), property("SubState").as_str()), ("active", "running"));
-    assert!(property("StatusText").starts_with("counting tcp_v4, tcp_v6, udp_v4, udp_v6"), "{}", journal());
+    let status = property("StatusText");
+    assert!(
+        status.starts_with("counting ") && status.contains("tcp_v4, tcp_v6, udp_v4, udp_v6"),
+        "{status}\n{}",
+        journal()
+    );
     assert!(mounted(), "others see the tree:\n{}", journal());
     assert_ne!(
         fs::read_link(format!("/proc/{}/ns/net", service.pid())).unwrap(),
