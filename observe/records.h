@@ -13,7 +13,8 @@
  * A record and the counters become a struct ts_window (window.h), so that a table that is pushed to and one of records have the
  * same values by the same law (W1 to W3), and the engine knows no other.
  *
- *   R1  A record holds the counters as of just before the first event of its slide.
+ *   R1  A record holds the counters as of just before the first event of its slide; or as of an earlier moment since which only
+ *       events of this slide have come.
  *   R2  One CPU at a time adds records: the caller holds the object's lock. It writes `done` last, and TS_WRITING before it
  *       writes anything else (as W7 and W9 of window.h). No locked operation is needed.
  *   R3  A reader has the ring first, and then the counters. So no record is ahead of the counters but by what a reader without

@@ -98,6 +98,13 @@ static __noinline struct inet_object *inet_counted(struct sock *sk, struct tcp_s
 	return inet_object_own(o, (u64)sk, &now) ? o : NULL;
 }
 
+/* Whether the ring goes on. A ring that begins anew, and a connection that readers have found silent, begin with what readers have
+ * taken: so the request that was sent before the first response counts to the slide of both. */
+static __always_inline int inet_goes_on(const struct record_ring *g, const struct ts_config *c, const struct inet_object *o)
+{
+	return ts_read(o->listed) & INET_LISTED && ts_read(g->slide) >> TS_EPOCH_SHIFT == records_tag(c);
+}
+
 static __always_inline void inet_record_in(struct record_ring *g, struct ts_config *c, const struct records_counts *counts,
 					   struct tcp_sock *tp)
 {
@@ -107,7 +114,26 @@ static __always_inline void inet_record_in(struct record_ring *g, struct ts_conf
 	records_add(g, c, counts, now, active, host_cpu());
 }
 
-/* In the rings that tables with other periods have. Without memory these tables do without. */
+/* In one of the rings that tables with other periods have. */
+static __noinline int inet_record_other(struct record_ring *g, struct tcp_sock *tp, struct inet_object *o,
+					const struct records_counts *counts, u32 table)
+{
+	struct records_counts taken;
+	struct ts_config *c;
+
+	if (!g || !tp || !o || !counts || table >= RECORDS_TABLES)
+		return 0;
+	c = &inet_config(o->sample)[table];
+	if (inet_goes_on(g, c, o)) {
+		inet_record_in(g, c, counts, tp);
+	} else {
+		inet_taken(&taken, o);
+		inet_record_in(g, c, &taken, tp);
+	}
+	return host_nothing();
+}
+
+/* In all of these. Without memory their tables do without. */
 static __noinline int inet_record_apart(struct sock *sk, struct tcp_sock *tp, struct inet_object *o,
 					const struct records_counts *counts)
 {
@@ -122,9 +148,9 @@ static __noinline int inet_record_apart(struct sock *sk, struct tcp_sock *tp, st
 		return 0;
 	ts_write(o->tcp.rings, (u64)r);
 	if (ts_read(apart) & INET_APART(sample, INET_BPS))
-		inet_record_in(&r->ring[INET_BPS - 1], &inet_config(sample)[INET_BPS], counts, tp);
+		host_call(inet_record_other(&r->ring[INET_BPS - 1], tp, o, counts, INET_BPS));
 	if (ts_read(apart) & INET_APART(sample, INET_RETRANS))
-		inet_record_in(&r->ring[INET_RETRANS - 1], &inet_config(sample)[INET_RETRANS], counts, tp);
+		host_call(inet_record_other(&r->ring[INET_RETRANS - 1], tp, o, counts, INET_RETRANS));
 	return host_nothing();
 }
 
@@ -133,28 +159,27 @@ static __noinline int inet_record_apart(struct sock *sk, struct tcp_sock *tp, st
 static __noinline int inet_record(struct sock *sk, struct tcp_sock *tp, struct inet_object *o, u32 newest, u32 resent)
 {
 	struct records_counts counts;
-	u32 sample;
+	struct ts_config *c;
 
 	if (ts_unlikely(!o->object.id))
 		inet_begin(sk, o);
-	sample = o->sample;
+	c = &inet_config(o->sample)[INET_PPS];
 	inet_counts(&counts, sk, tp, 1);
 	counts.packets[INET_RX] -= newest;
 	counts.packets[INET_TX] -= resent;
 	counts.resent -= resent;
-	/* The first record contains the counters from the beginning of the connection. */
-	if (ts_unlikely(!o->tcp.ring.slide))
-		inet_taken(&counts, o);
-	inet_record_in(&o->tcp.ring, &inet_config(sample)[INET_PPS], &counts, tp);
 	if (ts_unlikely(ts_read(apart)))
 		host_call(inet_record_apart(sk, tp, o, &counts));
+	if (ts_unlikely(!inet_goes_on(&o->tcp.ring, c, o)))
+		inet_taken(&counts, o);
+	inet_record_in(&o->tcp.ring, c, &counts, tp);
 	if (ts_unlikely(!(ts_read(o->listed) & INET_LISTED)))
 		host_call(inet_list(sk, tp, o));
 	return host_nothing();
 }
 
 /* Add the last difference of a connection that ends to the total of one table, by slides. */
-__attribute__((noinline, weak)) int inet_finish_in(u32 sample, u32 table, u32 claimed)
+__attribute__((noinline, weak)) int inet_finish_in(u32 sample, u32 table)
 {
 	struct inet_scratch *s = inet_scratch(sample);
 	struct ts_bank *bank = host_bank(host_cpu(), sample);
@@ -205,7 +230,7 @@ static __noinline int inet_finish(struct sock *sk, struct tcp_sock *tp, struct i
 		if (s) {
 			s->more = more;
 			inet_peek(&s->window, (u64)(unsigned long)o->object.self, INET_RECORDS_AT(sample, table));
-			inet_finish_in(sample, table, 1);
+			inet_finish_in(sample, table);
 		} else if (settings.config[sample][table].enabled) {
 			/* This has interrupted the holder of the claim: the difference counts to now. */
 			ts_window_add_parts(&obs_table(x.bank, table)->total, &x.bank->tick[table],
