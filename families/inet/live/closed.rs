@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use topstat_kernel::Options;
 use topstat_live::watch::{ENDLESS_MS, everything, table};
-use topstat_live::{Case, Key, View, Watch, alone, note, pace};
+use topstat_live::{Case, Key, View, Watch, alone, harness, note, pace};
 
 pub fn cases() -> Vec<Case> {
     vec![
@@ -87,6 +87,10 @@ fn short_connections_have_their_rows() {
     let mut watch = Watch::load(&[PPS, BPS, BYTES], &everything());
     let sent = short_connections((0..count).map(|i| 1000 + 7 * i));
     let view = watch.snapshot(BPS);
+    // A kernel that preempts tasks may leave a program out. A connection of which no program has seen the end has no row.
+    if view.snapshot.lost.further.iter().any(|(cause, count)| cause == "skipped" && *count > 0) {
+        harness::disturbed("the kernel left programs out");
+    }
     let rows = closed(&view);
     let wrong: Vec<_> = ends(&sent).into_iter().filter(|(key, both)| rows.get(key) != Some(both)).collect();
     assert!(wrong.is_empty(), "{} wrong: {:?}; {}", wrong.len(), wrong.first(), view.summary());
