@@ -19,7 +19,7 @@ struct {
 
 struct inet_settling {
 	struct ts_window window;
-	struct records_counts was, now, more; /* of the connection that is being settled */
+	struct records_counts now, more; /* of the connection that is being settled */
 	u64 value[RECORDS_TABLES];
 	u32 last; /* when it was last active, in jiffies */
 	u32 cpu; /* that has made its newest record */
@@ -79,7 +79,7 @@ static __always_inline int inet_others_run(void)
 }
 
 /* Shares of one table of one CPU's. */
-__attribute__((noinline, weak)) int inet_flush_table(u32 cpu, u32 sample, u32 table)
+TS_APART int inet_flush_table(u32 cpu, u32 sample, u32 table)
 {
 	struct inet_shares *h = bpf_map_lookup_elem(&shares, &cpu);
 	struct ts_bank *bank = host_bank(cpu, sample);
@@ -155,7 +155,7 @@ static __noinline int inet_now(struct inet_settling *s)
 }
 
 /* The value in one table; and the shares of its slides in the difference. */
-__attribute__((noinline, weak)) int inet_value(struct record_ring *g, u32 sample, u32 table)
+TS_APART int inet_value(struct record_ring *g, u32 sample, u32 table)
 {
 	struct inet_settling *s = inet_settling();
 	u64 given[TS_PARTS] = {}, untaken[TS_PARTS], part[TS_PARTS], *share, behind, ago;
@@ -208,7 +208,7 @@ __attribute__((noinline, weak)) int inet_value(struct record_ring *g, u32 sample
 }
 
 /* Add the difference to the running totals, and order the object in each table. */
-__attribute__((noinline, weak)) int inet_order_all(struct inet_object *o)
+TS_APART int inet_order_all(struct inet_object *o)
 {
 	struct inet_settling *s = inet_settling();
 	u32 sample, table;

@@ -30,6 +30,7 @@ const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 /// From a directory to what is in it.
 const STEP: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
+
 /// Opens the entry with this name, one step from a directory, by `openat2`. A filter of system calls may refuse that call: systemd's
 /// `RestrictSUIDSGID=` does, since a filter can't see the mode in its arguments. Then the entry is opened without following a link,
 /// and refused afterwards if it is on another mount and `resolve` forbids that.
