@@ -10,12 +10,14 @@ use crate::udp::{self, FUNCTIONS, PACKETS, UDP};
 
 /// When tables of TCP were switched on: see `peek.bpf.h`.
 const SINCE: &str = ".data.since";
+/// The part of a slide in which a connection makes one record.
+const CELL: &str = ".data.cell";
 /// Maps of the state: see `list.bpf.h`, `peek.bpf.h`, `inet.bpf.c`, `settle.bpf.c`, and `keep.h` of the engine.
 const MAPS: [&str; 10] = [
     "active",
     "rings",
     ".data.unsure",
-    ".data.cell",
+    CELL,
     ".data.cell_changed",
     ".data.apart",
     ".data.running",
@@ -84,6 +86,7 @@ pub fn builds() -> Builds {
                 over: "active",
                 sizes: vec![MapSize::of::<abi::inet_shares>("shares", Entries::Cpus)],
                 since: Some(SINCE),
+                computed: Some(CELL),
             }),
             sizes: vec![MapSize::of::<abi::inet_scratches>("scratch", Entries::Cpus)],
             ways: UDP_SAMPLES.iter().map(|sample| (*sample, way)).collect(),

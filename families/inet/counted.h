@@ -22,23 +22,30 @@ TS_INLINE u64 inet_take_bytes(u64 *word, u64 was, u64 now)
 	return more && ts_cas(word, was, was + more) ? more : 0;
 }
 
-/* Take the difference between `was`, the words, which are read first, and the counters `now`; into `more`. */
+/* All tables: a bit for each. */
+#define INET_ALL ((1U << RECORDS_TABLES) - 1)
+
+/* Take the difference between `was`, the words, which are read first, and the counters `now`; into `more`. `tables`: whose counters
+ * are taken, by bit. */
 TS_INLINE void inet_take(struct inet_object *o, const struct records_counts *was, const struct records_counts *now,
-			 struct records_counts *more)
+			 struct records_counts *more, u32 tables)
 {
 	u64 in = records_more(was->packets[0], now->packets[0], RECORDS_PACKETS);
 	u64 out = records_more(was->packets[1], now->packets[1], RECORDS_PACKETS);
 	u64 resent = records_more(was->resent, now->resent, RECORDS_RESENT);
 	u64 word = (u64)was->packets[1] << 32 | was->packets[0];
 
-	more->bytes[0] = inet_take_bytes(&o->tcp.taken[0], was->bytes[0], now->bytes[0]);
-	more->bytes[1] = inet_take_bytes(&o->tcp.taken[1], was->bytes[1], now->bytes[1]);
-	if (!(in | out) ||
+	more->bytes[0] = more->bytes[1] = 0;
+	if (tables & 1U << INET_BPS) {
+		more->bytes[0] = inet_take_bytes(&o->tcp.taken[0], was->bytes[0], now->bytes[0]);
+		more->bytes[1] = inet_take_bytes(&o->tcp.taken[1], was->bytes[1], now->bytes[1]);
+	}
+	if (!(tables & 1U << INET_PPS) || !(in | out) ||
 	    !ts_cas(&o->tcp.taken_segments, word, (u64)(u32)(was->packets[1] + out) << 32 | (u32)(was->packets[0] + in)))
 		in = out = 0;
 	more->packets[0] = in;
 	more->packets[1] = out;
-	if (!resent || !ts_cas32(&o->tcp.taken_resent, was->resent, was->resent + resent))
+	if (!(tables & 1U << INET_RETRANS) || !resent || !ts_cas32(&o->tcp.taken_resent, was->resent, was->resent + resent))
 		resent = 0;
 	more->resent = resent;
 }

@@ -20,63 +20,11 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* When the length of a cell changed last, and that length, in jiffies. Cells begin no earlier: a connection that has been taken off
- * the list is due when it speaks again. */
-HOST_WORD(cell_changed);
-/* The tables with a separate ring, a bit for each table of each sample: INET_APART(). */
-HOST_WORD(apart);
-
-#define INET_APART(sample, ring) (1U << ((sample) * RECORDS_TABLES + (ring)))
-
-/* Further away than any time of a connection, so that all of them are before it. */
-#define INET_ALWAYS_DUE 0x40000000
-
-static __noinline u64 inet_cell(u32 now)
-{
-	u64 length = ~0ULL, word = ts_read(cell_changed);
-	u32 start, until, sample, table, rings = 0;
-
-	for (sample = INET_TCP_V4; sample <= INET_TCP_V6; sample++) {
-		for (table = INET_PPS; table < RECORDS_TABLES; table++) {
-			struct ts_config *c = &settings.config[sample][table];
-			u64 slide = c->precise ? 0 : c->slide; /* shorter than a jiffy: any segment may be the first */
-
-			if (!c->enabled)
-				continue;
-			length = slide < length ? slide : length;
-			rings |= INET_APART(sample, records_ring(settings.config[sample], table));
-		}
-	}
-	length = length < INET_ALWAYS_DUE ? length : INET_ALWAYS_DUE;
-	ts_write(apart, rings & ~(INET_APART(INET_TCP_V4, INET_PPS) | INET_APART(INET_TCP_V6, INET_PPS)));
-	if ((u32)word != (u32)length) {
-		word = (u64)now << 32 | (u32)length;
-		ts_write(cell_changed, word);
-	}
-	if (length) {
-		start = now - now % (u32)length;
-		if ((s32)((u32)(word >> 32) - start) > 0)
-			start = word >> 32;
-	} else {
-		start = now + INET_ALWAYS_DUE;
-	}
-	until = now - now % (u32)(length ?: 1) + length;
-	if (!length || (s32)(until - now) > (s32)host_jiffies_of_ms(INET_CELL_MS))
-		until = now + host_jiffies_of_ms(INET_CELL_MS);
-	word = (u64)start << 32 | until;
-	ts_write(cell, word);
-	return word;
-}
-
 /* Whether it has received nothing in this cell before. */
 static __always_inline int inet_is_due(struct tcp_sock *tp)
 {
-	u32 now = host_jiffies(), start;
-	u64 word = ts_read(cell);
+	u32 start = inet_cell(host_jiffies()) >> 32;
 
-	if (ts_unlikely(!word || (s32)(now - (u32)word) >= 0))
-		word = inet_cell(now);
-	start = word >> 32;
 	return (s32)(tp->rcv_tstamp - start) < 0 && (s32)(tcp_data_time(tp) - start) < 0;
 }
 
@@ -96,13 +44,6 @@ static __noinline struct inet_object *inet_counted(struct sock *sk, struct tcp_s
 	}
 	inet_counts(&now, sk, tp, 1);
 	return inet_object_own(o, (u64)sk, &now) ? o : NULL;
-}
-
-/* Whether the ring goes on. A ring that begins anew, and a connection that readers have found silent, begin with what readers have
- * taken: so the request that was sent before the first response counts to the slide of both. */
-static __always_inline int inet_goes_on(const struct record_ring *g, const struct ts_config *c, const struct inet_object *o)
-{
-	return ts_read(o->listed) & INET_LISTED && ts_read(g->slide) >> TS_EPOCH_SHIFT == records_tag(c);
 }
 
 static __always_inline void inet_record_in(struct record_ring *g, struct ts_config *c, const struct records_counts *counts,
@@ -144,6 +85,7 @@ static __noinline int inet_record_apart(struct sock *sk, struct tcp_sock *tp, st
 		return 0;
 	sample = o->sample;
 	r = host_make(rings, sk, sk);
+	o->no_rings = !r;
 	if (!r || sample > INET_TCP_V6)
 		return 0;
 	ts_write(o->tcp.rings, (u64)r);
@@ -220,7 +162,7 @@ static __noinline int inet_finish(struct sock *sk, struct tcp_sock *tp, struct i
 		return 0;
 	inet_taken(&was, o);
 	inet_counts(&now, sk, tp, 1);
-	inet_take(o, &was, &now, &more);
+	inet_take(o, &was, &now, &more, INET_ALL);
 	sample = o->sample;
 	if (sample > INET_TCP_V6 || !obs_begin(&x, sample, &o->object))
 		return 0;

@@ -119,7 +119,7 @@ struct inet_object {
 	u8 sample; /* enum inet_sample */
 	u8 life; /* of the socket, two for each connection; odd: closed, and what still comes makes no new object of it */
 	u8 sure; /* of the owner; 0: inherited from the listener, until its user sends */
-	u8 pad1;
+	u8 no_rings; /* TCP: there was no memory for them */
 	union {
 		struct ts_window window[INET_BYTES]; /* of the tables before INET_BYTES */
 		struct inet_tcp tcp; /* of connections that TCP counts */

@@ -222,7 +222,7 @@ static void test_takes(void)
 		} else if (r->step == 1) {
 			r->now = now;
 		} else {
-			inet_take(&o, &r->was, &r->now, &more);
+			inet_take(&o, &r->was, &r->now, &more, INET_ALL);
 			test_add(taken, &more);
 		}
 		r->step = (r->step + 1) % 3;
@@ -231,7 +231,7 @@ static void test_takes(void)
 	}
 	/* The last one, when the connection is closed, finds the rest. */
 	inet_taken(&readers[0].was, &o);
-	inet_take(&o, &readers[0].was, &now, &more);
+	inet_take(&o, &readers[0].was, &now, &more, INET_ALL);
 	test_add(taken, &more);
 	for (k = 0; k < COUNTERS; k++)
 		TEST_WANT(taken[k] == counted[k], "counter %u: %llu were taken of %llu", k, (unsigned long long)taken[k],

@@ -238,6 +238,13 @@ TS_APART int inet_order_all(struct inet_object *o)
 	return 0;
 }
 
+/* Whether it has received something since it was found silent, or no hook sees what it receives. */
+static __always_inline int inet_has_received(struct sock *sk, struct tcp_sock *tp, u32 silent)
+{
+	return sk->__sk_common.skc_state != TCP_ESTABLISHED || (s32)(tp->rcv_tstamp - silent) > 0 ||
+	       (s32)(tcp_data_time(tp) - silent) > 0;
+}
+
 /* Take the connection off the list, in two steps. A hook that makes a record in between lists it again. A hook that has begun before
  * the first step may have seen it listed. */
 static __always_inline void inet_unlist(struct sock *sk, struct inet_object *o)
@@ -256,21 +263,6 @@ static __always_inline void inet_unlist(struct sock *sk, struct inet_object *o)
 		host_make(active, sk, sk);
 }
 
-/* Take the difference between the connection's counters and the last reader's. */
-static __noinline int inet_take_all(struct sock *sk, struct tcp_sock *tp, struct inet_object *o, struct inet_settling *s)
-{
-	struct records_counts was, now;
-
-	if (!sk || !tp || !o || !s)
-		return 0;
-	inet_taken(&was, o);
-	inet_counts(&now, sk, tp, 0);
-	s->last = tcp_last_active(tp);
-	s->now = now;
-	inet_take(o, &was, &now, &s->more);
-	return 0;
-}
-
 /* The ring of a table, if the connection has it. */
 static __always_inline struct record_ring *inet_ring_of(struct sock *sk, struct inet_object *o, u32 sample, u32 table)
 {
@@ -283,6 +275,39 @@ static __always_inline struct record_ring *inet_ring_of(struct sock *sk, struct 
 	if (!r)
 		return NULL;
 	return which == INET_BPS ? &r->ring[INET_BPS - 1] : &r->ring[INET_RETRANS - 1];
+}
+
+/*
+ * The table, by bit, if a reader takes its counters. Where the ring does not go on, its next record begins with what readers have
+ * taken, so what they took before that would be in no window: they wait for the record. A connection in another state than
+ * established, or without memory for the ring, may get no record.
+ */
+static __always_inline u32 inet_takes(struct sock *sk, struct inet_object *o, u32 sample, u32 table)
+{
+	struct ts_config *c = &inet_config(sample)[table];
+	struct record_ring *g = inet_ring_of(sk, o, sample, table);
+
+	return (u32)(!c->enabled || sk->__sk_common.skc_state != TCP_ESTABLISHED || (g ? inet_goes_on(g, c, o) : o->no_rings))
+	       << table;
+}
+
+/* Take the difference between the connection's counters and the last reader's. */
+static __noinline int inet_take_all(struct sock *sk, struct tcp_sock *tp, struct inet_object *o, struct inet_settling *s)
+{
+	struct records_counts was, now;
+	u32 sample, tables;
+
+	if (!sk || !tp || !o || !s)
+		return 0;
+	sample = ts_bound(o->sample, INET_TCP_V6);
+	inet_taken(&was, o);
+	tables = inet_takes(sk, o, sample, INET_PPS) | inet_takes(sk, o, sample, INET_BPS) |
+		 inet_takes(sk, o, sample, INET_RETRANS);
+	inet_counts(&now, sk, tp, 0);
+	s->last = tcp_last_active(tp);
+	s->now = now;
+	inet_take(o, &was, &now, &s->more, tables);
+	return 0;
 }
 
 static __always_inline void inet_value_in(struct sock *sk, struct inet_object *o, u32 sample, u32 table)
@@ -345,7 +370,7 @@ int inet_settle(struct bpf_iter__bpf_sk_storage_map *ctx)
 	inet_order_all(o);
 	if (s->claimed && inet_is_silent(sk, tp))
 		inet_unlist(sk, o);
-	else if (ts_read(o->listed) & INET_LEAVING)
-		inet_list(sk, tp, o);
+	else if (ts_read(o->listed) & INET_LEAVING && inet_has_received(sk, tp, ts_read(o->listed)))
+		inet_list(sk, tp, o); /* a hook was left out, or it is in another state */
 	return 0;
 }

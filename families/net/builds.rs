@@ -93,6 +93,7 @@ pub fn builds() -> Builds {
                 over: "active",
                 sizes: Vec::new(),
                 since: None,
+                computed: None,
             }),
             number,
             ways: SAMPLES.iter().map(|sample| (*sample, way)).collect(),

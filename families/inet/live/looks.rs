@@ -6,19 +6,24 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use topstat_kernel::{State, load_state, update};
+use topstat_kernel::{Options, State, load_state, update};
 use topstat_live::attached::Ids;
 use topstat_live::nest::inet;
-use topstat_live::watch::{everything, table};
+use topstat_live::watch::{ENDLESS_MS, everything, table};
 use topstat_live::{Case, Counts, Key, Watch, case, note, truth};
 
 pub fn cases() -> Vec<Case> {
-    vec![case!(equal_tcp_info_under_load, Root; EveryKernel), case!(udp_that_is_switched_on_later, Root; EveryKernel)]
+    vec![
+        case!(equal_tcp_info_under_load, Root; EveryKernel),
+        case!(a_request_that_readers_see_before_its_response, Root; EveryKernel),
+        case!(udp_that_is_switched_on_later, Root; EveryKernel),
+    ]
 }
 
 const PPS: &str = "tcp_v4/conns_pps";
+const BPS: &str = "tcp_v4/conns_bps";
 const BYTES: &str = "tcp_v4/conns_bytes";
 const DATAGRAMS: &str = "udp_v4/conns_pps";
 
@@ -126,6 +131,76 @@ fn check(watch: &mut Watch, pairs: &[Pair], begin: &[(Key, Counts)], title: &str
         let all = view.snapshot.proven as usize == view.snapshot.rows.len();
         assert!(all || view.snapshot.lost.contended > 0, "{title}: {}", view.summary());
     }
+}
+
+/// A client has sent, and has received nothing yet, when a reader comes. The window has that request all the same: after a
+/// period was changed, and after silence.
+fn a_request_that_readers_see_before_its_response() {
+    /// Long enough that no acknowledgement is outstanding.
+    const REST: Duration = Duration::from_millis(100);
+    /// After which a reader takes a connection off its list.
+    const SILENCE: Duration = Duration::from_millis(1200);
+    /// The window after silence, and how soon it has to be read to have all.
+    const PERIOD_MS: u32 = 1000;
+    const SOON: Duration = Duration::from_millis(500);
+    let pairs = pairs(1);
+    let tables = [table(PPS), table(BPS), table(BYTES)];
+    let options = Options { period_ms: PERIOD_MS, ..everything() };
+    let state: Arc<dyn State> = load_state(inet(), &tables, &options).unwrap_or_else(|e| panic!("{e}"));
+    let mut watch = Watch::of(Arc::clone(&state).reader().unwrap());
+    let period = |path: &str, ms| update(&*state, &table(path), |settings| settings.period_ms = ms).unwrap();
+    // Later acknowledgements are held back for the response.
+    let exchange = || exchange(&pairs, &AtomicBool::new(true));
+    let once = |watch: &mut Watch| {
+        (&pairs[0].client).write_all(&[1]).unwrap();
+        watch.snapshot(PPS);
+        watch.snapshot(BPS);
+        (&pairs[0].server).read_exact(&mut [0]).unwrap();
+        (&pairs[0].server).write_all(&[1]).unwrap();
+        (&pairs[0].client).read_exact(&mut [0]).unwrap();
+    };
+    let check = |watch: &mut Watch, begin: &[(Key, Counts)], title: &str| {
+        let of_bits = |counts: &Counts| 8 * counts.bytes();
+        for (path, of) in [(PPS, Counts::packets as fn(&Counts) -> u64), (BPS, of_bits)] {
+            let (before, view, after) = (counts(&pairs), watch.snapshot(path), counts(&pairs));
+            for ((key, begin), ((_, before), (_, after))) in begin.iter().zip(before.iter().zip(&after)) {
+                let value = view.find(*key).map_or(0, |row| row.value);
+                let all = of(&before.since(begin))..=of(&after.since(begin));
+                assert!(all.contains(&value), "{title}, {path}: {key:?} has {value}, not {all:?}: {}", view.summary());
+            }
+        }
+    };
+    for round in 0..5 {
+        exchange();
+        std::thread::sleep(REST);
+        // Tables with the same period, and with different ones.
+        period(PPS, ENDLESS_MS + round * 1000);
+        period(BPS, ENDLESS_MS + round % 2 * 500_000);
+        let begin = counts(&pairs);
+        once(&mut watch);
+        std::thread::sleep(REST);
+        check(&mut watch, &begin, &format!("round {round}"));
+    }
+    for path in [PPS, BPS] {
+        period(path, PERIOD_MS);
+    }
+    exchange();
+    let soon = (0..10).any(|_| {
+        std::thread::sleep(SILENCE);
+        watch.snapshot(BYTES);
+        std::thread::sleep(REST);
+        let (begin, begun) = (counts(&pairs), Instant::now());
+        once(&mut watch);
+        // The rows are judged where they were read in time.
+        let checked =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(&mut watch, &begin, "after silence")));
+        let in_time = begun.elapsed() < SOON;
+        if in_time {
+            checked.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        in_time
+    });
+    assert!(soon, "no exchange took less than {SOON:?}");
 }
 
 /// Only a table of TCP is loaded; then one of UDP is switched on, and off, and on.

@@ -39,6 +39,28 @@ impl Place {
         Self { pid_file: mount.with_extension("pid"), pins: Path::new("/sys/fs/bpf").join(name), mount }
     }
 
+    /// One whose daemons load nothing but the family of sockets, and so are there in a quarter of the time.
+    pub fn of_sockets() -> Self {
+        Self::configured("")
+    }
+
+    /// The same, with this before what switches the other samples off.
+    pub fn configured(text: &str) -> Self {
+        let place = Self::new();
+        let sockets = crate::nest::inet();
+        let is_other =
+            |sample: &&Arc<topstat_kernel::SampleInfo>| sockets.samples.iter().all(|other| other.name != sample.name);
+        let off = |sample: &Arc<topstat_kernel::SampleInfo>| format!("[samples.{}]\nenabled = false\n", sample.name);
+        let others: String = topstat_kernel::samples().iter().filter(is_other).map(off).collect();
+        fs::write(place.config(), format!("{text}\n{others}")).expect("write a configuration");
+        place
+    }
+
+    /// Where its configuration is, if it has one.
+    fn config(&self) -> PathBuf {
+        self.mount.with_extension("toml")
+    }
+
     /// The options that say so.
     pub fn options(&self) -> [String; 6] {
         let text = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
@@ -54,6 +76,7 @@ impl Drop for Place {
         let _ = fs::remove_dir(&self.mount);
         let _ = fs::remove_dir_all(&self.pins);
         let _ = fs::remove_file(&self.pid_file);
+        let _ = fs::remove_file(self.config());
     }
 }
 
@@ -77,6 +100,11 @@ impl Daemon {
         Self::start_at(Arc::new(Place::new()), &[])
     }
 
+    /// Starts one that loads nothing but the family of sockets, in a place of its own.
+    pub fn of_sockets() -> Self {
+        Self::start_at(Arc::new(Place::of_sockets()), &[])
+    }
+
     /// Starts one in this place with further options, and waits until its tree is there.
     pub fn start_at(place: Arc<Place>, options: &[&str]) -> Self {
         let mut daemon = Self::launch(place, options);
@@ -94,11 +122,12 @@ impl Daemon {
 
     /// The same, with these variables in its environment.
     pub fn launch_in(place: Arc<Place>, options: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut child = role::command("topstat")
-            .envs(environment.iter().copied())
-            .arg("daemon")
-            .args(place.options())
-            .args(options)
+        let mut command = role::command("topstat");
+        command.envs(environment.iter().copied()).arg("daemon").args(place.options()).args(options);
+        if place.config().exists() && !options.contains(&"--config") {
+            command.arg("--config").arg(place.config());
+        }
+        let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -92,7 +92,7 @@ fn document(record: &str) -> Document {
 fn what_was_carried_is_what_is_recorded() {
     const CONNECTIONS: usize = 200;
     let scratch = Scratch::new("records");
-    let daemon = Daemon::start();
+    let daemon = Daemon::of_sockets();
     let records = Records { daemon: &daemon, dir: scratch.path() };
     let mut recorder = records.record();
     let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() }).unwrap();

@@ -282,7 +282,7 @@ fn systemd_is_told_what_it_waits_for() {
     let mut manager = Manager::new(&path);
     // A watchdog of one second: it must hear of the daemon twice in that time.
     let environment = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "1000000")];
-    let mut daemon = Daemon::launch_in(Arc::new(Place::new()), &[], &environment);
+    let mut daemon = Daemon::launch_in(Arc::new(Place::of_sockets()), &[], &environment);
     let ready = manager.hears("READY=1");
     let status = ready.lines().find(|line| line.starts_with("STATUS=counting ")).unwrap_or_default();
     assert!(status.contains("tcp_v4, tcp_v6, udp_v4, udp_v6"), "{ready}");
@@ -353,10 +353,8 @@ fn a_configuration_sets_what_it_names_and_a_reload_what_has_changed() {
 fn a_group_may_read_and_nobody_else() {
     use std::os::unix::fs::MetadataExt as _;
     const GROUP: u32 = 4711;
-    let scratch = Scratch::new("group");
-    let file = scratch.path().join("topstat.toml");
-    fs::write(&file, format!("group = \"{GROUP}\"\n")).unwrap();
-    let daemon = Daemon::start_at(Arc::new(Place::new()), &["--config", file.to_str().unwrap()]);
+    let place = Place::configured(&format!("group = \"{GROUP}\""));
+    let daemon = Daemon::start_at(Arc::new(place), &[]);
     for (path, mode) in [("", 0o750), ("tcp_v4", 0o750), ("self", 0o440), ("tcp_v4/conns_pps/period", 0o640)] {
         let data = fs::metadata(daemon.path(path)).unwrap();
         assert_eq!((data.uid(), data.gid(), data.mode() & 0o777), (0, GROUP, mode), "{path}");
@@ -424,7 +422,7 @@ fn a_full_file_system_keeps_no_daemon_from_running() {
     assert_eq!(filled.expect_err("it takes no more").kind(), std::io::ErrorKind::StorageFull);
     let pid_file = run.join("topstat.pid");
     let place = || {
-        let mut place = Place::new();
+        let mut place = Place::of_sockets();
         place.pid_file.clone_from(&pid_file);
         Arc::new(place)
     };

@@ -105,11 +105,8 @@ fn a_group_may_read_and_nobody_else() {
     /// Nobody's: the ids need no names.
     const GROUP: u32 = 54_321;
     const USER: u32 = 54_320;
-    let place = Arc::new(Place::new());
-    let config = place.pid_file.with_extension("toml");
-    fs::write(&config, format!("group = \"{GROUP}\"\n")).unwrap();
-    let daemon = Daemon::start_at(place, &["--config", config.to_str().unwrap()]);
-    fs::remove_file(&config).unwrap();
+    let place = Place::configured(&format!("group = \"{GROUP}\""));
+    let daemon = Daemon::start_at(Arc::new(place), &[]);
     for (path, mode) in [("", 0o040_750), ("tcp_v4", 0o040_750), ("enabled", 0o100_640), ("self", 0o100_440)] {
         let data = fs::metadata(daemon.path(path)).unwrap();
         assert_eq!((data.uid(), data.gid(), data.mode()), (0, GROUP, mode), "{path}");
@@ -136,7 +133,7 @@ fn a_group_may_read_and_nobody_else() {
 
 fn what_it_shows_is_what_was_carried() {
     const CONNECTIONS: usize = 300;
-    let daemon = Daemon::start();
+    let daemon = Daemon::of_sockets();
     let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() }).unwrap();
     daemon.write(&format!("{PPS}/period"), ENDLESS_MS);
     let before = truth::settled(&load);
@@ -223,7 +220,7 @@ fn many_readers_at_once_get_whole_snapshots() {
     // Of all of them, per second.
     let reads = pace::work(1000, 40);
     let step = Duration::from_micros(1_000_000 * READERS as u64 / reads);
-    let daemon = Daemon::start();
+    let daemon = Daemon::of_sockets();
     let mut load = Load::open(Config { connections: 200, ..Config::default() }).unwrap();
     let before = truth::settled(&load);
     let witness = Witness::new(Transport::Tcp);
@@ -298,7 +295,7 @@ fn topstat(place: &Place, arguments: &[&str]) -> (String, Option<i32>) {
 }
 
 fn commands_work_on_the_tree() {
-    let daemon = Daemon::start();
+    let daemon = Daemon::of_sockets();
     let run = |arguments: &[&str]| topstat(&daemon.place, arguments);
     let nothing = (String::new(), Some(0));
     assert_eq!(run(&["set", "tcp_v4/conns_pps/period", "2s"]), nothing);
@@ -318,7 +315,7 @@ fn commands_work_on_the_tree() {
 /// The daemon is killed: counting goes on, and commands go on, past the dead tree. The next daemon finds all as it was.
 fn commands_work_on_what_is_pinned_while_no_daemon_runs() {
     const CONNECTIONS: usize = 20;
-    let mut daemon = Daemon::start();
+    let mut daemon = Daemon::of_sockets();
     let place = Arc::clone(&daemon.place);
     let run = |arguments: &[&str]| topstat(&place, arguments);
     let nothing = (String::new(), Some(0));

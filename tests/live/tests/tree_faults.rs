@@ -35,7 +35,7 @@ const PERIOD: &str = "tcp_v4/conns_pps/period";
 
 /// That nothing changes is in conformance.rs.
 fn bad_values_are_told() {
-    let daemon = Daemon::start();
+    let daemon = Daemon::of_sockets();
     assert_eq!(errno(daemon.tree().try_write(PERIOD, b"0\n")), Some(libc::EINVAL));
     assert!(daemon.says("0 is out of range; period takes 1 to 3600000 (milliseconds)"), "{}", daemon.log());
     let mut file = OpenOptions::new().write(true).open(daemon.path(PERIOD)).unwrap();
@@ -46,7 +46,7 @@ fn bad_values_are_told() {
 }
 
 fn the_tree_has_the_files_that_it_has() {
-    let daemon = Daemon::start();
+    let daemon = Daemon::of_sockets();
     let at = |path: &str| daemon.path(path);
     let perm = Some(libc::EPERM);
     assert_eq!(errno(fs::create_dir(at("x"))), perm);
@@ -77,7 +77,7 @@ fn the_tree_has_the_files_that_it_has() {
 
 fn writers_at_once_leave_a_whole_value() {
     const WRITERS: u32 = 4;
-    let daemon = Daemon::start();
+    let daemon = Daemon::of_sockets();
     let value = |writer: u32| (writer + 1) * 111_111;
     let stop = AtomicBool::new(false);
     daemon.write(PERIOD, value(0));
@@ -106,7 +106,7 @@ fn writers_at_once_leave_a_whole_value() {
     });
     daemon.write("enabled", 1);
     daemon.write("tcp_v4/enabled", 1);
-    for sample in topstat_live::daemon::samples() {
+    for sample in &topstat_live::nest::inet().samples {
         for table in &sample.tables {
             let stat = daemon.stat(&format!("{}/{}", sample.name, table.name));
             assert_eq!((stat.get("topstat enabled"), stat.get("owner enabled"), stat.get("enabled")), ("1", "1", "1"));
@@ -116,7 +116,7 @@ fn writers_at_once_leave_a_whole_value() {
 }
 
 fn a_second_daemon_is_refused() {
-    let mut first = Daemon::start();
+    let mut first = Daemon::of_sockets();
     let mut second = Daemon::launch(Arc::clone(&first.place), &[]);
     assert_eq!(second.wait().code(), Some(1));
     assert!(second.says(&format!("a daemon runs already, pid {}", first.pid())), "{}", second.log());
@@ -127,7 +127,7 @@ fn a_second_daemon_is_refused() {
 }
 
 fn a_killed_daemons_tree_is_taken_away() {
-    let mut first = Daemon::start();
+    let mut first = Daemon::of_sockets();
     let open = File::open(first.path(PERIOD)).unwrap();
     first.kill();
     assert_eq!(errno(fs::read(first.path("enabled"))), Some(libc::ENOTCONN), "the test kills what it is to");
@@ -142,7 +142,7 @@ fn a_killed_daemons_tree_is_taken_away() {
 }
 
 fn an_unmounted_tree_comes_back_when_asked_for() {
-    let mut daemon = Daemon::start();
+    let mut daemon = Daemon::of_sockets();
     for how in [UnmountFlags::empty(), UnmountFlags::DETACH] {
         rustix::mount::unmount(&daemon.place.mount, how).unwrap();
         assert!(daemon.says("somebody has unmounted the tree"), "{}", daemon.log());
@@ -162,7 +162,7 @@ fn an_unmounted_tree_comes_back_when_asked_for() {
 }
 
 fn a_stop_does_not_wait_for_open_files() {
-    let mut daemon = Daemon::start();
+    let mut daemon = Daemon::of_sockets();
     let file = File::open(daemon.path("tcp_v4/conns_pps/stat")).unwrap();
     let directory = File::open(daemon.path("tcp_v4")).unwrap();
     file.read_at(&mut [0; 4], 0).unwrap();
@@ -181,7 +181,7 @@ fn a_mount_point_in_use_is_refused() {
         assert!(daemon.says(why), "{why}: {}", daemon.log());
         note(daemon.log().lines().last().unwrap_or_default());
     };
-    let place = Arc::new(Place::new());
+    let place = Arc::new(Place::of_sockets());
     fs::create_dir(&place.mount).unwrap();
     fs::write(place.mount.join("mine"), "precious").unwrap();
     refused(&place, "the directory is not empty");
@@ -213,7 +213,7 @@ fn a_mount_point_in_use_is_refused() {
 /// In a mount namespace of its own, where there is no `/dev/fuse`.
 fn without_fuse_all_else_works() {
     let mut role = Role::start("no-fuse", &[]);
-    let place = Arc::new(Place::new());
+    let place = Arc::new(Place::of_sockets());
     role.tell(&place.options().join(" "));
     assert_eq!(role.hear(), "running", "the daemon goes on");
     let said = role.hear();
@@ -230,7 +230,7 @@ fn a_real_time_spinner_holds_nobody_up() {
     const SPIN_MS: u64 = 1500;
     // On one alone it would hold up the test itself.
     let (_, cpu) = two_cpus().expect("two CPUs");
-    let daemon = Daemon::start();
+    let daemon = Daemon::of_sockets();
     daemon.stat("tcp_v4/conns_pps");
     let mut spinner = Role::start("spinner", &[&cpu.to_string(), &SPIN_MS.to_string()]);
     spinner.expect("spinning");

@@ -34,10 +34,7 @@ const STAT: &str = "tcp_v4/conns_pps/stat";
 
 /// A daemon whose tree the group may read.
 fn start() -> Daemon {
-    let scratch = Scratch::new("shares");
-    let file = scratch.path().join("topstat.toml");
-    fs::write(&file, format!("group = \"{GROUP}\"\n")).unwrap();
-    Daemon::start_at(Arc::new(Place::new()), &["--config", file.to_str().unwrap()])
+    Daemon::start_at(Arc::new(Place::configured(&format!("group = \"{GROUP}\""))), &[])
 }
 
 fn number(value: &Value) -> u64 {

@@ -75,7 +75,7 @@ impl Drop for Stopped<'_> {
 }
 
 fn who_asks_a_stopped_daemon_is_told_what_to_do() {
-    let daemon = Daemon::start();
+    let daemon = Daemon::of_sockets();
     let place = &daemon.place;
     let [mount, pins] = [&place.mount, &place.pins].map(|path| path.to_str().unwrap());
     let other = Place::new();
@@ -120,7 +120,7 @@ fn who_asks_a_stopped_daemon_is_told_what_to_do() {
 fn who_waits_for_a_stopped_daemon_ends_when_asked_to() {
     /// The commands read every 10 ms: some of these stops come while the daemon has a request.
     const STOPS: usize = 8;
-    let daemon = Daemon::start();
+    let daemon = Daemon::of_sockets();
     let scratch = Scratch::new("waiting");
     let [mount, pins] = [&daemon.place.mount, &daemon.place.pins].map(|path| path.to_str().unwrap());
     let history = scratch.path().to_str().unwrap();
@@ -187,7 +187,7 @@ fn cat(path: &Path) -> Child {
 }
 
 fn an_aborted_tree_is_mounted_again() {
-    let mut daemon = Daemon::start();
+    let mut daemon = Daemon::of_sockets();
     let connections = Connections::new();
     for stop in [true, false] {
         let number = connection(&daemon.place.mount);
@@ -268,7 +268,7 @@ fn the_watchdog_is_fed_by_those_who_serve() {
     let mut manager = Manager::new(&path);
     let usec = WATCHDOG.as_micros().to_string();
     let environment = [("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", &usec)];
-    let daemon = Daemon::launch_in(Arc::new(Place::new()), &[], &environment);
+    let daemon = Daemon::launch_in(Arc::new(Place::of_sockets()), &[], &environment);
     manager.hears("READY=1");
     for _ in 0..3 {
         manager.hears("WATCHDOG=1");
@@ -301,7 +301,7 @@ fn the_watchdog_is_fed_by_those_who_serve() {
 fn the_kernel_ends_the_wait_for_a_stopped_daemon() {
     /// What the daemon has said when it mounted the tree, how often the kernel looks, and a little.
     const MOST: Duration = Duration::from_secs(30 + 15 + 10);
-    let daemon = Daemon::start();
+    let daemon = Daemon::of_sockets();
     let stopped = Stopped::new(&daemon);
     let begun = Instant::now();
     let mut cat = cat(&daemon.path("enabled"));

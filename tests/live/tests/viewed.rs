@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The live view beside a daemon, on a terminal: what is carried is what the screen shows, and what is typed takes effect.
 
-use std::fmt::Write as _;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use topstat_live::daemon::Place;
 use topstat_live::watch::ENDLESS_MS;
-use topstat_live::{Case, Daemon, Scratch, case, limits, note, pace, role, truth};
+use topstat_live::{Case, Daemon, case, limits, note, pace, role, truth};
 use topstat_load::{Config, Dist, Load, Plan};
 use topstat_model::human_ms;
 
@@ -48,15 +47,9 @@ pub fn play(role: &str, arguments: &[String]) -> Option<ExitCode> {
 /// The program, as a member of the group runs it.
 const MEMBERS_TOPSTAT: &str = "members-topstat";
 
-/// A daemon that loads no more than the sample's family.
-fn daemon(scratch: &Scratch) -> Daemon {
-    let mut text = format!("group = \"{GROUP}\"\n");
-    for sample in topstat_kernel::samples().iter().filter(|sample| sample.name != SAMPLE) {
-        writeln!(text, "[samples.{}]\nenabled = false", sample.name).expect("a String takes all");
-    }
-    let file = scratch.path().join("topstat.toml");
-    std::fs::write(&file, text).expect("a configuration");
-    Daemon::start_at(Arc::new(Place::new()), &["--config", file.to_str().expect("a path in UTF-8")])
+/// A daemon whose tree the group may read.
+fn daemon() -> Daemon {
+    Daemon::start_at(Arc::new(Place::configured(&format!("group = \"{GROUP}\""))), &[])
 }
 
 /// The view of what a daemon has, as whoever plays this role sees it.
@@ -68,8 +61,7 @@ fn view(role: &str, daemon: &Daemon) -> Command {
 
 fn the_screen_shows_what_was_carried() {
     const CONNECTIONS: usize = 50;
-    let scratch = Scratch::new("viewed");
-    let daemon = daemon(&scratch);
+    let daemon = daemon();
     let mut load = Load::open(Config { connections: CONNECTIONS, ..Config::default() }).unwrap();
     let mut terminal = Terminal::start(view("topstat", &daemon), SIZE);
     terminal.wait_for(TABLE);
@@ -163,8 +155,7 @@ fn settings_screen(role: &str, daemon: &Daemon) -> Terminal {
 }
 
 fn settings_are_those_of_the_tree_and_what_is_refused_changes_nothing() {
-    let scratch = Scratch::new("viewed-settings");
-    let daemon = daemon(&scratch);
+    let daemon = daemon();
     let other = format!("{SAMPLE}/conns_retrans");
     daemon.write(&format!("{other}/enabled"), 0);
     let mut terminal = settings_screen("topstat", &daemon);

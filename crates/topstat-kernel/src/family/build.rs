@@ -52,6 +52,9 @@ pub struct Settle {
     /// each table counts, a u64 for each table of each bank. The programs have a map `.data.moment` then, with the moment of
     /// their latest run, in jiffies and in nanoseconds.
     pub since: Option<&'static str>,
+    /// A map of [`Build::maps`] with a u64 that programs compute from the settings: after a change it is 0 until they compute it
+    /// again.
+    pub computed: Option<&'static str>,
 }
 
 /// One way to compile a family's programs.

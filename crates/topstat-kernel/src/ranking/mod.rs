@@ -35,6 +35,7 @@ pub use pins::{adopt, open};
 pub use tables::RankedFamily;
 
 use crate::bpf::Shared;
+use crate::family::Settle;
 use crate::hooks::Hook;
 use crate::maps::Maps;
 use crate::skipped::Skipped;
@@ -66,6 +67,8 @@ pub struct Ranking {
     settler: Settler,
     /// From when on tables count that are counted by the kernel itself: see [`Settle::since`](crate::family::Settle::since).
     since: Option<Shared>,
+    /// What programs compute from the settings: see [`Settle::computed`](crate::family::Settle::computed).
+    computed: Option<Shared>,
     /// See the engine's `keep.h`.
     ended: Option<Ended>,
     attached: Box<dyn Attached>,
@@ -114,7 +117,10 @@ impl Ranking {
         }
         of.check_maps(&maps, &shape)?;
         let entries = shape.entries_mask.wrapping_add(1);
-        let since = of.build().settle.as_ref().and_then(|settle| maps.get(settle.since?)).map(Shared::new);
+        let of_settle = |name: fn(&Settle) -> Option<&'static str>| {
+            of.build().settle.as_ref().and_then(name).and_then(|name| maps.get(name)).map(Shared::new).transpose()
+        };
+        let (since, computed) = (of_settle(|settle| settle.since)?, of_settle(|settle| settle.computed)?);
         Ok(Self {
             banks: Banks::new(&maps.banks, of.banks(), entries)?,
             census: Shared::new(&maps.census)?,
@@ -128,7 +134,8 @@ impl Ranking {
             maps,
             programs,
             settler: Settler::new(of.build().settle.clone()),
-            since: since.transpose()?,
+            since,
+            computed,
             attached,
         })
     }
@@ -294,6 +301,9 @@ impl Setter for Setting<'_> {
         }
         let before = self.state.settings.set(&self.locked, sample, number, table.kind, to)?;
         self.state.changed(sample, number, &before, to);
+        if let Some(computed) = &self.state.computed {
+            computed.write(0, 0, 0_u64);
+        }
         for (hook, _) in hooks.iter().filter(|(_, is_needed)| !is_needed) {
             self.state.attached.detach(hook)?;
         }
